@@ -1,0 +1,226 @@
+"""Topics, their options, and how a topic's capacity is split into groups and queues (design: one group, one host)."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from emq import errors
+from emq.storage import Durability
+
+MAX_NAME_BYTES = 128
+DEFAULT_GROUP_QPS = 50.0
+DEFAULT_MAX_QUEUE_QPS = 150.0
+"""What one physical queue of the original's storage takes; the bound for group_qps where a store names none."""
+
+_FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
+
+DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800.0, 3600.0, 7200.0)
+"""10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
+
+
+class Environment(enum.StrEnum):
+    """Two worlds that share nothing: production, and one to try a change in first."""
+
+    ONLINE = "online"
+    SANDBOX = "sandbox"
+
+
+class State(enum.StrEnum):
+    """ACTIVE publishes and consumes; PAUSED publishes only; DRAINING consumes only."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a topic may choose; every field has a default that suits webhook push.
+
+    Attributes:
+        pacing: "window" starts at most the quota in each aligned second; "smooth" spreads it (token bucket).
+        burst: smooth only, tokens that may pile up; None means 1 + a tenth of a second of quota.
+        priority_policy: "strict" always serves the highest first; "weighted" shares by `weights`; "aging" lifts a
+            message by one priority for each `aging_s` seconds it waits.
+        weights: one positive number for each priority, for "weighted".
+        aging_s: seconds, for "aging".
+        borrow: let groups of the topic on one host use quota that their sisters leave unused.
+        max_in_flight: most unfinished messages of the topic on one host; None means from its qps.
+        max_length: most messages the topic may hold in the store, split evenly over its groups; None for no limit.
+        overflow: what a publish beyond max_length does: "reject" raises `TopicFull`, "drop_oldest" drops.
+        max_payload: bytes.
+        max_attempts: deliveries before a message becomes a dead letter, at least 1.
+        backoff_s: seconds to wait after the first, second ... failed attempt; the last repeats.
+        jitter: each wait is shortened by a random part of up to this fraction, 0 to 1.
+        handler_timeout_s: seconds before a running handler is cancelled and the attempt counts as failed; None never.
+        retention_s: seconds for which consumed messages stay readable.
+        durability: what publish waits for.
+        attributes: free strings for the users of EMQ, such as the push endpoint's URL.
+    """
+
+    pacing: Literal["window", "smooth"] = "window"
+    burst: float | None = None
+    priority_policy: Literal["strict", "weighted", "aging"] = "strict"
+    weights: tuple[float, ...] = ()
+    aging_s: float = 30.0
+    borrow: bool = False
+    max_in_flight: int | None = None
+    max_length: int | None = None
+    overflow: Literal["reject", "drop_oldest"] = "reject"
+    max_payload: int = 1 << 20
+    max_attempts: int = 16
+    backoff_s: tuple[float, ...] = DEFAULT_BACKOFF_S
+    jitter: float = 0.1
+    handler_timeout_s: float | None = None
+    retention_s: float = 0.0
+    durability: Durability = Durability.ACCEPTED
+    attributes: dict[str, str] = {}
+
+
+class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A logical queue with a capacity.
+
+    Attributes:
+        name: 1 to 128 bytes of UTF-8 without white space, slashes, braces and control characters.
+        qps: most starts a second over all groups; above 0, at most six decimals; below 1 means a longer window.
+        group_qps: wanted capacity of one group, at least 1 and at most what one physical queue of the store takes.
+        priorities: names, highest first; 1 to 16 of them, 1 to 32 bytes each.
+        state: see `State`.
+        active_groups: producers write to groups [0, active_groups).
+        groups: hosts consume groups [0, groups); above `active_groups` while retired groups still hold messages.
+        options: see `TopicOptions`.
+    """
+
+    name: str
+    qps: float
+    group_qps: float = DEFAULT_GROUP_QPS
+    priorities: tuple[str, ...] = ("high", "mid", "low")
+    state: State = State.ACTIVE
+    active_groups: int = 0
+    groups: int = 0
+    options: TopicOptions = TopicOptions()
+
+    def priority_index(self, priority: str | None) -> int:
+        """Index of a priority's name; None means the middle one. Raises `InvalidMessage` for a name not known."""
+        if priority is None:
+            return len(self.priorities) // 2
+        try:
+            return self.priorities.index(priority)
+        except ValueError:
+            raise errors.InvalidMessage(
+                f"topic {self.name!r} has no priority {priority!r}; it has {', '.join(self.priorities)}"
+            ) from None
+
+    def queue(self, group: int, priority: int) -> str:
+        return f"{self.name}/{group}/{self.priorities[priority]}"
+
+    def group(self, group: int) -> str:
+        return f"{self.name}/{group}"
+
+    def queues(self, group: int) -> list[str]:
+        return [f"{self.name}/{group}/{p}" for p in self.priorities]
+
+
+class QueueName(NamedTuple):
+    topic: str
+    group: int
+    priority: str
+
+    @classmethod
+    def parse(cls, queue: str) -> QueueName:
+        topic, group, priority = queue.split("/")
+        return cls(topic, int(group), priority)
+
+
+def split(topic: Topic) -> Topic:
+    """The topic with as many groups as its qps asks for: ceil(qps / group_qps).
+
+    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them.
+    """
+    active = math.ceil(topic.qps / topic.group_qps)
+    return msgspec.structs.replace(topic, active_groups=active, groups=max(active, topic.groups))
+
+
+def quotas(topic: Topic) -> list[float]:
+    """Starts a second for each of the topic's `groups`; they add up to its qps exactly.
+
+    Whole numbers are dealt out evenly, the first groups getting one more where it does not divide; a fraction goes
+    to the last group. While retired groups drain, a group may get less than 1 (or nothing, if there are more groups
+    than whole starts: then the fraction is shared by all in millionths).
+    """
+    n = topic.groups
+    total = round(topic.qps * MICRO)
+    unit = MICRO if total >= n * MICRO else 1
+    base, extra = divmod(total // unit, n)
+    micros = [(base + (i < extra)) * unit for i in range(n)]
+    micros[-1] += total - sum(micros)
+    return [m / MICRO for m in micros]
+
+
+MICRO = 1_000_000
+"""Quotas are kept in millionths of a start a second, so that sums are exact."""
+
+
+def validate(topic: Topic, max_queue_qps: float | None) -> None:
+    """Raise `InvalidTopic` naming the first value that is out of range and what would be right."""
+    validate_name(topic.name)
+    bound = DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
+    o = topic.options
+    whole = float(topic.qps * MICRO).is_integer()
+    rules = (
+        (math.isfinite(topic.qps) and topic.qps > 0, f"qps {topic.qps} must be a finite number above 0"),
+        (not math.isfinite(topic.qps) or topic.qps >= 1e-6 or whole, f"qps {topic.qps} must be at least 0.000001"),
+        (topic.qps <= 1e9, f"qps {topic.qps} must be at most 1e9"),
+        (
+            math.isfinite(topic.group_qps) and 1 <= topic.group_qps <= bound,
+            f"group_qps {topic.group_qps:g} must be from 1 to {bound:g}, what one queue of the store takes",
+        ),
+        (1 <= len(topic.priorities) <= 16, f"{len(topic.priorities)} priorities; give 1 to 16"),
+        (len(set(topic.priorities)) == len(topic.priorities), f"priorities {topic.priorities} repeat a name"),
+        (o.burst is None or (math.isfinite(o.burst) and o.burst >= 1), f"burst {o.burst} must be at least 1"),
+        (
+            o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
+            f"weights {o.weights} must give one number for each of the {len(topic.priorities)} priorities",
+        ),
+        (all(math.isfinite(w) and w > 0 for w in o.weights), f"weights {o.weights} must be above 0"),
+        (math.isfinite(o.aging_s) and o.aging_s > 0, f"aging_s {o.aging_s} must be above 0"),
+        (o.max_in_flight is None or o.max_in_flight >= 1, f"max_in_flight {o.max_in_flight} must be at least 1"),
+        (o.max_length is None or o.max_length >= 1, f"max_length {o.max_length} must be at least 1"),
+        (1 <= o.max_payload <= 64 << 20, f"max_payload {o.max_payload} must be from 1 to {64 << 20} bytes"),
+        (o.max_attempts >= 1, f"max_attempts {o.max_attempts} must be at least 1"),
+        (
+            bool(o.backoff_s) and all(math.isfinite(b) and b >= 0 for b in o.backoff_s),
+            f"backoff_s {o.backoff_s} must list at least one number of seconds, none negative",
+        ),
+        (0 <= o.jitter <= 1, f"jitter {o.jitter} must be from 0 to 1"),
+        (
+            o.handler_timeout_s is None or o.handler_timeout_s > 0,
+            f"handler_timeout_s {o.handler_timeout_s} must be above 0",
+        ),
+        (math.isfinite(o.retention_s) and o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
+    )
+    for holds, text in rules:
+        if not holds:
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {text}")
+    for priority in topic.priorities:
+        if not priority or len(priority.encode()) > 32 or _FORBIDDEN.search(priority):
+            raise errors.InvalidTopic(f"topic {topic.name!r}: priority name {priority!r} must be 1 to 32 plain bytes")
+
+
+def validate_name(name: str) -> None:
+    """Raise `InvalidTopic` unless `name` can name a topic."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise errors.InvalidTopic(f"topic name {name!r} is not valid UTF-8") from None
+    if not 1 <= size <= MAX_NAME_BYTES:
+        raise errors.InvalidTopic(f"topic name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
+    if found := _FORBIDDEN.search(name):
+        raise errors.InvalidTopic(
+            f"topic name {name!r} contains {found.group()!r}; white space, slashes, braces and control characters "
+            "are not allowed"
+        )

@@ -1,0 +1,268 @@
+"""The two protocols a store implements, and the plain records that pass through them.
+
+Every call is batched over queues (one round trip for many) and is answered per queue, in the order asked, so that
+one full, sealed or lost queue does not fail its neighbours: a refused entry's answer is the `EMQError` instance.
+A whole call raises `StoreUnavailable` (nothing applied) or `OutcomeUnknown` (the connection broke after sending).
+
+Queues are named `<topic>/<group>/<priority>`, groups and retry slots `<topic>/<group>`; an adapter instance serves
+one environment and keeps its keys apart from the other's. Adapters are found by the scheme of their URL through the
+entry-point group `emq.stores`; see `storage_adapters` for those of this project and `emq.stores` for the lookup.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+
+from emq import errors
+
+
+class Durability(enum.StrEnum):
+    """What `put` and `add` have waited for when they return."""
+
+    ACCEPTED = "accepted"
+    """The server has it (in memory, or the operating system's cache)."""
+    REPLICATED = "replicated"
+    """At least one replica has it, where the store has replicas."""
+    FSYNCED = "fsynced"
+    """It is on disk."""
+
+
+def group_of(queue: str) -> str:
+    """The group's name, `<topic>/<group>`, of a queue's name."""
+    return queue[: queue.rindex("/")]
+
+
+# ---------------------------------------------------------------------------------------------------------- log store
+
+
+class Put(NamedTuple):
+    """Append `bodies` to `queue`, all or none.
+
+    Attributes:
+        max_length: most messages that the queue's *group* (all its priorities) may hold, or None.
+        drop_oldest: at `max_length`, drop the oldest of this queue instead of refusing.
+        siblings: the names of all queues of the group, needed only with `max_length`.
+    """
+
+    queue: str
+    bodies: Sequence[bytes]
+    max_length: int | None = None
+    drop_oldest: bool = False
+    siblings: Sequence[str] = ()
+
+
+class Read(NamedTuple):
+    """Read at most `limit` messages of `queue` from offset `start` on, as the owner of `epoch`."""
+
+    queue: str
+    start: int
+    limit: int
+    epoch: int
+
+
+class Batch(NamedTuple):
+    """What a read found.
+
+    Attributes:
+        offsets: ascending; a `range` where there were no holes.
+        bodies: one for each offset.
+        next: the offset to read from next. Offsets in [start, next) that are not in `offsets` are holes for certain.
+        exhausted: the read reached the tail, and the queue is now armed: the next put to it wakes the reader.
+    """
+
+    offsets: Sequence[int]
+    bodies: Sequence[bytes]
+    next: int
+    exhausted: bool
+
+
+class Bounds(NamedTuple):
+    """[head, tail): head is the first offset not trimmed, tail the next to be assigned. Empty if equal."""
+
+    head: int
+    tail: int
+
+
+class Trim(NamedTuple):
+    """Drop everything below offset `upto`; `epoch` None is for administration and is not fenced.
+
+    Attributes:
+        seal: True to refuse all further puts to the queue, provided that nothing is left in it after the trim
+            (atomically; otherwise it stays open); False to open it again; None to leave it as it is.
+    """
+
+    queue: str
+    upto: int
+    epoch: int | None
+    seal: bool | None = None
+
+
+class LogStore(Protocol):
+    """FIFO queues addressed by offset.
+
+    Attributes:
+        first_offset: what an unused queue's first message gets.
+        max_queue_qps: operations a second that one queue stands, or None where the store names no such limit.
+    """
+
+    first_offset: int
+    max_queue_qps: float | None
+
+    async def put(
+        self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
+    ) -> list[Sequence[int] | errors.EMQError]:
+        """Append; answers the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
+
+        Not idempotent: on `OutcomeUnknown` a repeat may store the messages twice (with the same message ids).
+        """
+
+    async def get(self, queue: str, offset: int) -> bytes | None:
+        """The body at one offset, or None for a hole, a trimmed offset or one beyond the tail. Does not arm."""
+
+    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
+        """Read many queues, and arm those whose tail was reached, atomically with reaching it.
+
+        Stops early, with `exhausted` False, once `max_bytes` of bodies are gathered over all queues (at least one
+        message comes back if there is one). Answers `NotOwner` where the store has seen a higher epoch for the
+        queue's group; a higher epoch than any before fences off the lower ones from then on. Safe to repeat.
+        """
+
+    async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
+        """Head and tail of each queue; an unused one has both at `first_offset`."""
+
+    async def trim(self, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
+        """Drop consumed messages; answers whether the queue is sealed now. Safe to repeat; never moves head back."""
+
+
+# ------------------------------------------------------------------------------------------------------- sorted store
+
+
+class Verdict(enum.StrEnum):
+    """How a claimed or dead entry leaves its state."""
+
+    ACK = "ack"
+    """prepare -> gone."""
+    RETRY = "retry"
+    """prepare -> store, with a new due time and body."""
+    DEAD = "dead"
+    """prepare -> dead, with a reason and body."""
+    REPLAY = "replay"
+    """dead -> store, with a new due time and body; administration, not fenced."""
+    PURGE = "purge"
+    """dead -> gone; administration, not fenced."""
+
+
+class Add(NamedTuple):
+    """Put an entry into a slot: into its store, due at `due_ms`, or straight into its dead letters if `reason` is set.
+
+    An id that the slot already has (waiting, prepared or dead) is left as it is, so an add may be repeated.
+    """
+
+    slot: str
+    id: str
+    body: bytes
+    due_ms: int
+    reason: str | None = None
+
+
+class Claim(NamedTuple):
+    """Take up to `limit` entries that are due, as the owner of `epoch`."""
+
+    slot: str
+    limit: int
+    epoch: int
+
+
+class Claimed(NamedTuple):
+    """Attributes:
+    entries: (id, body), in the order of their due times; they are in prepare now.
+    next_due_ms: due time of the slot's next waiting entry, or None; may be in the past when more is due.
+    """
+
+    entries: Sequence[tuple[str, bytes]]
+    next_due_ms: int | None
+
+
+class Settle(NamedTuple):
+    """Decide on one entry. `epoch` None goes with REPLAY and PURGE only."""
+
+    slot: str
+    id: str
+    verdict: Verdict
+    epoch: int | None = None
+    due_ms: int = 0
+    body: bytes = b""
+    reason: str = ""
+
+
+class DeadLetter(NamedTuple):
+    slot: str
+    id: str
+    body: bytes
+    reason: str
+    dead_ms: int
+
+
+class SlotState(NamedTuple):
+    """Sizes of a slot's three states and the due time of its next waiting entry."""
+
+    waiting: int
+    prepared: int
+    dead: int
+    next_due_ms: int | None
+
+
+class SortedStore(Protocol):
+    """Entries ordered by due time, consumed in two phases (store -> prepare -> gone).
+
+    States of an entry: *waiting* (added, or retried), *prepared* (claimed), *dead* (used up or added so); `Verdict`
+    lists what moves it. Time is in milliseconds since the epoch; "due" is decided by the caller's `now_ms`, so that
+    simulations can run on their own clock.
+    """
+
+    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
+        """Add entries; True where the id was new. Safe to repeat. `StoreFull` is raised for the whole call."""
+
+    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        """Move due entries to prepare and return them. Fenced like `LogStore.read`.
+
+        Arms the slot with its next due time: an add, retry or replay that is due earlier wakes the claimer. Safe to
+        repeat after a lost reply: what the lost call had prepared comes back through `recover`.
+        """
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        """Carry out verdicts; False where the entry was not in the state that the verdict starts from."""
+
+    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+        """Return prepared entries to the store, due at once: those claimed under a lower epoch than given with the
+        slot, and, if `older_than_ms` is set, those claimed before it. Answers how many per slot."""
+
+    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
+        """Sizes and next due time of each slot; an unused slot is all zero."""
+
+    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+        """A page of the slot's dead letters in order of (dead_ms, id), those behind `after`."""
+
+
+class Store(Protocol):
+    """What an adapter's factory returns for a URL: both stores over one connection pool, and their wake-ups.
+
+    Attributes:
+        shared: True if several host processes may use the store at once.
+    """
+
+    log: LogStore
+    sorted: SortedStore
+    shared: bool
+
+    def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        """Yield names of armed queues that received messages and of armed slots with an earlier due time.
+
+        None means "wake-ups may have been lost, look at everything you own". At most one watcher for each store
+        instance; arming by `read` and `claim` directs the wake-up to the instance that armed.
+        """
+
+    async def close(self) -> None:
+        """Release connections; a watcher ends. Safe to repeat."""
