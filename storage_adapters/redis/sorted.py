@@ -1,0 +1,104 @@
+"""Retry slots on sorted sets (kind fixed_time), consumed in two phases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from emq import errors
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Settle, SlotState
+from storage_adapters.redis.keys import Shard, shard_of
+from storage_adapters.redis.log import QUEUE_CHUNK, each_shard, not_owner
+from storage_adapters.redis.server import Server
+
+
+class RedisSortedStore:
+    """See `emq.storage.SortedStore`. Atomic per call and shard; a large call is sent as several."""
+
+    def __init__(self, server: Server, shards: Sequence[Shard], instance: str) -> None:
+        self._server = server
+        self._shards = shards
+        self._instance = instance
+
+    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
+        async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool]:
+            keys = [shard.slot_armed, shard.woken]
+            args: list[Any] = [_now_ms()]
+            for add in chunk:
+                keys += (shard.waiting(add.slot), shard.body(add.slot), shard.dead(add.slot), shard.reason(add.slot))
+                args += (add.slot, add.id, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
+            return [a == 1 for a in await self._server.run("add", keys, args, durability)]
+
+        return await self._each(adds, lambda a: a.slot, one)
+
+    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        async def one(shard: Shard, chunk: Sequence[Claim]) -> list[Claimed | errors.NotOwner]:
+            keys = [shard.slot_armed, shard.fence, shard.woken]
+            args: list[Any] = [now_ms, shard.channel(self._instance)]
+            for claim in chunk:
+                keys += (shard.waiting(claim.slot), shard.prepared(claim.slot), shard.body(claim.slot))
+                args += (claim.slot, claim.limit, claim.epoch)
+            answers = await self._server.run("claim", keys, args)
+            return [_claimed(claim, answer) for claim, answer in zip(chunk, answers, strict=True)]
+
+        return await self._each(claims, lambda c: c.slot, one)
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        async def one(shard: Shard, chunk: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+            keys = [shard.slot_armed, shard.fence, shard.woken]
+            args: list[Any] = [_now_ms()]
+            for s in chunk:
+                keys += (shard.waiting(s.slot), shard.prepared(s.slot), shard.body(s.slot))
+                keys += (shard.dead(s.slot), shard.reason(s.slot))
+                args += (s.slot, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch, s.due_ms, s.body, s.reason)
+            answers = await self._server.run("settle", keys, args)
+            return [not_owner(s.slot, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
+
+        return await self._each(settles, lambda s: s.slot, one)
+
+    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+        async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
+            keys = [key for slot, _ in chunk for key in (shard.waiting(slot), shard.prepared(slot))]
+            args = [_now_ms(), -1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
+            moved: list[int] = await self._server.run("recover", keys, args)
+            return moved
+
+        return await self._each(slots, lambda s: s[0], one)
+
+    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
+        async def one(shard: Shard, chunk: Sequence[str]) -> list[SlotState]:
+            keys = [key for slot in chunk for key in (shard.waiting(slot), shard.prepared(slot), shard.dead(slot))]
+            flat = await self._server.run("inspect", keys, ())
+            return [
+                SlotState(waiting, prepared, dead, None if due < 0 else due)
+                for waiting, prepared, dead, due in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+            ]
+
+        return await self._each(slots, lambda s: s, one)
+
+    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+        shard = self._shards[shard_of(slot, len(self._shards))]
+        keys = [shard.dead(slot), shard.body(slot), shard.reason(slot)]
+        rows = await self._server.run("dead", keys, [*after, limit])
+        return [DeadLetter(slot, id_.decode(), body, reason.decode(), ms) for id_, body, reason, ms in rows]
+
+    async def _each(
+        self,
+        requests: Sequence[Any],
+        slot: Callable[[Any], str],
+        one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
+    ) -> list[Any]:
+        return await each_shard(self._shards, requests, slot, one, QUEUE_CHUNK)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _claimed(claim: Claim, answer: Any) -> Claimed | errors.NotOwner:
+    if answer == 0:
+        return not_owner(claim.slot, claim.epoch)
+    due, *flat = answer
+    entries = [(id_.decode(), body) for id_, body in zip(flat[::2], flat[1::2], strict=True)]
+    return Claimed(entries, None if due < 0 else due)
