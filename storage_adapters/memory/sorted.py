@@ -1,0 +1,123 @@
+"""The sorted half of the memory store."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from emq import errors
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Settle, SlotState, Verdict
+from storage_adapters.memory.wakeups import Wakeups
+from storage_adapters.memory.world import Prepared, Slot, World
+
+
+class MemorySorted:
+    """`emq.storage.SortedStore` in memory; every call is atomic. Entries that are due together come in order of id."""
+
+    def __init__(self, world: World, wakeups: Wakeups) -> None:
+        self._world = world
+        self._wakeups = wakeups
+
+    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
+        """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
+        return [self._add(add) for add in adds]
+
+    def _add(self, add: Add) -> bool:
+        slot = self._world.slot(add.slot)
+        if add.id in slot.bodies:
+            return False
+        slot.bodies[add.id] = add.body
+        if add.reason is None:
+            self._world.wait(add.slot, add.id, add.due_ms)
+        else:
+            slot.bury(add.id, add.reason, self._now_ms())
+        return True
+
+    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        """See `SortedStore.claim`."""
+        return [self._claim(claim, now_ms) for claim in claims]
+
+    def _claim(self, claim: Claim, now_ms: int) -> Claimed | errors.NotOwner:
+        if stale := self._world.fence(claim.slot, claim.epoch):
+            return stale
+        slot = self._world.slot(claim.slot)
+        entries: list[tuple[str, bytes]] = []
+        while slot.waiting and slot.waiting[0][0] <= now_ms and len(entries) < claim.limit:
+            due_ms, id_ = heapq.heappop(slot.waiting)
+            slot.prepared[id_] = Prepared(claim.epoch, now_ms, due_ms)
+            entries.append((id_, slot.bodies[id_]))
+        next_due_ms = slot.next_due_ms()
+        self._world.arm_slot(claim.slot, next_due_ms, self._wakeups)
+        return Claimed(entries, next_due_ms)
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        """See `SortedStore.settle`."""
+        return [self._settle(settle) for settle in settles]
+
+    def _settle(self, settle: Settle) -> bool | errors.NotOwner:
+        if settle.epoch is not None and (stale := self._world.fence(settle.slot, settle.epoch)):
+            return stale
+        slot = self._world.slots.get(settle.slot)
+        if slot is None:
+            return False
+        verdict, id_ = settle.verdict, settle.id
+        if verdict in (Verdict.REPLAY, Verdict.PURGE):
+            left = slot.unbury(id_)
+        else:
+            left = slot.prepared.pop(id_, None) is not None
+        if not left:
+            return False
+        if verdict in (Verdict.ACK, Verdict.PURGE):
+            del slot.bodies[id_]
+            if not slot.bodies:
+                del self._world.slots[settle.slot]
+            return True
+        slot.bodies[id_] = settle.body
+        if verdict is Verdict.DEAD:
+            slot.bury(id_, settle.reason, self._now_ms())
+        else:
+            self._world.wait(settle.slot, id_, settle.due_ms)
+        return True
+
+    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+        """See `SortedStore.recover`. Entries keep the due time that they had when they were claimed."""
+        return [self._recover(name, epoch, older_than_ms) for name, epoch in slots]
+
+    def _recover(self, name: str, epoch: int, older_than_ms: int | None) -> int:
+        slot = self._world.slots.get(name)
+        if slot is None:
+            return 0
+        stranded = [
+            (id_, claimed.due_ms)
+            for id_, claimed in slot.prepared.items()
+            if claimed.epoch < epoch or (older_than_ms is not None and claimed.claimed_ms < older_than_ms)
+        ]
+        for id_, due_ms in stranded:
+            del slot.prepared[id_]
+            self._world.wait(name, id_, due_ms)
+        return len(stranded)
+
+    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
+        """See `SortedStore.inspect`."""
+        return [_state(self._world.slots.get(name)) for name in slots]
+
+    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+        """See `SortedStore.dead`."""
+        found = self._world.slots.get(slot)
+        if found is None:
+            return []
+        begin = bisect_right(found.dead_order, after)
+        return [
+            DeadLetter(slot, id_, found.bodies[id_], found.dead[id_][1], dead_ms)
+            for dead_ms, id_ in found.dead_order[begin : begin + limit]
+        ]
+
+    def _now_ms(self) -> int:
+        return int(self._world.clock.now() * 1000)
+
+
+def _state(slot: Slot | None) -> SlotState:
+    if slot is None:
+        return SlotState(0, 0, 0, None)
+    return SlotState(len(slot.waiting), len(slot.prepared), len(slot.dead), slot.next_due_ms())

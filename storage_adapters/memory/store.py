@@ -1,0 +1,75 @@
+"""Opening memory stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from urllib.parse import parse_qsl, urlsplit
+
+from emq import errors
+from emq.model import Environment
+from storage_adapters.memory.log import MemoryLog
+from storage_adapters.memory.sorted import MemorySorted
+from storage_adapters.memory.wakeups import Wakeups
+from storage_adapters.memory.world import World
+
+# A name must mean the same data to everyone in the process, so its registry can only live beside the process's modules.
+_worlds: dict[tuple[str, Environment], World] = {}
+
+
+class MemoryStore:
+    """`emq.storage.Store` on a `World`; each instance has its own wake-ups.
+
+    Args:
+        world: data to share with other instances; None for data of its own.
+        max_queue_qps: operations a second that one queue claims to stand, or None. Named only, not enforced.
+    """
+
+    def __init__(self, world: World | None = None, *, max_queue_qps: float | None = None) -> None:
+        self.shared = world is not None
+        self._wakeups = Wakeups()
+        world = world or World()
+        self.log = MemoryLog(world, self._wakeups, max_queue_qps)
+        self.sorted = MemorySorted(world, self._wakeups)
+
+    def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        """See `Store.watch`. Wake-ups wait for the watcher, so None is never yielded."""
+        return self._wakeups.watch()
+
+    async def close(self) -> None:
+        """See `Store.close`. A shared world lives on."""
+        self._wakeups.close()
+
+
+async def open_store(url: str, environment: Environment) -> MemoryStore:
+    """Open `memory:` or `memory://NAME`, each optionally with `?max_queue_qps=N`.
+
+    Raises:
+        InvalidSettings: the URL is none of these. Correct it.
+    """
+    parts = urlsplit(url)
+    if parts.path or parts.fragment:
+        raise errors.InvalidSettings(f"store URL {url!r}: write memory: for a private store or memory://NAME")
+    max_queue_qps = None
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name != "max_queue_qps":
+            raise errors.InvalidSettings(f"store URL {url!r}: no parameter {name!r}; there is max_queue_qps")
+        max_queue_qps = _positive(url, value)
+    world = _worlds.setdefault((parts.netloc, environment), World()) if parts.netloc else None
+    return MemoryStore(world, max_queue_qps=max_queue_qps)
+
+
+def forget(name: str) -> None:
+    """Drop the data of `memory://name` in both environments; instances that are open keep theirs to themselves."""
+    for environment in Environment:
+        _worlds.pop((name, environment), None)
+
+
+def _positive(url: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise errors.InvalidSettings(f"store URL {url!r}: max_queue_qps {value!r} must be a number above 0")
+    return number

@@ -1,0 +1,166 @@
+"""What the instances of one memory store share: queues, slots, fences, and who is armed for what."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right, insort
+from typing import NamedTuple
+
+from emq import errors
+from emq.clock import Clock, SystemClock
+from storage_adapters.memory.wakeups import Wakeups
+
+FIRST_OFFSET = 1
+
+
+class Queue:
+    """A log queue: a list of bodies and the offset of its first cell; None in a cell is a hole.
+
+    Trimmed cells at the front are emptied at once but cut off only when they are half of the list, which makes
+    trimming cheap however long the backlog and still frees the bodies.
+    """
+
+    __slots__ = ("base", "cells", "holes", "sealed", "trimmed")
+
+    def __init__(self) -> None:
+        self.base = FIRST_OFFSET
+        self.cells: list[bytes | None] = []
+        self.trimmed = 0
+        self.holes = 0
+        self.sealed = False
+
+    @property
+    def head(self) -> int:
+        return self.base + self.trimmed
+
+    @property
+    def tail(self) -> int:
+        return self.base + len(self.cells)
+
+    def held(self) -> int:
+        """Messages in it, holes not counted."""
+        return len(self.cells) - self.trimmed - self.holes
+
+    def body(self, offset: int) -> bytes | None:
+        return self.cells[offset - self.base] if self.head <= offset < self.tail else None
+
+    def trim(self, upto: int) -> None:
+        begin = self.trimmed
+        end = min(upto - self.base, len(self.cells))
+        if end <= begin:
+            return
+        if self.holes:
+            self.holes -= self.cells[begin:end].count(None)
+        if end * 2 >= len(self.cells):
+            del self.cells[:end]
+            self.base += end
+            self.trimmed = 0
+        else:
+            self.cells[begin:end] = [None] * (end - begin)
+            self.trimmed = end
+
+    def drop_oldest(self, count: int) -> None:
+        """Trim until `count` messages less are held."""
+        offset = self.head
+        while count:
+            count -= self.cells[offset - self.base] is not None
+            offset += 1
+        self.trim(offset)
+
+    def lose(self, offset: int) -> bool:
+        if self.body(offset) is None:
+            return False
+        self.cells[offset - self.base] = None
+        self.holes += 1
+        return True
+
+
+class Prepared(NamedTuple):
+    """Under which epoch and when an entry was claimed, and when it had been due."""
+
+    epoch: int
+    claimed_ms: int
+    due_ms: int
+
+
+class Slot:
+    """Entries of a sorted slot. An id in `bodies` is prepared, dead, or else waiting (once in the heap)."""
+
+    __slots__ = ("bodies", "dead", "dead_order", "prepared", "waiting")
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.waiting: list[tuple[int, str]] = []
+        self.prepared: dict[str, Prepared] = {}
+        self.dead: dict[str, tuple[int, str]] = {}
+        self.dead_order: list[tuple[int, str]] = []
+
+    def next_due_ms(self) -> int | None:
+        return self.waiting[0][0] if self.waiting else None
+
+    def bury(self, id_: str, reason: str, now_ms: int) -> None:
+        self.dead[id_] = (now_ms, reason)
+        insort(self.dead_order, (now_ms, id_))
+
+    def unbury(self, id_: str) -> bool:
+        if id_ not in self.dead:
+            return False
+        dead_ms, _ = self.dead.pop(id_)
+        del self.dead_order[bisect_right(self.dead_order, (dead_ms, id_)) - 1]
+        return True
+
+
+class World:
+    """The data of one memory store. Simulations make one and open a `MemoryStore` on it for each host.
+
+    Args:
+        clock: says when a dead letter died; everything else runs on the times that callers give.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.queues: dict[str, Queue] = {}
+        self.slots: dict[str, Slot] = {}
+        self.armed: dict[str, Wakeups] = {}
+        self.alarms: dict[str, tuple[float, Wakeups]] = {}
+        self._epochs: dict[str, int] = {}
+
+    def queue(self, name: str) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue()
+        return queue
+
+    def slot(self, name: str) -> Slot:
+        slot = self.slots.get(name)
+        if slot is None:
+            slot = self.slots[name] = Slot()
+        return slot
+
+    def fence(self, group: str, epoch: int) -> errors.NotOwner | None:
+        """Note `epoch` as the group's highest, or refuse it as stale. One fence guards both of a group's stores."""
+        highest = self._epochs.get(group)
+        if highest is None or epoch > highest:
+            self._epochs[group] = epoch
+        elif epoch < highest:
+            return errors.NotOwner(
+                f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it"
+            )
+        return None
+
+    def arm(self, queue: str, wakeups: Wakeups) -> None:
+        wakeups.forget(queue)
+        self.armed[queue] = wakeups
+
+    def arm_slot(self, name: str, next_due_ms: int | None, wakeups: Wakeups) -> None:
+        wakeups.forget(name)
+        self.alarms[name] = (math.inf if next_due_ms is None else next_due_ms, wakeups)
+
+    def wait(self, name: str, id_: str, due_ms: int) -> None:
+        """Let an entry wait in its slot, and wake the slot's claimer if it is due before all others."""
+        heapq.heappush(self.slot(name).waiting, (due_ms, id_))
+        alarm = self.alarms.get(name)
+        if alarm is not None and due_ms < alarm[0]:
+            del self.alarms[name]
+            alarm[1].wake(name)
