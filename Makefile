@@ -1,0 +1,45 @@
+# Everything a developer types. `make` alone prints the list.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types format bench clean
+
+BIN := .venv/bin
+READY := .venv/.ready
+DEMO_ARGS ?=
+TEST_ARGS ?=
+BENCH_ARGS ?=
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create or reuse .venv and install everything into it (PYTHON=... chooses the interpreter)
+
+$(READY): pyproject.toml scripts/setup
+	@scripts/setup
+	@touch $@
+
+demo: setup ## see it work (DEMO_ARGS=...)
+	@$(BIN)/emq demo $(DEMO_ARGS)
+
+test: setup ## run every test (TEST_ARGS=..., such as TEST_ARGS="tests/unit -x")
+	@$(BIN)/pytest $(TEST_ARGS)
+
+lint: setup ## check format, style and the direction of imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+
+types: setup ## check types
+	@$(BIN)/mypy
+
+format: setup ## put the code into format, and mend what can be mended mechanically
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+bench: setup ## run one benchmark: NAME=host (BENCH_ARGS=...)
+	@test -n "$(NAME)" || { echo 'make bench: say which one: make bench NAME=host; they are the files in bench/' >&2; exit 2; }
+	@test -e "bench/$(NAME).py" || test -d "bench/$(NAME)" || { echo 'make bench: no benchmark "$(NAME)" in bench/' >&2; exit 2; }
+	@$(BIN)/python -m "bench.$(NAME)" $(BENCH_ARGS)
+
+clean: ## remove .venv, caches and build products
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
