@@ -1,0 +1,315 @@
+"""The checkers behind the proof: each takes plain records of starts and ends, and names what broke a promise.
+
+Nothing here reads files or needs pyarrow, so that a simulation can check what it did in the same way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from emq.model import MICRO
+
+MAX_EXAMPLES = 10
+
+Quota = float | Sequence[tuple[int, float]]
+"""Starts a second: a number, or a list of (from_us, quota) in order of time; before the first, nothing is allowed."""
+
+Allowance = Callable[[float, int], int]
+"""How many starts a quota (starts a second) allows in an aligned second (integer seconds since the epoch)."""
+
+
+class Start(NamedTuple):
+    """One delivery. `name` is `<topic>/<id>`, `place` is `<topic>/<group>`; the rest as in the trail's columns."""
+
+    time_us: int
+    place: str
+    topic: str
+    priority: int
+    offset: int
+    name: str
+    key: str | None
+    attempt: int
+    source: str
+    ready_us: int
+    published_us: int
+
+
+class End(NamedTuple):
+    """How one delivery of a message with a key ended; `final` unless it is to be retried."""
+
+    time_us: int
+    name: str
+    attempt: int
+    source: str
+    final: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Violations:
+    """What broke one promise.
+
+    Attributes:
+        count: how often it was broken.
+        examples: one line each, at most `MAX_EXAMPLES`.
+    """
+
+    count: int = 0
+    examples: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Violations:
+        """Count the lines, keep the first few."""
+        remaining = iter(lines)
+        examples = tuple(itertools.islice(remaining, MAX_EXAMPLES))
+        return cls(len(examples) + sum(1 for _ in remaining), examples)
+
+
+def window_allowance(quota: float, second: int) -> int:
+    """The counter's rule for pacing "window": quotas are exact in millionths, fractions carry over between seconds."""
+    micros = round(quota * MICRO)
+    return micros * (second + 1) // MICRO - micros * second // MICRO
+
+
+# ------------------------------------------------------------------------------------------------------------ Q: caps
+
+
+def aligned_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], allowance: Allowance) -> Violations:
+    """Seconds in which a group started more than its quota allows.
+
+    In a second in which the quota changed, the highest that was in force counts.
+
+    Args:
+        starts: in order of time.
+        quotas: by `<topic>/<group>`, or by `<topic>` for the sum over its groups. What is not named is not checked.
+    """
+
+    def lines() -> Iterable[str]:
+        for place, times in _times(starts, quotas).items():
+            for second, count in Counter(t // MICRO for t in times).items():
+                in_force = _in_force(quotas[place], second * MICRO, (second + 1) * MICRO)
+                allowed = max((allowance(quota, second) for quota in in_force), default=0)
+                if count > allowed:
+                    yield f"{place} started {count} in second {second}, {allowed} allowed"
+
+    return Violations.of(lines())
+
+
+def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float]) -> Violations:
+    """Stretches of one second, beginning anywhere, in which a smooth group started more than quota + burst.
+
+    Args:
+        starts: in order of time.
+        quotas: see `aligned_caps`.
+        bursts: tokens that may pile up, by the same names; only these are checked.
+    """
+
+    def lines() -> Iterable[str]:
+        for place, times in _times(starts, bursts).items():
+            until = 0
+            for i, time_us in enumerate(times):
+                if time_us < until:
+                    continue
+                in_force = _in_force(quotas[place], time_us, time_us + MICRO)
+                allowed = math.floor(max(in_force, default=0.0) + bursts[place] + 1e-9)
+                if i + allowed < len(times) and times[i + allowed] < time_us + MICRO:
+                    until = time_us + MICRO
+                    count = bisect_left(times, until) - i
+                    yield f"{place} started {count} within the second from {time_us} us, {allowed} allowed"
+
+    return Violations.of(lines())
+
+
+def _times(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[str, list[int]]:
+    times: dict[str, list[int]] = {name: [] for name in wanted}
+    for start in starts:
+        for name in (start.place, start.topic):
+            if name in times:
+                times[name].append(start.time_us)
+    return times
+
+
+def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float]:
+    """The quotas that were in force at some time of [from_us, until_us)."""
+    if isinstance(quota, int | float):
+        return [quota]
+    return [
+        value
+        for (since, value), (till, _) in itertools.pairwise([*quota, (until_us, 0.0)])
+        if since < until_us and till > from_us
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- P: priority
+
+
+def inversions(starts: Sequence[Start], ends: Sequence[End], strict: Collection[str] | None) -> Violations:
+    """Starts made while a message of higher priority was ready in the same group and had to wait.
+
+    Excused is a ready message with a key that an earlier started, unfinished message of that key holds back. Equal
+    times count for the dispatcher.
+
+    Args:
+        starts: in order of time.
+        ends: of messages with a key.
+        strict: topics that serve strictly by priority; None for all.
+    """
+    groups: dict[str, list[Start]] = defaultdict(list)
+    for start in starts:
+        if strict is None or start.topic in strict:
+            groups[start.place].append(start)
+    finished: dict[str, int] = {}
+    for end in ends:
+        if end.final:
+            finished[end.name] = max(end.time_us, finished.get(end.name, 0))
+    return Violations.of(
+        line
+        for group in groups.values()
+        if len({start.priority for start in group}) > 1
+        for line in _group_inversions(group, finished)
+    )
+
+
+_FINISHES, _LEAVES, _STARTS, _READY = range(4)
+"""What happens at one time, in this order: a message that starts now does not wait any more, and one that gets ready
+now has not waited yet."""
+
+
+def _group_inversions(group: list[Start], finished: Mapping[str, int]) -> Iterable[str]:
+    events: list[tuple[int, int, int]] = []
+    for i, start in enumerate(group):
+        events += ((start.time_us, _LEAVES, i), (start.time_us, _STARTS, i))
+        if start.ready_us:
+            events.append((start.ready_us, _READY, i))
+        if start.key is not None and start.name in finished:
+            events.append((finished[start.name], _FINISHES, i))
+    waiting: dict[int, _Waiting] = {p: _Waiting() for p in sorted({start.priority for start in group})}
+    unfinished: dict[tuple[str, str | None], set[str]] = defaultdict(set)
+    for time_us, what, i in sorted(events):
+        start = group[i]
+        if what == _READY:
+            if start.time_us > time_us:
+                waiting[start.priority].add(start)
+        elif what == _LEAVES:
+            waiting[start.priority].discard(start)
+        elif what == _FINISHES:
+            unfinished[start.topic, start.key].discard(start.name)
+        else:
+            for priority, ready in waiting.items():
+                if priority < start.priority and (kept := ready.not_excused(start.topic, unfinished)):
+                    yield (
+                        f"{start.name} (priority {start.priority}) started at {time_us} us in {start.place} while "
+                        f"{kept} (priority {priority}) was ready"
+                    )
+                    break
+            if start.key is not None and finished.get(start.name, time_us + 1) > time_us:
+                unfinished[start.topic, start.key].add(start.name)
+
+
+class _Waiting:
+    """Ready messages of one priority, by key, so that a backlog behind one key costs one look."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str | None, set[str]] = {}
+
+    def add(self, start: Start) -> None:
+        self._by_key.setdefault(start.key, set()).add(start.name)
+
+    def discard(self, start: Start) -> None:
+        if names := self._by_key.get(start.key):
+            names.discard(start.name)
+            if not names:
+                del self._by_key[start.key]
+
+    def not_excused(self, topic: str, unfinished: Mapping[tuple[str, str | None], set[str]]) -> str | None:
+        """A message that nothing held back, or None."""
+        for key, names in self._by_key.items():
+            holders = unfinished.get((topic, key), ())
+            if not holders:
+                return next(iter(names))
+            if len(holders) == 1:
+                # A message does not hold itself back: between its attempts it is unfinished and may be ready.
+                (holder,) = holders
+                if holder in names:
+                    return holder
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------- K: key order
+
+
+def overlaps(starts: Sequence[Start], ends: Sequence[End]) -> Violations:
+    """Two messages of one key that ran at the same time.
+
+    A delivery whose end is not in the trail counts as running until its message is started again, or for ever.
+
+    Args:
+        starts: in order of time.
+        ends: of messages with a key.
+    """
+    ended: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    for end in ends:
+        ended[end.name, end.attempt, end.source].append(end.time_us)
+    for times in ended.values():
+        times.sort()
+    started: dict[str, list[int]] = defaultdict(list)
+    for start in starts:
+        if start.key is not None:
+            started[start.name].append(start.time_us)
+
+    def runs_until(start: Start) -> float:
+        times = ended.get((start.name, start.attempt, start.source), ())
+        if (i := bisect_left(times, start.time_us)) < len(times):
+            return times[i]
+        again = started[start.name]
+        i = bisect_right(again, start.time_us)
+        return again[i] if i < len(again) else math.inf
+
+    def lines() -> Iterable[str]:
+        running: dict[tuple[str, str], tuple[float, str]] = {}
+        for start in starts:
+            if start.key is None:
+                continue
+            until = runs_until(start)
+            before, other = running.get((start.topic, start.key), (0.0, start.name))
+            if before > start.time_us and other != start.name:
+                yield f"{start.name} started at {start.time_us} us while {other} of the same key {start.key!r} ran"
+            if until >= before:
+                running[start.topic, start.key] = (until, start.name)
+
+    return Violations.of(lines())
+
+
+def disorder(starts: Sequence[Start]) -> Violations:
+    """First deliveries of a key that did not follow the order of their queue.
+
+    Args:
+        starts: in order of time.
+    """
+
+    def lines() -> Iterable[str]:
+        seen: set[str] = set()
+        latest: dict[tuple[str, int, str], Start] = {}
+        for start in starts:
+            if start.key is None or start.attempt != 1 or start.offset < 0 or start.name in seen:
+                continue
+            seen.add(start.name)
+            queue = (start.place, start.priority, start.key)
+            before = latest.get(queue)
+            if before is not None and before.offset > start.offset:
+                yield (
+                    f"{start.name} (offset {start.offset}) of key {start.key!r} was started after "
+                    f"{before.name} (offset {before.offset})"
+                )
+            else:
+                latest[queue] = start
+
+    return Violations.of(lines())

@@ -1,0 +1,75 @@
+"""The proof for people to read."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from emq.trail.checks import Violations
+from emq.trail.proof import Proof
+
+_TICK = Text("✓", style="green")
+_CROSS = Text("✗", style="bold red")
+_SHOWN = 3
+
+
+def render(proof: Proof) -> RenderableType:
+    """Promises with ticks and crosses and a few examples, the counts, the waits, and why the proof is void if it is."""
+    parts: list[RenderableType] = [_promises(proof), _counts(proof)]
+    if proof.waits:
+        parts.append(_waits(proof))
+    parts += [Text(f"void: {reason}", style="red") for reason in proof.void_reasons]
+    parts.append(_verdict(proof))
+    return Group(*parts)
+
+
+def _promises(proof: Proof) -> Table:
+    table = Table("", "promise", "broken", "for example", title="Promises")
+    rows: tuple[tuple[str, str, Violations], ...] = (
+        ("L", "no loss", proof.lost),
+        ("D", f"delivered once (repeats allowed: {proof.duplicates_allowed})", proof.duplicates),
+        ("Q", "the cap holds", proof.cap_violations),
+        ("P", "priority", proof.priority_inversions),
+        ("K", "key order", proof.key_order),
+        ("X", "dead letters once", proof.dead_twice),
+    )
+    for letter, name, violations in rows:
+        more = [f"... and {violations.count - _SHOWN} more"] if violations.count > _SHOWN else []
+        table.add_row(
+            _TICK if proof.promises[letter] else _CROSS,
+            f"{letter}  {name}",
+            f"{violations.count:,}",
+            Text("\n".join([*violations.examples[:_SHOWN], *more])),
+        )
+    return table
+
+
+def _counts(proof: Proof) -> Table:
+    table = Table("", "messages", title="Counts")
+    table.columns[1].justify = "right"
+    queued = "not known" if proof.still_queued is None else f"{proof.still_queued:,}"
+    for name in ("published", "delivered", "dead", "dropped", "unfinished", "skipped"):
+        table.add_row(name, f"{getattr(proof, name):,}")
+    table.add_row("delivered, not published here", f"{proof.unknown.count:,}")
+    table.add_row("still in the store", queued)
+    return table
+
+
+def _waits(proof: Proof) -> Table:
+    table = Table("topic", "first starts", "p50 ms", "p99 ms", title="Wait from publish to start")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for topic, wait in proof.waits.items():
+        table.add_row(Text(topic), f"{wait.count:,}", f"{wait.p50_us / 1e3:,.1f}", f"{wait.p99_us / 1e3:,.1f}")
+    return table
+
+
+def _verdict(proof: Proof) -> Text:
+    read = f"{proof.events:,} events in {proof.segments:,} segments"
+    if proof.ok:
+        return Text(f"✓ proved from {read}", style="bold green")
+    if proof.void_reasons:
+        return Text(f"✗ void: the trail is not complete ({read})", style="bold red")
+    broken = ", ".join(letter for letter, held in proof.promises.items() if not held)
+    return Text(f"✗ broken: {broken} ({read})", style="bold red")

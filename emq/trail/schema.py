@@ -1,0 +1,89 @@
+"""The columns of the trail: one flat table of events, plain types only, so that any Parquet reader understands it.
+
+| column | type | meaning |
+|---|---|---|
+| event | string | what happened; one of the constants below |
+| time_us | int64 | when, microseconds since the epoch by the source's clock; caps are judged by that of a start |
+| source | string | id of the host or producer that recorded it |
+| topic | string | topic |
+| group | int32 | index of the group in the topic |
+| priority | int8 | index of the priority in the topic, 0 is the highest; null for owned and released |
+| offset | int64 | place in the queue; -1 in the retry lane; first offset of a range (skipped, dropped); else null |
+| until | int64 | end of the range, exclusive (skipped, dropped); else null |
+| id | string | message id; null where the event is not about one message |
+| key | string | message key, null for none; given with published, started, settled, retried and dead |
+| attempt | int32 | 1 for the first delivery (started, settled, retried, dead); else null |
+| epoch | int64 | fencing number of the ownership (started, owned, released); else null |
+| published_us | int64 | when published, microseconds since the epoch by the producer's clock (published, started) |
+| ready_us | int64 | when it entered the host's buffer, microseconds since the epoch by the host's clock (started) |
+| due_ms | int64 | when it is due again, milliseconds since the epoch (retried) |
+| reason | string | why (retried, dead, dropped) |
+
+The file metadata of a segment is described with `emq.trail.segments.Header`. A change that an existing reader would
+misread raises `VERSION`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+VERSION: Final = 1
+
+PUBLISHED: Final = "published"
+STARTED: Final = "started"
+SETTLED: Final = "settled"
+RETRIED: Final = "retried"
+DEAD: Final = "dead"
+SKIPPED: Final = "skipped"
+DROPPED: Final = "dropped"
+RECALLED: Final = "recalled"
+REPLAYED: Final = "replayed"
+OWNED: Final = "owned"
+RELEASED: Final = "released"
+
+SCHEMA: Final = pa.schema(
+    [
+        ("event", pa.string()),
+        ("time_us", pa.int64()),
+        ("source", pa.string()),
+        ("topic", pa.string()),
+        ("group", pa.int32()),
+        ("priority", pa.int8()),
+        ("offset", pa.int64()),
+        ("until", pa.int64()),
+        ("id", pa.string()),
+        ("key", pa.string()),
+        ("attempt", pa.int32()),
+        ("epoch", pa.int64()),
+        ("published_us", pa.int64()),
+        ("ready_us", pa.int64()),
+        ("due_ms", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+REPETITIVE: Final = ("event", "source", "topic", "group", "priority", "attempt", "epoch", "key", "reason")
+"""Columns of few distinct values, which a segment stores dictionary-encoded."""
+
+ROW: Final = tuple(name for name in SCHEMA.names if name != "source")
+"""The values that make up one recorded event, in order; the source is the same throughout a segment."""
+
+
+def table(source: str, columns: Mapping[str, Sequence[Any]], rows: int) -> Any:
+    """A table of the trail's schema from Python sequences; columns not given are null.
+
+    Raises:
+        ValueError, TypeError, OverflowError: a value does not fit its column (such as a text that is not UTF-8).
+    """
+    arrays = [
+        pa.repeat(source, rows)
+        if field.name == "source"
+        else pa.array(columns[field.name], field.type)
+        if field.name in columns
+        else pa.nulls(rows, field.type)
+        for field in SCHEMA
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)

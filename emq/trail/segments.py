@@ -1,0 +1,160 @@
+"""Segments: the Parquet files of a trail, written whole or not at all, and read back with what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from emq import errors
+from emq.trail import schema
+
+SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
+"""Not beginning with a dot or underscore: readers such as Spark take such files for hidden."""
+
+_NAME = re.compile(rf"({SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
+_UNDER_WAY = ".tmp"
+
+
+class Header(NamedTuple):
+    """The file metadata of a segment (keys `emq.<field>`, all values decimal numbers or text).
+
+    Attributes:
+        source: id of the host or producer.
+        run_us: when this run of the source opened the trail, microseconds since the epoch; tells restarts apart.
+        seq: number of the segment in the run, from 0 without gaps; segment 0 is empty and written at the opening.
+        first_us: lowest `time_us` in the segment; of an empty segment, the time of writing.
+        last_us: highest `time_us` in the segment; of an empty segment, the time of writing.
+        dropped: events of the run that were lost so far, because the disk was slow, full or broken.
+        closed: True for the last segment of a run that ended in order.
+        version: of the schema.
+    """
+
+    source: str
+    run_us: int
+    seq: int
+    first_us: int
+    last_us: int
+    dropped: int = 0
+    closed: bool = False
+    version: int = schema.VERSION
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.run_us}-{self.seq:06d}.parquet"
+
+    def encode(self) -> dict[str, str]:
+        return {f"emq.{k}": str(int(v) if isinstance(v, bool) else v) for k, v in self._asdict().items()}
+
+    @classmethod
+    def decode(cls, metadata: dict[bytes, bytes] | None) -> Header:
+        """Raises `KeyError` or `ValueError` for metadata that is not a segment's."""
+        texts = {k: (metadata or {})[f"emq.{k}".encode()].decode() for k in cls._fields}
+        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed")}
+        return cls(source=texts["source"], closed=texts["closed"] == "1", **numbers)
+
+
+def write(directory: Path, header: Header, table: Any) -> None:
+    """Write one segment; it appears under its name complete or not at all.
+
+    Not synced to the disk: a crash of the process cannot tear a segment, and one torn by a crash of the machine is
+    found out when it is read, which does not warrant a wait for the disk every two seconds.
+
+    Raises:
+        OSError, pyarrow.ArrowException: nothing was written; count the events as dropped.
+    """
+    path = directory / header.name
+    temporary = path.with_name(path.name + _UNDER_WAY)
+    try:
+        pq.write_table(
+            table.replace_schema_metadata(header.encode()),
+            temporary,
+            compression="zstd",
+            use_dictionary=list(schema.REPETITIVE),
+        )
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class Ledger(NamedTuple):
+    """All segments of a directory.
+
+    Attributes:
+        table: the events, in no particular order.
+        segments: how many files were read.
+        flaws: why the ledger is not complete, one line each; empty if it is.
+    """
+
+    table: Any
+    segments: int
+    flaws: tuple[str, ...]
+
+
+def read(directory: Path) -> Ledger:
+    """Read every segment of `directory`, naming what is missing, broken or not a segment.
+
+    Raises:
+        InvalidSettings: there is no such directory; correct the path.
+    """
+    if not directory.is_dir():
+        raise errors.InvalidSettings(f"there is no trail directory {str(directory)!r}; name one that a trail wrote to")
+    tables, headers, flaws = [schema.SCHEMA.empty_table()], [], []
+    for path in sorted(directory.iterdir()):
+        if path.name.startswith((".", "_")) or path.name.endswith(_UNDER_WAY):
+            continue
+        try:
+            header, table = _read_segment(path)
+        except _Flaw as flaw:
+            flaws.append(f"{path.name}: {flaw}")
+        else:
+            headers.append(header)
+            tables.append(table)
+    if not headers:
+        flaws.append("there is no readable segment")
+    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *_gaps(headers)))
+
+
+class _Flaw(Exception):
+    """Why one file cannot be counted in."""
+
+
+def _read_segment(path: Path) -> tuple[Header, Any]:
+    if not _NAME.fullmatch(path.name) or not path.is_file():
+        raise _Flaw("foreign, not a segment of a trail")
+    try:
+        with pq.ParquetFile(path) as file:
+            header = Header.decode(file.schema_arrow.metadata)
+            if header.name != path.name:
+                raise _Flaw(f"foreign, it says that it is {header.name}")
+            if header.version != schema.VERSION:
+                raise _Flaw(f"of schema version {header.version}, this program reads {schema.VERSION}")
+            return header, file.read().replace_schema_metadata(None).cast(schema.SCHEMA)
+    except KeyError:
+        raise _Flaw("foreign, it carries no trail metadata") from None
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        raise _Flaw(f"truncated or damaged ({str(exc).splitlines()[0]})") from exc
+
+
+def _gaps(headers: list[Header]) -> list[str]:
+    """What is missing between the segments of each run."""
+    runs: dict[tuple[str, int], list[Header]] = defaultdict(list)
+    for header in headers:
+        runs[header.source, header.run_us].append(header)
+    flaws = []
+    for (source, run_us), run in sorted(runs.items()):
+        run.sort(key=lambda header: header.seq)
+        last = run[-1]
+        if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):
+            some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
+            flaws.append(f"{source}-{run_us}: {len(missing)} segments are missing (numbers {some})")
+        if not last.closed:
+            flaws.append(f"{source}-{run_us}: not closed after segment {last.seq}, the source crashed or still runs")
+        if last.dropped:
+            flaws.append(f"{source}-{run_us}: {last.dropped} events were dropped")
+    return flaws

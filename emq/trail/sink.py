@@ -1,0 +1,125 @@
+"""What producers and hosts call to have something recorded; free of pyarrow, so that the core can import it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from emq.message import Message
+
+
+class TrailSink(Protocol):
+    """Takes down what happens to messages. No method waits, touches a disk or raises; call all from one thread.
+
+    Times are microseconds since the epoch by the caller's clock. Ask `enabled` first where building the arguments
+    costs something.
+
+    Attributes:
+        enabled: False when nothing is recorded.
+    """
+
+    enabled: bool
+
+    def published(
+        self,
+        topic: str,
+        group: int,
+        priority: int,
+        offsets: Sequence[int] | None,
+        ids: Sequence[str],
+        keys: Sequence[str | None] | None,
+        published_us: int,
+        now_us: int,
+    ) -> None:
+        """A publish returned: these messages are in the store.
+
+        Args:
+            offsets: one for each id, or None where there are none (a delayed message, a sorted topic).
+            ids: message ids; kept by reference until written, so do not change the sequences afterwards.
+            keys: one for each id, or None when no message has a key.
+            published_us: when the publish began, as stored with the messages.
+            now_us: when it returned.
+        """
+
+    def started(self, m: Message, epoch: int) -> None:
+        """`m` was handed to the handler at `m.started_us` by the owner of `epoch`."""
+
+    def settled(self, m: Message, now_us: int) -> None:
+        """`m`, with its attempt count as started, was handled successfully."""
+
+    def retried(self, m: Message, now_us: int, due_ms: int, reason: str) -> None:
+        """`m`, with its attempt count as started, failed and is due again at `due_ms` (milliseconds)."""
+
+    def dead(self, m: Message, now_us: int, reason: str) -> None:
+        """`m`, with its attempt count as started, went to the dead letters."""
+
+    def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
+        """The offsets [start, end) of the queue were taken for holes and will not be delivered."""
+
+    def dropped(
+        self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
+    ) -> None:
+        """The offsets [start, end) of the queue were dropped on purpose."""
+
+    def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        """These waiting messages were taken back before they were started."""
+
+    def replayed(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        """These dead letters were put back to be delivered again."""
+
+    def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
+        """This source consumes the group `<topic>/<group>` from now on."""
+
+    def released(self, topic_group: str, epoch: int, now_us: int) -> None:
+        """This source has stopped consuming the group `<topic>/<group>`."""
+
+
+class NullTrail:
+    """Records nothing; the default."""
+
+    enabled = False
+
+    def published(
+        self,
+        topic: str,
+        group: int,
+        priority: int,
+        offsets: Sequence[int] | None,
+        ids: Sequence[str],
+        keys: Sequence[str | None] | None,
+        published_us: int,
+        now_us: int,
+    ) -> None:
+        pass
+
+    def started(self, m: Message, epoch: int) -> None:
+        pass
+
+    def settled(self, m: Message, now_us: int) -> None:
+        pass
+
+    def retried(self, m: Message, now_us: int, due_ms: int, reason: str) -> None:
+        pass
+
+    def dead(self, m: Message, now_us: int, reason: str) -> None:
+        pass
+
+    def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
+        pass
+
+    def dropped(
+        self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
+    ) -> None:
+        pass
+
+    def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        pass
+
+    def replayed(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        pass
+
+    def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
+        pass
+
+    def released(self, topic_group: str, epoch: int, now_us: int) -> None:
+        pass

@@ -1,0 +1,398 @@
+"""Writing the trail: the event loop appends to lists, a thread turns them into columns and segments."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from emq import errors
+from emq.clock import Clock
+from emq.message import Message
+from emq.trail import columns, schema, segments
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_ROWS = 4096
+"""Events converted in one go: converting holds the interpreter, and the event loop must not wait for long."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrailOptions:
+    """How a trail is cut into segments, and how much of it may wait.
+
+    Attributes:
+        rotate_rows: events after which a segment is written, at least 1.
+        rotate_s: seconds after which a segment is written anyhow; what a crash of the process loses at most.
+        max_pending: events that may wait in memory; more are dropped and counted. At least 2; a value below
+            `rotate_rows` makes segments smaller.
+    """
+
+    rotate_rows: int = 500_000
+    rotate_s: float = 2.0
+    max_pending: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.rotate_rows < 1:
+            raise errors.InvalidSettings(f"trail rotate_rows {self.rotate_rows} must be at least 1")
+        if not self.rotate_s > 0:
+            raise errors.InvalidSettings(f"trail rotate_s {self.rotate_s} must be above 0")
+        if self.max_pending < 2:
+            raise errors.InvalidSettings(f"trail max_pending {self.max_pending} must be at least 2")
+
+
+class TrailStatistics(NamedTuple):
+    """A snapshot.
+
+    Attributes:
+        recorded: events handed to the trail.
+        written: events that lie in segments.
+        pending: events in memory.
+        dropped: events lost to a slow or broken disk; any voids the proof.
+        segments: files written.
+        disk_errors: segments that could not be written.
+    """
+
+    recorded: int
+    written: int
+    pending: int
+    dropped: int
+    segments: int
+    disk_errors: int
+
+
+class Trail:
+    """The ledger of one producer or host, as Parquet segments in a directory that many may share.
+
+    Open with `Trail.open`. Recording methods are those of `emq.trail.TrailSink`; call them from one thread. Each
+    copies a few fields to the end of a list. A thread takes full lists (and, every `rotate_s`, the begun one), turns
+    them into columns, and writes segments. What waits is bounded: when the disk does not keep up, events are
+    dropped and counted, and the count is kept in the next segment's metadata; delivery is never held up.
+    """
+
+    enabled = True
+
+    def __init__(self, directory: Path, source: str, clock: Clock, run_us: int, options: TrailOptions) -> None:
+        self._directory = directory
+        self._source = source
+        self._clock = clock
+        self._run_us = run_us
+        self._options = options
+        chunk_rows = min(_CHUNK_ROWS, options.rotate_rows, options.max_pending // 2)
+        self._chunk_rows = chunk_rows
+        self._chunk_values = chunk_rows * columns.WIDTH
+        self._room = options.max_pending - chunk_rows
+
+        # Owned by the recording thread; the writing thread only cuts off the front of the lists, under the lock.
+        self._values: list[Any] = []
+        self._batches: list[columns.Published] = []
+        self._batched = 0
+
+        # Guarded by the condition's lock, which is never held during conversion or writing.
+        self._state = threading.Condition()
+        self._chunks: deque[columns.Chunk] = deque()
+        self._handed = 0
+        self._dropped = 0
+        self._asked = 0
+        self._answered = 0
+        self._closed = False
+
+        # Owned by the writing thread.
+        self._tables: list[Any] = []
+        self._rows = 0
+        self._seq = 0
+        self._written = 0
+        self._disk_errors = 0
+        self._complained = False
+        self._thread = threading.Thread(target=self._run, name=f"trail-{source}", daemon=True)
+
+    @classmethod
+    def open(cls, directory: Path | str, source: str, clock: Clock, options: TrailOptions | None = None) -> Trail:
+        """Start a run of `source` in `directory`, which is made if it is not there.
+
+        Writes an empty first segment, so that a run that crashes before its first events is noticed. Blocks for it.
+
+        Args:
+            source: id of the host or producer; up to 100 letters, digits and `._:@+-`, a letter or digit first.
+            clock: names the run's files.
+
+        Raises:
+            InvalidSettings: the source's name is not fit for a file name, or the directory cannot be written.
+        """
+        if not segments.SOURCE.fullmatch(source):
+            raise errors.InvalidSettings(
+                f"trail source {source!r} must be 1 to 100 letters, digits and ._:@+- and begin with a letter or digit"
+            )
+        directory = Path(directory)
+        run_us = round(clock.now() * 1e6)
+        while (directory / segments.Header(source, run_us, 0, 0, 0).name).exists():
+            run_us += 1
+        trail = cls(directory, source, clock, run_us, options or TrailOptions())
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            trail._write_segment(schema.table(source, {}, 0), closed=False)
+        except OSError as exc:
+            raise errors.InvalidSettings(
+                f"trail directory {str(directory)!r} cannot be written ({exc}); name another or correct its permissions"
+            ) from exc
+        trail._thread.start()
+        return trail
+
+    # -------------------------------------------------------------------------------------------------- recording
+
+    def published(
+        self,
+        topic: str,
+        group: int,
+        priority: int,
+        offsets: Sequence[int] | None,
+        ids: Sequence[str],
+        keys: Sequence[str | None] | None,
+        published_us: int,
+        now_us: int,
+    ) -> None:
+        self._batches.append(columns.Published(topic, group, priority, offsets, ids, keys, published_us, now_us))
+        self._batched += len(ids)
+        if self._batched >= self._chunk_rows:
+            self._hand_over()
+
+    def started(self, m: Message, epoch: int) -> None:
+        values = self._values
+        values.extend(
+            (
+                schema.STARTED,
+                m.started_us,
+                m.topic,
+                m.group,
+                m.priority,
+                m.offset,
+                None,
+                m.id,
+                m.key,
+                m.attempt,
+                epoch,
+                m.published_us,
+                m.ready_us,
+                None,
+                None,
+            )
+        )
+        if len(values) >= self._chunk_values:
+            self._hand_over()
+
+    def settled(self, m: Message, now_us: int) -> None:
+        values = self._values
+        values.extend(
+            (
+                schema.SETTLED,
+                now_us,
+                m.topic,
+                m.group,
+                m.priority,
+                m.offset,
+                None,
+                m.id,
+                m.key,
+                m.attempt,
+                None,
+                None,
+                None,
+                None,
+                None,
+            )
+        )
+        if len(values) >= self._chunk_values:
+            self._hand_over()
+
+    def retried(self, m: Message, now_us: int, due_ms: int, reason: str) -> None:
+        self._failed(schema.RETRIED, m, now_us, due_ms, reason)
+
+    def dead(self, m: Message, now_us: int, reason: str) -> None:
+        self._failed(schema.DEAD, m, now_us, None, reason)
+
+    def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
+        self._other(schema.SKIPPED, now_us, topic, group, priority=priority, offset=start, until=end)
+
+    def dropped(
+        self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
+    ) -> None:
+        self._other(schema.DROPPED, now_us, topic, group, priority=priority, offset=start, until=end, reason=reason)
+
+    def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        for message_id in ids:
+            self._other(schema.RECALLED, now_us, topic, group, priority=priority, id=message_id)
+
+    def replayed(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        for message_id in ids:
+            self._other(schema.REPLAYED, now_us, topic, group, priority=priority, id=message_id)
+
+    def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
+        topic, _, group = topic_group.rpartition("/")
+        self._other(schema.OWNED, now_us, topic, int(group), epoch=epoch)
+
+    def released(self, topic_group: str, epoch: int, now_us: int) -> None:
+        topic, _, group = topic_group.rpartition("/")
+        self._other(schema.RELEASED, now_us, topic, int(group), epoch=epoch)
+
+    def _failed(self, event: str, m: Message, now_us: int, due_ms: int | None, reason: str) -> None:
+        more = {"priority": m.priority, "offset": m.offset, "id": m.id, "key": m.key, "attempt": m.attempt}
+        self._other(event, now_us, m.topic, m.group, due_ms=due_ms, reason=reason, **more)
+
+    def _other(self, event: str, now_us: int, topic: str, group: int, **more: Any) -> None:
+        more.update(event=event, time_us=now_us, topic=topic, group=group)
+        self._values.extend([more.get(name) for name in schema.ROW])
+        if len(self._values) >= self._chunk_values:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the begun lists to the writing thread, or drop them if too much waits already."""
+        values, batches = self._values, self._batches
+        with self._state:
+            self._values, self._batches, self._batched = [], [], 0
+            rows = len(values) // columns.WIDTH + sum(len(batch.ids) for batch in batches)
+            if self._closed or self._handed + rows > self._room:
+                self._dropped += rows
+            else:
+                self._handed += rows
+                self._chunks.append(columns.Chunk(values, batches, rows))
+                self._state.notify_all()
+
+    # ---------------------------------------------------------------------------------------------------- control
+
+    def statistics(self) -> TrailStatistics:
+        """Counts at this moment."""
+        with self._state:
+            begun = len(self._values) // columns.WIDTH + sum(len(batch.ids) for batch in self._batches)
+            pending = self._handed + begun
+            recorded = self._written + pending + self._dropped
+            return TrailStatistics(recorded, self._written, pending, self._dropped, self._seq, self._disk_errors)
+
+    def flush(self, timeout_s: float = 30.0) -> bool:
+        """Wait until everything recorded before lies in segments (or was dropped); False if it took too long.
+
+        Blocks: not for an event loop's thread.
+        """
+        with self._state:
+            if self._closed:
+                return self._await_answer(timeout_s)
+            self._asked += 1
+            self._state.notify_all()
+            return self._await_answer(timeout_s)
+
+    def close(self, timeout_s: float = 30.0) -> bool:
+        """Write what is left and the closing marker, without which the trail counts as cut short.
+
+        Blocks: call it in a thread where an event loop runs. Later events are dropped. Safe to repeat.
+
+        Returns:
+            False if the disk took longer than `timeout_s` seconds; the process may exit, the marker is then missing.
+        """
+        with self._state:
+            if not self._closed:
+                self._closed = True
+                self._asked += 1
+                self._state.notify_all()
+            return self._await_answer(timeout_s)
+
+    def _await_answer(self, timeout_s: float) -> bool:
+        asked = self._asked
+        return self._state.wait_for(lambda: self._answered >= asked, timeout_s)
+
+    # ------------------------------------------------------------------------------------------ the writing thread
+
+    def _run(self) -> None:
+        """Convert chunks as they come; write a segment when it is full, `rotate_s` old, asked for, or the last.
+
+        Chunks are converted one by one and held as columns until the segment is due; they count as pending until it
+        is written. Should this thread ever die, events are dropped at `max_pending` and the closing marker is
+        missing, so that the proof is void rather than wrong.
+        """
+        closed = False
+        while not closed:
+            deadline = time.monotonic() + self._options.rotate_s
+            due = False
+            while not due:
+                with self._state:
+                    self._state.wait_for(
+                        lambda: bool(self._chunks) or self._asked > self._answered, deadline - time.monotonic()
+                    )
+                    asked, closed = self._asked, self._closed
+                due = asked > self._answered or time.monotonic() >= deadline
+                if due:
+                    self._take_begun()
+                self._convert()
+            self._write(closed)
+            with self._state:
+                self._answered = asked
+                self._state.notify_all()
+
+    def _take_begun(self) -> None:
+        """Queue what the recording thread has begun.
+
+        It may append meanwhile, to the end of the lists; here only what was there on entry is copied and cut off.
+        Each of these list operations is atomic, and the lock keeps `_hand_over` out between them.
+        """
+        with self._state:
+            values = self._values[: len(self._values)]
+            del self._values[: len(values)]
+            batches = self._batches[: len(self._batches)]
+            del self._batches[: len(batches)]
+            rows = len(values) // columns.WIDTH + sum(len(batch.ids) for batch in batches)
+            if rows:
+                self._handed += rows
+                self._chunks.append(columns.Chunk(values, batches, rows))
+
+    def _convert(self) -> None:
+        while True:
+            with self._state:
+                if not self._chunks:
+                    return
+                chunk = self._chunks.popleft()
+            try:
+                self._tables.extend(columns.tables(self._source, chunk))
+                self._rows += chunk.rows
+            except (ValueError, TypeError, OverflowError) as exc:
+                self._drop(chunk.rows, exc)
+            if self._rows >= min(self._options.rotate_rows, self._room // 2):
+                self._write(closed=False)
+
+    def _write(self, closed: bool) -> None:
+        if not self._rows and not closed:
+            return
+        table = pa.concat_tables([schema.table(self._source, {}, 0), *self._tables])
+        rows, self._rows, self._tables = self._rows, 0, []
+        try:
+            self._write_segment(table, closed)
+        except (OSError, pa.ArrowException) as exc:
+            self._disk_errors += 1
+            self._drop(rows, exc)
+            return
+        self._complained = False
+        with self._state:
+            self._written += rows
+            self._handed -= rows
+
+    def _write_segment(self, table: Any, closed: bool) -> None:
+        now_us = round(self._clock.now() * 1e6)
+        times = pc.min_max(table["time_us"])
+        first_us = times["min"].as_py() or now_us
+        last_us = times["max"].as_py() or now_us
+        header = segments.Header(self._source, self._run_us, self._seq, first_us, last_us, self._dropped, closed)
+        segments.write(self._directory, header, table)
+        self._seq += 1
+
+    def _drop(self, rows: int, exc: Exception) -> None:
+        with self._state:
+            self._handed -= rows
+            self._dropped += rows
+        if not self._complained:
+            self._complained = True
+            logger.error("trail of %s dropped %d events, more may follow: %s", self._source, rows, exc)

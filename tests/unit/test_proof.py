@@ -1,0 +1,508 @@
+"""The proof passes a clean ledger, and finds every fault that is planted in one."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from rich.console import Console
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.trail import segments
+from emq.trail.checks import MAX_EXAMPLES, window_allowance
+from emq.trail.proof import Expectations, Proof, Wait, prove
+from emq.trail.report import render
+from emq.trail.writer import Trail, TrailOptions
+
+T0_S = 1_000_000_000
+T0_US = T0_S * 1_000_000
+MS = 1000
+
+
+@dataclasses.dataclass
+class Delivery:
+    """One attempt at a message; times in milliseconds after T0. `end` None: it never ended."""
+
+    id: str
+    start: float
+    end: float | None
+    ready: float = 0
+    key: str | None = None
+    priority: int = 0
+    offset: int = 0
+    attempt: int = 1
+    outcome: str = "settled"
+    source: str = "host"
+
+    def message(self) -> Message:
+        return Message(
+            self.id,
+            b"",
+            self.key,
+            published_us=T0_US,
+            priority=self.priority,
+            attempt=self.attempt,
+            topic="shop",
+            offset=self.offset,
+            ready_us=T0_US + round(self.ready * MS),
+            started_us=T0_US + round(self.start * MS),
+        )
+
+
+def clean(n: int = 20) -> list[Delivery]:
+    """Twenty messages within a second, one after the other, of four keys, alternating between two priorities."""
+    return [
+        Delivery(f"m{i}", 10 * i + 2, 10 * i + 5, 10 * i + 1, f"k{i % 4}", priority=i % 2, offset=i // 2)
+        for i in range(n)
+    ]
+
+
+class Story:
+    """Writes a ledger: one producer, which publishes the messages of the deliveries, and hosts, which deliver them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.trails: dict[str, Trail] = {}
+
+    def trail(self, source: str = "host") -> Trail:
+        if source not in self.trails:
+            options = TrailOptions(rotate_s=60.0)
+            self.trails[source] = Trail.open(self.directory, source, ManualClock(), options)
+        return self.trails[source]
+
+    def publish(self, *deliveries: Delivery) -> Story:
+        for d in {d.id: d for d in deliveries if d.attempt == 1}.values():
+            offsets, keys = [d.offset], [d.key]
+            self.trail("producer").published("shop", 0, d.priority, offsets, [d.id], keys, T0_US, T0_US)
+        return self
+
+    def deliver(self, *deliveries: Delivery) -> Story:
+        for d in deliveries:
+            trail, m = self.trail(d.source), d.message()
+            trail.started(m, 1)
+            if d.end is None:
+                continue
+            now_us = T0_US + round(d.end * MS)
+            if d.outcome == "settled":
+                trail.settled(m, now_us)
+            elif d.outcome == "retried":
+                trail.retried(m, now_us, now_us // 1000, "failed")
+            else:
+                trail.dead(m, now_us, "failed for good")
+        return self
+
+    def close(self) -> None:
+        for trail in self.trails.values():
+            assert trail.close()
+
+    def prove(self, expected: Expectations | None = None) -> Proof:
+        self.close()
+        return prove(self.directory, expected or Expectations(still_queued=0))
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+def tell(story: Story, deliveries: list[Delivery], expected: Expectations | None = None) -> Proof:
+    return story.publish(*deliveries).deliver(*deliveries).prove(expected)
+
+
+def broken(proof: Proof) -> str:
+    return "".join(letter for letter, held in proof.promises.items() if not held)
+
+
+# ------------------------------------------------------------------------------------------------------ clean ledgers
+
+
+def test_a_clean_ledger_is_proved(story: Story) -> None:
+    proof = tell(story, clean(), Expectations(still_queued=(), quotas={"shop/0": 20.0, "shop": 20}))
+    assert proof.ok, proof
+    assert (proof.events, proof.segments) == (60, 4)
+    assert (proof.published, proof.delivered, proof.dead, proof.unfinished) == (20, 20, 0, 0)
+
+
+def test_retries_dead_letters_and_crashes_are_no_violation_in_themselves(story: Story) -> None:
+    deliveries = [
+        Delivery("a", 10, 20, outcome="retried", key="k"),
+        Delivery("a", 500, 510, 499, key="k", offset=-1, attempt=2),
+        Delivery("b", 30, 40, 29, offset=1, outcome="dead"),
+        Delivery("c", 50, None, 49, key="x", offset=2),
+        Delivery("c", 700, 701, 699, key="x", offset=2, source="successor"),
+        Delivery("d", 702, 703, 700, key="x", offset=3, source="successor"),
+    ]
+    proof = tell(story, deliveries)
+    assert proof.ok, proof
+    assert (proof.delivered, proof.dead) == (3, 1)
+
+
+def test_waits_are_those_of_first_attempts(story: Story) -> None:
+    deliveries = [Delivery(f"m{i}", i, i, offset=i) for i in range(1, 101)]
+    deliveries.append(Delivery("m1", 5000, 5001, attempt=2, offset=-1, outcome="retried"))
+    assert tell(story, deliveries).waits == {"shop": Wait(100, 50_000, 99_000)}
+
+
+# --------------------------------------------------------------------------------------------------- L, D, X: accounts
+
+
+def test_one_message_dropped_is_found(story: Story) -> None:
+    deliveries = clean()
+    proof = story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[8:]).prove()
+    assert broken(proof) == "L"
+    assert (proof.lost.count, proof.unfinished) == (1, 0)
+    assert "shop/m7" in proof.lost.examples[0]
+
+
+@pytest.mark.parametrize(
+    ("still_queued", "lost", "unfinished"),
+    [((), 2, 0), ({"m7"}, 1, 1), ({"m7", "m8"}, 0, 2), (0, 2, 0), (1, 1, 1), (2, 0, 2), (3, 0, 2), (None, 0, 2)],
+)
+def test_what_is_still_in_the_store_is_not_lost(
+    story: Story, still_queued: set[str] | int | None, lost: int, unfinished: int
+) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[9:])
+    proof = story.prove(Expectations(still_queued=still_queued))
+    assert (proof.lost.count, proof.unfinished) == (lost, unfinished)
+    assert proof.ok == (lost == 0)
+
+
+def test_a_message_skipped_as_a_hole_is_lost_even_where_the_store_is_not_known(story: Story) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[8:])
+    story.trail().skipped("shop", 0, 1, 2, 5, T0_US)
+    proof = story.prove(Expectations(still_queued=None))
+    assert (proof.lost.count, proof.lost.examples, proof.unfinished, proof.skipped) == (1, ("shop/m7",), 0, 3)
+
+
+def test_messages_dropped_or_recalled_on_purpose_are_not_lost(story: Story) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[10:])
+    story.trail().dropped("shop", 0, 1, 3, 4, T0_US)
+    story.trail().dropped("shop", 0, 1, 4, 5, T0_US)
+    story.trail().recalled("shop", 0, 0, ["m8"], T0_US)
+    proof = story.prove()
+    assert proof.ok, proof
+    assert (proof.dropped, proof.delivered) == (3, 17)
+
+
+def test_one_message_delivered_twice_is_found_and_may_be_allowed(story: Story) -> None:
+    again = Delivery("m3", 300, 305, 299, "k3", priority=1, offset=1)
+    proof = tell(story, [*clean(), again])
+    assert broken(proof) == "D"
+    assert proof.duplicates.examples == ("shop/m3 settled 2 times",)
+    assert prove(story.directory, Expectations(still_queued=0, duplicates_allowed=1)).ok
+
+
+def test_a_merged_message_may_be_delivered_as_often_as_it_was_published(story: Story) -> None:
+    twice = [Delivery("m", 10, 11), Delivery("m", 20, 21)]
+    proof = story.publish(twice[0]).publish(twice[1]).deliver(*twice).prove()
+    assert proof.ok, proof
+
+
+def test_what_nobody_published_is_reported_but_no_violation(story: Story) -> None:
+    proof = story.publish(*clean()[1:]).deliver(*clean()).prove()
+    assert proof.ok
+    assert proof.unknown.examples == ("shop/m0",)
+
+
+def test_a_message_that_is_dead_twice_is_found(story: Story) -> None:
+    deliveries = [Delivery("a", 10, 11, outcome="dead"), Delivery("a", 20, 21, outcome="dead")]
+    proof = tell(story, deliveries)
+    assert broken(proof) == "X"
+    assert proof.dead_twice.examples == ("shop/a became a dead letter 2 times",)
+
+
+def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> None:
+    dies = [Delivery(name, 10 + i, 11 + i, outcome="dead", offset=i) for i, name in enumerate("abc")]
+    story.publish(*dies).deliver(*dies)
+    story.trail().replayed("shop", 0, 0, ["a", "b", "c"], T0_US + 100 * MS)
+    story.deliver(Delivery("a", 200, 201, outcome="dead"), Delivery("b", 210, 211, offset=1))
+    proof = story.prove()
+    assert (broken(proof), proof.lost.examples) == ("L", ("shop/c",))
+    assert (proof.dead, proof.delivered) == (1, 1)
+
+
+# ------------------------------------------------------------------------------------------------------------ Q: caps
+
+
+def test_one_start_too_many_in_an_aligned_second_is_found(story: Story) -> None:
+    extra = Delivery("extra", 999.999, 1001, 999, offset=99)
+    proof = tell(story, [*clean(), extra], Expectations(still_queued=0, quotas={"shop/0": 20}))
+    assert broken(proof) == "Q"
+    assert proof.cap_violations.examples == (f"shop/0 started 21 in second {T0_S}, 20 allowed",)
+
+
+def test_a_start_in_the_next_second_is_not_too_many(story: Story) -> None:
+    extra = Delivery("extra", 1000, 1001, 999, offset=99)
+    assert tell(story, [*clean(), extra], Expectations(still_queued=0, quotas={"shop/0": 20})).ok
+
+
+def test_fractions_of_a_quota_carry_over_as_in_the_counter(story: Story) -> None:
+    assert [window_allowance(2.5, s) for s in range(4)] == [2, 3, 2, 3]
+    assert sum(window_allowance(0.1, T0_S + s) for s in range(10)) == 1
+    deliveries = [Delivery(f"m{i}", t, t, offset=i) for i, t in enumerate((1, 2, 1000, 1001, 1002))]
+    story.publish(*deliveries).deliver(*deliveries).close()
+    assert prove(story.directory, Expectations(quotas={"shop/0": 2.5})).ok
+    with_own_rule = Expectations(quotas={"shop/0": 2.5}, allowance=lambda quota, second: int(quota))
+    assert prove(story.directory, with_own_rule).cap_violations.count == 1
+
+
+def test_a_quota_that_changed_holds_from_its_time_on(story: Story) -> None:
+    deliveries = [Delivery(f"m{i}", t, t, offset=i) for i, t in enumerate((0, 1, 1000, 1001, 2000, 2001, 3000))]
+    story.publish(*deliveries).deliver(*deliveries).close()
+
+    def violations(*changes: tuple[int, float]) -> int:
+        quotas = {"shop/0": [(T0_US + ms * MS, quota) for ms, quota in changes]}
+        return prove(story.directory, Expectations(quotas=quotas)).cap_violations.count
+
+    assert violations((0, 2)) == 0
+    assert violations((0, 1)) == 3
+    assert violations((0, 2), (1500, 1)) == 1, "second 2 has two starts; in second 1 both quotas were in force"
+    assert violations((0, 1), (1500, 2)) == 1, "second 0 has two starts under the lower quota"
+    assert violations((2000, 2)) == 2, "before the first quota nothing is allowed"
+
+
+def test_one_start_too_many_in_a_sliding_second_is_found(story: Story) -> None:
+    deliveries = [Delivery(f"m{i}", 500 + 50 * i, 500 + 50 * i, offset=i) for i in range(20)]
+    smooth = Expectations(still_queued=0, quotas={"shop/0": 18}, bursts={"shop/0": 2})
+    story.publish(*deliveries).deliver(*deliveries).close()
+    assert prove(story.directory, smooth).ok
+    tight = dataclasses.replace(smooth, bursts={"shop/0": 1})
+    proof = prove(story.directory, tight)
+    assert broken(proof) == "Q"
+    assert proof.cap_violations.examples == (
+        f"shop/0 started 20 within the second from {T0_US + 500 * MS} us, 19 allowed",
+    )
+    aligned = Expectations(still_queued=0, quotas={"shop/0": 10})
+    assert prove(story.directory, aligned).ok, "the aligned check would not have noticed"
+
+
+def test_starts_a_whole_second_apart_share_no_sliding_second(story: Story) -> None:
+    deliveries = [Delivery("a", 500, 501), Delivery("b", 1500, 1501, offset=1)]
+    assert tell(story, deliveries, Expectations(quotas={"shop/0": 0.5}, bursts={"shop/0": 1})).ok
+
+
+def test_a_burst_without_a_quota_is_refused() -> None:
+    with pytest.raises(errors.InvalidSettings, match="'shop/0' but no quota"):
+        Expectations(bursts={"shop/0": 2})
+
+
+# -------------------------------------------------------------------------------------------------------- P: priority
+
+HIGH_READY_AT_10 = Delivery("high", 30, 31, ready=10, offset=7)
+
+
+def low(start: float, **changes: object) -> Delivery:
+    return dataclasses.replace(Delivery("low", start, start + 1, ready=1, priority=1, offset=1), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("start", "found"), [(9, 0), (10, 0), (10.001, 1), (29.999, 1), (30, 0), (31, 0)])
+def test_one_inversion_is_found(story: Story, start: float, found: int) -> None:
+    proof = tell(story, [low(start), HIGH_READY_AT_10])
+    assert proof.priority_inversions.count == found
+    assert broken(proof) == "P" * found
+
+
+def test_only_strict_topics_promise_priority(story: Story) -> None:
+    tell(story, [low(20), HIGH_READY_AT_10])
+    assert not prove(story.directory, Expectations(strict=["shop"])).ok
+    assert prove(story.directory, Expectations(strict=["other"])).ok
+
+
+def test_a_retry_that_is_ready_counts_at_its_own_priority(story: Story) -> None:
+    first = Delivery("high", 2, 3, ready=1, offset=7, outcome="retried", key="k")
+    second = dataclasses.replace(HIGH_READY_AT_10, attempt=2, offset=-1, key="k")
+    proof = tell(story, [first, low(5), second])
+    assert proof.ok, "it was not ready during its backoff"
+    story = Story(story.directory / "again")
+    proof = tell(story, [first, low(20), second])
+    assert broken(proof) == "P", "a message does not hold itself back"
+
+
+@pytest.mark.parametrize(
+    ("holder_ends", "outcome", "found"),
+    [(25, "settled", 0), (15, "settled", 1), (15, "retried", 0), (15, "dead", 1), (None, "", 0)],
+)
+def test_a_message_that_waits_for_its_key_is_excused(
+    story: Story, holder_ends: float | None, outcome: str, found: int
+) -> None:
+    holder = Delivery("holder", 5, holder_ends, ready=4, key="k", priority=1, outcome=outcome)
+    waiting = dataclasses.replace(HIGH_READY_AT_10, key="k")
+    assert tell(story, [holder, low(20), waiting]).priority_inversions.count == found
+
+
+# ------------------------------------------------------------------------------------------------------- K: key order
+
+
+def test_two_first_deliveries_swapped_are_found(story: Story) -> None:
+    deliveries = clean()
+    third, seventh = deliveries[3], deliveries[7]
+    assert third.key == seventh.key
+    third.offset, seventh.offset = seventh.offset, third.offset
+    proof = tell(story, deliveries)
+    assert broken(proof) == "K"
+    assert proof.key_order.examples == ("shop/m7 (offset 1) of key 'k3' was started after shop/m3 (offset 3)",)
+
+
+def test_redeliveries_and_other_queues_have_no_order(story: Story) -> None:
+    deliveries = [
+        Delivery("a", 10, 11, key="k", offset=5, outcome="retried"),
+        Delivery("b", 20, 21, key="k", offset=6),
+        Delivery("a", 30, 31, 29, key="k", offset=-1, attempt=2),
+        Delivery("low", 40, 41, 39, key="k", offset=1, priority=1),
+        Delivery("none", 50, 51, 49, offset=2),
+    ]
+    assert tell(story, deliveries).ok
+
+
+@pytest.mark.parametrize(("start", "found"), [(14.999, 1), (15, 0)])
+@pytest.mark.parametrize("outcome", ["settled", "retried", "dead"])
+def test_two_overlapping_runs_of_a_key_are_found(story: Story, start: float, outcome: str, found: int) -> None:
+    deliveries = [
+        Delivery("a", 10, 15, key="k", outcome=outcome),
+        Delivery("b", start, start + 1, key="k", offset=1, source="other"),
+    ]
+    proof = tell(story, deliveries, Expectations())
+    assert proof.key_order.count == found
+
+
+def test_a_long_run_overlaps_all_that_start_meanwhile(story: Story) -> None:
+    deliveries = [Delivery("a", 0, 100, key="k"), *(Delivery(f"b{i}", i, i, key="k", offset=i) for i in range(1, 30))]
+    proof = tell(story, deliveries)
+    assert (proof.key_order.count, len(proof.key_order.examples)) == (29, MAX_EXAMPLES)
+
+
+def test_a_run_without_an_end_blocks_its_key_until_it_is_started_again(story: Story) -> None:
+    lost = Delivery("a", 10, None, key="k")
+    other = Delivery("b", 20, 21, key="k", offset=1)
+    again = Delivery("a", 30, 31, 29, key="k", source="successor")
+    assert broken(tell(story, [lost, other, again])) == "K"
+
+
+# --------------------------------------------------------------------------------------------------- void: the ledger
+
+
+@pytest.fixture
+def ledger(story: Story) -> Path:
+    """A clean ledger whose host wrote four segments, numbers 0 to 3."""
+    deliveries = clean()
+    story.publish(*deliveries)
+    for part in (deliveries[:10], deliveries[10:]):
+        story.deliver(*part)
+        story.trail().flush()
+    story.close()
+    assert prove(story.directory).ok
+    return story.directory
+
+
+def host_segment(directory: Path, number: int) -> Path:
+    return directory / f"host-{T0_US}-{number:06d}.parquet"
+
+
+def reasons(directory: Path) -> tuple[str, ...]:
+    proof = prove(directory)
+    assert not proof.ok
+    return proof.void_reasons
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_missing_segment_voids(ledger: Path, number: int) -> None:
+    host_segment(ledger, number).unlink()
+    assert reasons(ledger) == (f"host-{T0_US}: 1 segments are missing (numbers {number})",)
+
+
+def test_an_unclosed_source_voids(ledger: Path) -> None:
+    host_segment(ledger, 3).unlink()
+    assert reasons(ledger) == (f"host-{T0_US}: not closed after segment 2, the source crashed or still runs",)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 500])
+def test_a_truncated_segment_voids_and_is_named(ledger: Path, keep: int) -> None:
+    path = host_segment(ledger, 1)
+    path.write_bytes(path.read_bytes()[:keep])
+    first, second = reasons(ledger)
+    assert first.startswith(f"{path.name}: truncated or damaged")
+    assert second == f"host-{T0_US}: 1 segments are missing (numbers 1)"
+
+
+def test_damaged_data_inside_a_segment_voids(ledger: Path) -> None:
+    path = host_segment(ledger, 1)
+    data = bytearray(path.read_bytes())
+    data[4:400] = b"\xff" * 396
+    path.write_bytes(data)
+    assert reasons(ledger)[0].startswith(f"{path.name}: truncated or damaged")
+
+
+def test_foreign_files_void_and_are_named(ledger: Path) -> None:
+    (ledger / "notes.txt").write_text("not a segment")
+    copy = host_segment(ledger, 9)
+    copy.write_bytes(host_segment(ledger, 1).read_bytes())
+    pq.write_table(pa.table({"a": [1]}), ledger / "x-1-000000.parquet")
+    assert reasons(ledger) == (
+        f"{copy.name}: foreign, it says that it is {host_segment(ledger, 1).name}",
+        "notes.txt: foreign, not a segment of a trail",
+        "x-1-000000.parquet: foreign, it carries no trail metadata",
+    )
+
+
+def test_files_that_readers_hide_and_files_under_way_are_passed_over(ledger: Path) -> None:
+    for name in ("_SUCCESS", ".crc", host_segment(ledger, 4).name + ".tmp"):
+        (ledger / name).write_bytes(b"")
+    assert prove(ledger).ok
+
+
+def test_recorded_drops_void(ledger: Path) -> None:
+    path = host_segment(ledger, 3)
+    header, table = segments._read_segment(path)
+    segments.write(ledger, header._replace(dropped=12), table)
+    assert reasons(ledger) == (f"host-{T0_US}: 12 events were dropped",)
+
+
+def test_a_segment_of_a_later_version_voids(ledger: Path) -> None:
+    header, table = segments._read_segment(host_segment(ledger, 2))
+    segments.write(ledger, header._replace(version=2), table)
+    assert reasons(ledger)[0].endswith("of schema version 2, this program reads 1")
+
+
+def test_an_empty_directory_proves_nothing(tmp_path: Path) -> None:
+    assert reasons(tmp_path) == ("there is no readable segment",)
+
+
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidSettings, match=r"no trail directory .*nowhere"):
+        prove(tmp_path / "nowhere")
+
+
+# ------------------------------------------------------------------------------------------------------------- output
+
+
+def printed(proof: Proof) -> str:
+    text = io.StringIO()
+    Console(width=160, file=text).print(render(proof))
+    return text.getvalue()
+
+
+def test_the_proof_is_readable_and_fit_for_json(story: Story) -> None:
+    proof = tell(story, clean())
+    text = printed(proof)
+    assert "✓ proved from 60 events in 4 segments" in text
+    assert "✗" not in text
+    assert json.loads(json.dumps(proof.to_dict()))["published"] == 20
+
+
+def test_a_broken_and_a_void_proof_say_so(ledger: Path) -> None:
+    proof = prove(ledger, Expectations(quotas={"shop/0": 1}))
+    assert "✗ broken: Q" in printed(proof)
+    assert "shop/0 started 20 in second" in printed(proof)
+    host_segment(ledger, 3).unlink()
+    assert "void: host-" in printed(prove(ledger))
+    assert proof.to_dict()["promises"] == {letter: letter != "Q" for letter in "LDQPKX"}

@@ -1,0 +1,276 @@
+"""The trail records everything that it promises to, never blocks, and says what it lost."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.trail import NullTrail, TrailSink, schema, segments
+from emq.trail.writer import Trail, TrailOptions
+
+NOW_US = 1_000_000_000_000_000
+
+
+def open_trail(directory: Path, source: str = "host-1", **options: Any) -> Trail:
+    return Trail.open(directory, source, ManualClock(), TrailOptions(**{"rotate_s": 60.0, **options}))
+
+
+def message(i: int) -> Message:
+    return Message(
+        f"m{i}",
+        b"x",
+        f"k{i}",
+        NOW_US,
+        priority=1,
+        topic="shop",
+        group=2,
+        offset=i,
+        ready_us=NOW_US,
+        started_us=NOW_US + i,
+    )
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    found = segments.read(directory).table.to_pylist()
+    return [{k: v for k, v in row.items() if v is not None} for row in found]
+
+
+def header(path: Path) -> segments.Header:
+    return segments._read_segment(path)[0]
+
+
+class Disk:
+    """Stands in for `segments.write`: holds every write back until told to go on, or fails it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.free = threading.Event(), threading.Event()
+        self.error: OSError | None = None
+        self.write = segments.write
+        monkeypatch.setattr(segments, "write", self)
+
+    def __call__(self, directory: Path, header: segments.Header, table: Any) -> None:
+        self.reached.set()
+        if self.error is not None:
+            raise self.error
+        assert self.free.wait(10)
+        self.write(directory, header, table)
+
+
+def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path)
+    m = message(7)
+    mine = {"source": "host-1", "topic": "shop", "group": 2}
+    one = {**mine, "priority": 1, "offset": 7, "id": "m7", "key": "k7"}
+    trail.published("shop", 2, 1, range(7, 9), ["m7", "m8"], ["k7", None], NOW_US, NOW_US + 1)
+    trail.published("shop", 2, 1, None, ["m9"], None, NOW_US, NOW_US + 2)
+    trail.started(m, 5)
+    trail.settled(m, NOW_US + 20)
+    trail.retried(m, NOW_US + 21, 1_000_000_000_500, "timeout")
+    trail.dead(m, NOW_US + 22, "gone")
+    trail.skipped("shop", 2, 1, 10, 12, NOW_US + 23)
+    trail.dropped("shop", 2, 1, 12, 15, NOW_US + 24)
+    trail.recalled("shop", 2, 1, ["m9"], NOW_US + 25)
+    trail.replayed("shop", 2, 1, ["m7"], NOW_US + 26)
+    trail.owned("shop/2", 5, NOW_US + 27)
+    trail.released("shop/2", 5, NOW_US + 28)
+    assert trail.close()
+
+    published = {**mine, "event": "published", "priority": 1, "published_us": NOW_US}
+    assert sorted(rows(tmp_path), key=lambda row: (row["time_us"], row.get("offset", 0))) == [
+        {**published, "time_us": NOW_US + 1, "offset": 7, "id": "m7", "key": "k7"},
+        {**published, "time_us": NOW_US + 1, "offset": 8, "id": "m8"},
+        {**published, "time_us": NOW_US + 2, "id": "m9"},
+        {**one, "event": "started", "time_us": NOW_US + 7, "attempt": 1, "epoch": 5}
+        | {"published_us": NOW_US, "ready_us": NOW_US},
+        {**one, "event": "settled", "time_us": NOW_US + 20, "attempt": 1},
+        {**one, "event": "retried", "time_us": NOW_US + 21, "attempt": 1, "reason": "timeout"}
+        | {"due_ms": 1_000_000_000_500},
+        {**one, "event": "dead", "time_us": NOW_US + 22, "attempt": 1, "reason": "gone"},
+        {**mine, "event": "skipped", "time_us": NOW_US + 23, "priority": 1, "offset": 10, "until": 12},
+        {**mine, "event": "dropped", "time_us": NOW_US + 24, "priority": 1, "offset": 12, "until": 15}
+        | {"reason": "max_length"},
+        {**mine, "event": "recalled", "time_us": NOW_US + 25, "priority": 1, "id": "m9"},
+        {**mine, "event": "replayed", "time_us": NOW_US + 26, "priority": 1, "id": "m7"},
+        {**mine, "event": "owned", "time_us": NOW_US + 27, "epoch": 5},
+        {**mine, "event": "released", "time_us": NOW_US + 28, "epoch": 5},
+    ]
+
+
+def test_a_closed_trail_is_complete_and_its_segments_are_numbered(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path)
+    trail.started(message(1), 1)
+    trail.flush()
+    trail.close()
+    assert trail.close(), "closing twice is harmless"
+    assert segments.read(tmp_path).flaws == ()
+    assert [header(path) for path in sorted(tmp_path.iterdir())] == [
+        segments.Header("host-1", NOW_US, 0, NOW_US, NOW_US),
+        segments.Header("host-1", NOW_US, 1, NOW_US + 1, NOW_US + 1),
+        segments.Header("host-1", NOW_US, 2, NOW_US, NOW_US, closed=True),
+    ]
+
+
+def test_a_segment_is_written_when_it_is_full(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path, rotate_rows=10)
+    for i in range(25):
+        trail.settled(message(i), NOW_US)
+    trail.close()
+    assert trail.statistics() == (25, 25, 0, 0, 4, 0)
+    assert sorted(row["id"] for row in rows(tmp_path)) == sorted(f"m{i}" for i in range(25))
+
+
+def test_a_segment_is_written_after_a_while_without_being_full(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path, rotate_s=0.002)
+    trail.settled(message(1), NOW_US)
+    deadline = time.monotonic() + 10
+    while trail.statistics().written < 1 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert trail.statistics().written == 1
+    trail.close()
+
+
+def test_nothing_is_lost_or_doubled_while_the_thread_cuts_in(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path, rotate_s=0.0005)
+    for i in range(20_000):
+        trail.settled(message(i), NOW_US)
+        trail.published("shop", 2, 1, [i], [f"m{i}"], None, NOW_US, NOW_US)
+    trail.close()
+    found = [(row["event"], row["offset"]) for row in rows(tmp_path)]
+    assert sorted(found) == sorted((event, i) for event in ("settled", "published") for i in range(20_000))
+    assert trail.statistics().dropped == 0
+
+
+def test_a_slow_disk_never_blocks_and_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trail = open_trail(tmp_path, rotate_rows=100, max_pending=1000)
+    disk = Disk(monkeypatch)
+    most = 0
+    for i in range(5000):
+        trail.settled(message(i), NOW_US)
+        most = max(most, trail.statistics().pending)
+    assert disk.reached.wait(10), "the disk is stuck in a write all the while"
+    stuck = trail.statistics()
+    assert most <= 1000
+    assert stuck.written == 0
+    assert stuck.dropped >= 4000
+    assert stuck.recorded == 5000
+    assert not trail.flush(timeout_s=0.001), "whoever waits for the disk is told that it takes too long"
+
+    disk.free.set()
+    assert trail.close()
+    after = trail.statistics()
+    assert (after.pending, after.written + after.dropped) == (0, 5000)
+    assert len(rows(tmp_path)) == after.written
+    assert header(max(tmp_path.iterdir())).dropped == after.dropped
+    assert segments.read(tmp_path).flaws == (f"host-1-{NOW_US}: {after.dropped} events were dropped",)
+
+
+def test_one_huge_publish_cannot_break_the_bound(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path, max_pending=100)
+    trail.published("shop", 2, 1, None, ["m"] * 101, None, NOW_US, NOW_US)
+    trail.close()
+    assert trail.statistics().dropped == 101
+
+
+def test_a_broken_disk_is_logged_once_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trail = open_trail(tmp_path)
+    disk = Disk(monkeypatch)
+    disk.error = OSError(28, "No space left on device")
+    with caplog.at_level(logging.ERROR):
+        for i in range(3):
+            trail.settled(message(i), NOW_US)
+            assert trail.flush()
+    assert [record.getMessage() for record in caplog.records] == [
+        "trail of host-1 dropped 1 events, more may follow: [Errno 28] No space left on device"
+    ]
+    assert trail.statistics() == (3, 0, 0, 3, 1, 3)
+
+    disk.error = None
+    disk.free.set()
+    trail.settled(message(3), NOW_US)
+    trail.close()
+    assert [row["id"] for row in rows(tmp_path)] == ["m3"], "it recovers with the disk"
+    assert header(max(tmp_path.iterdir())).dropped == 3
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def torn(table: Any, path: Path, **_: Any) -> None:
+        path.write_bytes(b"PAR1 half a segm")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(pq, "write_table", torn)
+    with pytest.raises(OSError, match="the disk is full"):
+        segments.write(tmp_path, segments.Header("host-1", 1, 0, 1, 1), schema.SCHEMA.empty_table())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_that_no_column_takes_are_dropped_and_counted(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path)
+    trail.dead(message(1), NOW_US, "\ud800 is no text")
+    trail.flush()
+    trail.settled(message(2), NOW_US)
+    trail.close()
+    assert trail.statistics().dropped == 1
+    assert [row["id"] for row in rows(tmp_path)] == ["m2"]
+
+
+def test_a_restart_of_a_source_is_a_run_of_its_own(tmp_path: Path) -> None:
+    first, second = open_trail(tmp_path), open_trail(tmp_path)
+    first.close()
+    second.close()
+    ledger = segments.read(tmp_path)
+    assert (ledger.segments, ledger.flaws) == (4, ())
+
+
+@pytest.mark.parametrize("source", ["", "a/b", ".hidden", "_hidden", "a b", "x" * 101])
+def test_a_source_unfit_for_a_file_name_is_refused(tmp_path: Path, source: str) -> None:
+    with pytest.raises(errors.InvalidSettings, match="trail source"):
+        open_trail(tmp_path, source)
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(errors.InvalidSettings, match=r"trail directory .*file.* cannot be written"):
+        open_trail(tmp_path / "file")
+
+
+@pytest.mark.parametrize("options", [{"rotate_rows": 0}, {"rotate_s": 0.0}, {"max_pending": 1}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidSettings, match=next(iter(options))):
+        TrailOptions(**options)
+
+
+def test_the_null_trail_takes_the_same_calls(tmp_path: Path) -> None:
+    real = open_trail(tmp_path)
+    sinks: list[TrailSink] = [NullTrail(), real]
+    assert [sink.enabled for sink in sinks] == [False, True]
+    for sink in sinks:
+        sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US)
+        sink.started(message(1), 1)
+        sink.settled(message(1), NOW_US)
+        sink.retried(message(1), NOW_US, 1, "late")
+        sink.dead(message(1), NOW_US, "gone")
+        sink.skipped("shop", 2, 1, 1, 2, NOW_US)
+        sink.dropped("shop", 2, 1, 1, 2, NOW_US)
+        sink.recalled("shop", 2, 1, ["m1"], NOW_US)
+        sink.replayed("shop", 2, 1, ["m1"], NOW_US)
+        sink.owned("shop/2", 1, NOW_US)
+        sink.released("shop/2", 1, NOW_US)
+    real.close()
+
+
+def test_the_core_does_not_need_pyarrow() -> None:
+    code = "import sys, emq.trail; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
