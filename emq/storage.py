@@ -157,7 +157,8 @@ class Verdict(enum.StrEnum):
 class Add(NamedTuple):
     """Put an entry into a slot: into its store, due at `due_ms`, or straight into its dead letters if `reason` is set.
 
-    An id that the slot already has (waiting, prepared or dead) is left as it is, so an add may be repeated.
+    An id that the slot already has (waiting, prepared or dead) is left as it is, so an add may be repeated. `epoch` is
+    the owner's, for a message that moves here from its log queue; None for a producer, who is not fenced.
     """
 
     slot: str
@@ -165,6 +166,7 @@ class Add(NamedTuple):
     body: bytes
     due_ms: int
     reason: str | None = None
+    epoch: int | None = None
 
 
 class Claim(NamedTuple):
@@ -222,8 +224,13 @@ class SortedStore(Protocol):
     simulations can run on their own clock.
     """
 
-    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
-        """Add entries; True where the id was new. Safe to repeat. `StoreFull` is raised for the whole call."""
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.NotOwner]:
+        """Add entries; True where the id was new. Safe to repeat. `StoreFull` is raised for the whole call.
+
+        Fenced where an epoch is given: a group's epoch is the same one that `LogStore.read` and `claim` have raised.
+        """
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
         """Move due entries to prepare and return them. Fenced like `LogStore.read`.

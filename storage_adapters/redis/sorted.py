@@ -21,14 +21,16 @@ class RedisSortedStore:
         self._shards = shards
         self._instance = instance
 
-    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
-        async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool]:
-            keys = [shard.slot_armed, shard.woken]
+    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool | errors.NotOwner]:
+        async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool | errors.NotOwner]:
+            keys = [shard.slot_armed, shard.fence, shard.woken]
             args: list[Any] = [_now_ms()]
             for add in chunk:
                 keys += (shard.waiting(add.slot), shard.body(add.slot), shard.dead(add.slot), shard.reason(add.slot))
-                args += (add.slot, add.id, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
-            return [a == 1 for a in await self._server.run("add", keys, args, durability)]
+                epoch = -1 if add.epoch is None else add.epoch
+                args += (add.slot, add.id, epoch, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
+            answers = await self._server.run("add", keys, args, durability)
+            return [not_owner(a.slot, a.epoch) if n == -1 else n == 1 for a, n in zip(chunk, answers, strict=True)]
 
         return await self._each(adds, lambda a: a.slot, one)
 

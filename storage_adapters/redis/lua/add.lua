@@ -1,14 +1,18 @@
 #!lua
 -- Add entries to slots (waiting, or dead at once), leaving ids that the slot has already; wake armed slots.
--- KEYS  1 hash slot_armed (slot -> "due channel"), 2 zset woken, then for each add: zset waiting, hash bodies,
---       zset dead, hash reasons
--- ARGV  1 now in ms; then for each add: slot, id, body, due_ms, reason, dead (0/1)
--- Returns 1 for each id that was new, else 0. Refuses as a whole when memory is full (OOM). O(adds log entries).
+-- KEYS  1 hash slot_armed (slot -> "due channel"), 2 hash fence, 3 zset woken, then for each add: zset waiting,
+--       hash bodies, zset dead, hash reasons
+-- ARGV  1 now in ms; then for each add: slot, id, epoch (-1: not fenced), body, due_ms, reason, dead (0/1)
+-- Returns 1 for each id that was new, 0 where it was not, -1 (stale epoch). Refuses as a whole when memory is full
+--       (OOM). O(adds log entries).
 local answer = {}
-for i = 0, (#ARGV - 1) / 6 - 1 do
-  local slot, id, body, due, reason, dead = unpack(ARGV, 2 + i * 6, 7 + i * 6)
-  local waiting, bodies, dead_set, reasons = unpack(KEYS, 3 + i * 4, 6 + i * 4)
-  local new = redis.call('HSETNX', bodies, id, body)
+for i = 0, (#ARGV - 1) / 7 - 1 do
+  local slot, id, epoch, body, due, reason, dead = unpack(ARGV, 2 + i * 7, 8 + i * 7)
+  local waiting, bodies, dead_set, reasons = unpack(KEYS, 4 + i * 4, 7 + i * 4)
+  local new = -1
+  if tonumber(epoch) < 0 or tonumber(redis.call('HGET', KEYS[2], slot) or -1) <= tonumber(epoch) then
+    new = redis.call('HSETNX', bodies, id, body)
+  end
   answer[i + 1] = new
   if new == 1 and dead == '1' then
     redis.call('ZADD', dead_set, ARGV[1], id)
@@ -20,7 +24,7 @@ for i = 0, (#ARGV - 1) / 6 - 1 do
       local at, channel = string.match(armed, '^(%S+) (.*)$')
       if tonumber(due) < tonumber(at) then
         redis.call('HDEL', KEYS[1], slot)
-        redis.call('ZADD', KEYS[2], math.floor(tonumber(ARGV[1]) / 1000), channel .. '\n' .. slot)
+        redis.call('ZADD', KEYS[3], math.floor(tonumber(ARGV[1]) / 1000), channel .. '\n' .. slot)
         redis.call('PUBLISH', channel, slot)
       end
     end

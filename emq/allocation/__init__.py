@@ -1,0 +1,1 @@
+"""Allocation: which host consumes which groups."""

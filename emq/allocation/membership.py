@@ -1,0 +1,179 @@
+"""What a host asks of the cluster: to be a member, and to be told which groups are its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from emq.allocation.plan import plan
+
+
+class Assignment(NamedTuple):
+    """The groups that a member may consume now, whole at every change.
+
+    Attributes:
+        groups: group name to epoch. A group that was there before under the same epoch has not moved. A group that
+            is gone is to be released: stop, drain, checkpoint, then `Membership.released`.
+    """
+
+    groups: dict[str, int]
+
+
+class Membership(Protocol):
+    """One host's membership in a cluster. A group is assigned to a member only when its former owner let go of it."""
+
+    host: str
+    """The member's name, unique in its cluster."""
+
+    async def join(self) -> None:
+        """Become a member. Raises `HostConflict` where the place is taken."""
+
+    async def offer(self, groups: Iterable[str]) -> None:
+        """Say which groups the catalog has now. Every member may; only the leader's word counts."""
+
+    def assignments(self) -> AsyncIterator[Assignment]:
+        """Yield the current assignment, then each new one. Missed intermediate ones are left out."""
+
+    async def released(self, groups: Iterable[str]) -> None:
+        """Say that these groups are drained and checkpointed, and are no longer consumed here."""
+
+    async def leave(self) -> None:
+        """Stop being a member; what is still assigned goes to others."""
+
+
+class LocalCluster:
+    """A cluster inside one process: the embedded default (one member), and many members in simulations.
+
+    It plays the leader's part: at every change of members or groups it plans anew, in full; takes groups from losing
+    members at once, and gives them to the gaining ones when they are released, each time under a new epoch.
+
+    Args:
+        next_epoch: returns a number above all it returned before, also before a restart.
+    """
+
+    def __init__(self, next_epoch: Callable[[], Awaitable[int]]) -> None:
+        self._next_epoch = next_epoch
+        self._groups: frozenset[str] = frozenset()
+        self._members: dict[str, LocalMembership] = {}
+        self._owned: dict[str, dict[str, int]] = {}
+        self._releasing: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+
+    def member(self, host: str) -> LocalMembership:
+        return LocalMembership(self, host)
+
+    async def change(
+        self,
+        *,
+        joining: LocalMembership | None = None,
+        leaving: LocalMembership | None = None,
+        groups: frozenset[str] | None = None,
+        released: Iterable[str] = (),
+    ) -> None:
+        async with self._lock:
+            if joining is not None:
+                self._members[joining.host] = joining
+                self._owned[joining.host] = {}
+            if leaving is not None and self._members.get(leaving.host) is leaving:
+                del self._members[leaving.host], self._owned[leaving.host]
+                self._releasing = {g: h for g, h in self._releasing.items() if h != leaving.host}
+            if groups is not None:
+                self._groups = groups
+            for group in released:
+                self._releasing.pop(group, None)
+            await self._replan()
+
+    async def _replan(self) -> None:
+        target = plan(sorted(self._groups), sorted(self._members))
+        changed: set[str] = set()
+        for host, owned in self._owned.items():
+            for group in [g for g in owned if target.get(g) != host]:
+                del owned[group]
+                self._releasing[group] = host
+                changed.add(host)
+        owners = {g for owned in self._owned.values() for g in owned}
+        free = [g for g in target if g not in owners and g not in self._releasing]
+        if free:
+            epoch = await self._next_epoch()
+            for group in free:
+                self._owned[target[group]][group] = epoch
+                changed.add(target[group])
+        for host in changed:
+            self._members[host].assign(Assignment(dict(self._owned[host])))
+
+
+class LocalMembership:
+    """A member of a `LocalCluster`; see `Membership`."""
+
+    def __init__(self, cluster: LocalCluster, host: str) -> None:
+        self.host = host
+        self._cluster = cluster
+        self._current = Assignment({})
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    async def join(self) -> None:
+        await self._cluster.change(joining=self)
+
+    async def offer(self, groups: Iterable[str]) -> None:
+        await self._cluster.change(groups=frozenset(groups))
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            yield self._current
+
+    async def released(self, groups: Iterable[str]) -> None:
+        await self._cluster.change(released=groups)
+
+    async def leave(self) -> None:
+        await self._cluster.change(leaving=self)
+
+    def assign(self, assignment: Assignment) -> None:
+        self._current = assignment
+        self._changed.set()
+
+
+class StaticMembership:
+    """One of a fixed number of host processes that a parent started and restarts; they plan alike, each for itself.
+
+    Nothing moves between them: a share whose process died is consumed again when its parent has restarted it, under a
+    new epoch, which fences off whatever of the old process might be left.
+
+    Args:
+        member: index from 0 to `members` - 1.
+    """
+
+    def __init__(self, host: str, member: int, members: int, next_epoch: Callable[[], Awaitable[int]]) -> None:
+        self.host = host
+        self._mine = f"member-{member}"
+        self._members = [f"member-{i}" for i in range(members)]
+        self._next_epoch = next_epoch
+        self._offered: frozenset[str] = frozenset()
+        self._current: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    async def join(self) -> None:
+        self._changed.set()
+
+    async def offer(self, groups: Iterable[str]) -> None:
+        mine = {g for g, m in plan(sorted(groups), self._members).items() if m == self._mine}
+        if mine - self._current.keys():
+            epoch = await self._next_epoch()
+            self._current.update(dict.fromkeys(mine - self._current.keys(), epoch))
+        self._current = {g: e for g, e in self._current.items() if g in mine}
+        self._changed.set()
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            yield Assignment(dict(self._current))
+
+    async def released(self, groups: Iterable[str]) -> None:
+        pass
+
+    async def leave(self) -> None:
+        self._current = {}

@@ -1,0 +1,352 @@
+"""The main loop: starts messages, group by group, under each group's counter."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from emq import errors
+from emq.clock import Clock
+from emq.message import Message
+from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
+
+VISIT = 64
+"""Most messages started in one visit to a group, before the rotation goes on to the next."""
+
+STINT_S = 0.002
+"""How long messages are started before the event loop gets to serve the network again."""
+
+GRID_S = 1 / 256
+"""Parked groups wake on this grid, so that thousands of smooth counters share some 256 wake-ups a second. A power of
+two, so that whole seconds lie on it exactly."""
+
+MAX_IN_FLIGHT = 20_000
+"""Messages started and not settled on one host, over all topics."""
+
+
+class Outcomes(Protocol):
+    """Where the dispatcher reports the messages whose settling needs the store."""
+
+    def acknowledge(self, group: OwnedGroup, message: Message) -> None:
+        """A message of the retry lane has succeeded."""
+
+    def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
+        """A delivery has failed: retry or dead letter."""
+
+
+class Dispatcher:
+    """Visits the groups that have buffered messages and quota, in rotation.
+
+    The loop is `_stint`. It runs as a task that takes the next group of the rotation, reserves a few starts from the
+    group's counter, and awaits the handler of one message after the other. A handler that never suspends costs a
+    function call. When one does suspend, its stint is suspended with it and a fresh stint takes over the rotation
+    (`_hand_over`); the suspended one settles its own message when the handler returns, and ends. So each message
+    runs in a real task, where `asyncio.timeout` and cancellation mean what they say, and only those that wait pay
+    for one.
+
+    States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later; one
+    timer for all), *waiting* (its topic has no room in flight). `ready` takes it from idle into rotation; the stint
+    moves it on; the timer and settled messages bring it back.
+
+    Fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one visit to
+    each of the others. Nothing here is done for an idle group.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        outcomes: Outcomes,
+        trail: TrailSink,
+        on_drained: Callable[[OwnedGroup], None],
+        on_dirty: Callable[[OwnedQueue], None],
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        """Args:
+        on_drained: called after a visit, when some of the group's buffers may want to be refilled.
+        on_dirty: called when a queue's progress changed for the first time since its last checkpoint.
+        """
+        self._clock = clock
+        self._outcomes = outcomes
+        self._trail = trail
+        self._on_drained = on_drained
+        self._on_dirty = on_dirty
+        self._max_in_flight = max_in_flight
+        self._rotation: deque[OwnedGroup] = deque()
+        self._parked: dict[float, list[OwnedGroup]] = {}
+        self._deadlines: list[float] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._driver: object | None = None
+        self._visited: OwnedGroup | None = None
+        self._granted = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = True
+        self.in_flight = 0
+        self.started = 0
+        self.succeeded = 0
+        self.failed = 0
+
+    # ------------------------------------------------------------------------------------------------- what comes in
+
+    def ready(self, group: OwnedGroup) -> None:
+        """The group has something to start; put it into the rotation unless it is on its way already."""
+        if not group.listed and not group.stopping:
+            group.listed = True
+            self._rotation.append(group)
+            self._wake()
+
+    def recheck(self, group: OwnedGroup) -> None:
+        """The group's quota or its topic's limits changed: look at it now, wherever it is parked."""
+        for parked in self._parked.values():
+            if group in parked:
+                parked.remove(group)
+                group.listed = False
+        if group in group.owner.waiting:
+            group.owner.waiting.remove(group)
+            group.listed = False
+        if group.buffered:
+            self.ready(group)
+
+    def settled(self, group: OwnedGroup, message: Message) -> None:
+        """A message that needed the store is settled for good; it no longer counts as in flight."""
+        if message.offset >= 0:
+            self._finish(group, message)
+        self._leave_flight(group, message)
+
+    async def stop(self) -> None:
+        """Start nothing more. Messages in flight go on; see `cancel`."""
+        self._accepting = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def cancel(self) -> None:
+        """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ----------------------------------------------------------------------------------------------------- main loop
+
+    def _wake(self) -> None:
+        if self._driver is None and self._accepting and self._rotation:
+            self._driver = driver = object()
+            task = asyncio.get_running_loop().create_task(self._stint(driver))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    async def _stint(self, driver: object) -> None:
+        asyncio.get_running_loop().call_soon(self._hand_over, driver)
+        now = self._clock.now()
+        stint_ends = now + STINT_S
+        while self._rotation and now < stint_ends and self.in_flight < self._max_in_flight and self._accepting:
+            group = self._visited = self._rotation.popleft()
+            owner = group.owner
+            room = owner.limit - owner.in_flight
+            if group.stopping or not group.buffered or owner.handler is None:
+                group.listed = False
+                continue
+            if room <= 0:
+                owner.waiting.append(group)
+                continue
+            self._granted = group.counter.reserve(min(VISIT, group.buffered, room), now)
+            if not self._granted:
+                self._park(group, group.counter.next_at(now))
+                continue
+            if owner.batch_size > 1:
+                still_driving = await self._visit_batches(group, driver, now)
+            else:
+                still_driving = await self._visit(group, driver, now)
+            if not still_driving:
+                return
+            self._end_visit(group)
+            now = self._clock.now()
+        self._driver = None
+        if self.in_flight < self._max_in_flight:
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    async def _visit(self, group: OwnedGroup, driver: object, now: float) -> bool:
+        """Start messages of one group while the grant lasts; False if a handler suspended and others took over."""
+        owner = group.owner
+        handler = cast(Handler, owner.handler)
+        clock_now = self._clock.now
+        trail = self._trail if self._trail.enabled else None
+        valid_until = group.counter.valid_until(now)
+        while self._granted and now < valid_until:
+            now_us = int(now * 1e6)
+            message = group.take(now_us)
+            if message is None:
+                break
+            self._granted -= 1
+            message.started_us = now_us
+            owner.in_flight += 1
+            group.in_flight += 1
+            self.in_flight += 1
+            self.started += 1
+            if trail is not None:
+                trail.started(message, group.epoch)
+            try:
+                await handler(message)
+            except (Exception, asyncio.CancelledError) as failure:
+                if _is_cancelled(failure):
+                    self._leave_flight(group, message)
+                    raise
+                self.failed += 1
+                self._outcomes.failed(group, message, failure)
+            else:
+                self._succeeded(group, message)
+            if self._driver is not driver:
+                return False
+            now = clock_now()
+        return True
+
+    async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:
+        """As `_visit`, for a handler that takes lists."""
+        owner = group.owner
+        handler = cast(BatchHandler, owner.handler)
+        valid_until = group.counter.valid_until(now)
+        while self._granted and now < valid_until:
+            batch = self._take_batch(group, owner.batch_size, int(now * 1e6))
+            if not batch:
+                break
+            try:
+                await handler(batch)
+            except (Exception, asyncio.CancelledError) as failure:
+                if _is_cancelled(failure):
+                    for message in batch:
+                        self._leave_flight(group, message)
+                    raise
+                self._batch_failed(group, batch, failure)
+            else:
+                for message in batch:
+                    self._succeeded(group, message)
+            if self._driver is not driver:
+                return False
+            now = self._clock.now()
+        return True
+
+    def _hand_over(self, driver: object) -> None:
+        """Runs right after a stint's first step: if the stint still drives, it is suspended inside a handler."""
+        if self._driver is driver:
+            self._driver = None
+            group = self._visited
+            assert group is not None
+            self._end_visit(group)
+            self._wake()
+
+    def _end_visit(self, group: OwnedGroup) -> None:
+        if self._granted:
+            group.counter.release(self._granted, self._clock.now())
+            self._granted = 0
+        self._on_drained(group)
+        if group.buffered and not group.stopping:
+            self._rotation.append(group)
+        else:
+            group.listed = False
+
+    # ------------------------------------------------------------------------------------------- parking and settling
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("a stint of the dispatcher broke; it goes on with the next group", exc_info=bug)
+            self._driver = None
+            self._wake()
+
+    def _park(self, group: OwnedGroup, until: float) -> None:
+        if until == float("inf"):
+            group.listed = False
+            return
+        until = math.ceil(until / GRID_S) * GRID_S
+        parked = self._parked.get(until)
+        if parked is None:
+            parked = self._parked[until] = []
+            heapq.heappush(self._deadlines, until)
+            if self._deadlines[0] == until:
+                self._set_timer()
+        parked.append(group)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(0.0, self._deadlines[0] - self._clock.now())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._unpark)
+
+    def _unpark(self) -> None:
+        """Bring back the groups whose time has come."""
+        self._timer = None
+        now = self._clock.now()
+        while self._deadlines and self._deadlines[0] <= now:
+            self._rotation.extend(self._parked.pop(heapq.heappop(self._deadlines)))
+        if self._deadlines:
+            self._set_timer()
+        self._wake()
+
+    def _take_batch(self, group: OwnedGroup, size: int, now_us: int) -> list[Message]:
+        batch: list[Message] = []
+        while len(batch) < size and self._granted and (message := group.take(now_us)) is not None:
+            self._granted -= 1
+            message.started_us = now_us
+            batch.append(message)
+            if self._trail.enabled:
+                self._trail.started(message, group.epoch)
+        group.owner.in_flight += len(batch)
+        group.in_flight += len(batch)
+        self.in_flight += len(batch)
+        self.started += len(batch)
+        return batch
+
+    def _batch_failed(self, group: OwnedGroup, batch: list[Message], failure: BaseException) -> None:
+        failures: Mapping[str, BaseException] = {m.id: failure for m in batch}
+        if isinstance(failure, errors.PartialFailure):
+            failures = failure.failures
+        for message in batch:
+            if (reason := failures.get(message.id)) is not None:
+                self.failed += 1
+                self._outcomes.failed(group, message, reason)
+            else:
+                self._succeeded(group, message)
+
+    def _succeeded(self, group: OwnedGroup, message: Message) -> None:
+        self.succeeded += 1
+        if self._trail.enabled:
+            self._trail.settled(message, int(self._clock.now() * 1e6))
+        if message.offset < 0:
+            self._outcomes.acknowledge(group, message)
+            return
+        self._finish(group, message)
+        self._leave_flight(group, message)
+
+    def _finish(self, group: OwnedGroup, message: Message) -> None:
+        queue = group.queues[message.priority]
+        queue.tracker.finish(message.offset)
+        if not queue.dirty:
+            queue.dirty = True
+            self._on_dirty(queue)
+
+    def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
+        owner = group.owner
+        owner.in_flight -= 1
+        group.in_flight -= 1
+        self.in_flight -= 1
+        if message.key is not None:
+            group.finish_key(message.key)
+            if group.buffered:
+                self.ready(group)
+        if owner.waiting and owner.in_flight < owner.limit:
+            self._rotation.append(owner.waiting.pop(0))
+        if self._driver is None:
+            self._wake()
+
+
+def _is_cancelled(failure: BaseException) -> bool:
+    """True if the stint itself is being cancelled, not something that the handler waited for."""
+    task = asyncio.current_task()
+    return isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling() > 0

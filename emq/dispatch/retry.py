@@ -1,0 +1,49 @@
+"""What becomes of a message whose handler failed: another attempt later, or the dead letters."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from emq import errors
+from emq.model import TopicOptions
+
+MAX_REASON = 500
+"""Characters of an error that travel with the message."""
+
+
+class Decision(NamedTuple):
+    """Attributes:
+    due_ms: when to try again, milliseconds since the epoch; None for the dead letters.
+    reason: one line, what this attempt failed with.
+    """
+
+    due_ms: int | None
+    reason: str
+
+
+def decide(options: TopicOptions, attempt: int, failure: BaseException, now: float, random_: random.Random) -> Decision:
+    """Decide after the `attempt`-th delivery (from 1) failed at time `now` (seconds since the epoch).
+
+    The wait is the schedule's entry for this attempt, shortened by a random part of up to `jitter` so that messages
+    that failed together do not come back together; a handler's own `after_s` (such as an endpoint's Retry-After) is
+    taken as it is.
+    """
+    reason = describe(failure)
+    if isinstance(failure, errors.Reject) or attempt >= options.max_attempts:
+        return Decision(None, reason)
+    if isinstance(failure, errors.Retry) and failure.after_s is not None:
+        wait_s = max(0.0, failure.after_s)
+    else:
+        scheduled = options.backoff_s[min(attempt, len(options.backoff_s)) - 1]
+        wait_s = scheduled * (1 - options.jitter * random_.random())
+    return Decision(int((now + wait_s) * 1000), reason)
+
+
+def describe(failure: BaseException) -> str:
+    """One line that names the failure, bounded in length."""
+    if isinstance(failure, (errors.Retry, errors.Reject)):
+        text = failure.reason
+    else:
+        text = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+    return " ".join(text.split())[:MAX_REASON]

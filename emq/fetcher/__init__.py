@@ -1,0 +1,1 @@
+"""Fetching: bringing messages from the store into local buffers ahead of need, off the dispatch path."""

@@ -1,0 +1,70 @@
+"""The readiness loop: turns the store's wake-ups into queues to read and slots to claim."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from emq.fetcher.readiness import Readiness
+from emq.owned import OwnedQueue
+from emq.storage import Store
+
+log = logging.getLogger(__name__)
+
+SWEEP_S = 120.0
+"""In this time every owned queue is looked at once, in slices, in case a wake-up was lost in a way that the store's own
+sweep cannot see (a failover to a replica that lagged). At 60,000 queues that is one read of 500 a second."""
+
+SLICES = 120
+
+
+class Waker:
+    """Listens to the store; knows queues and slots by name."""
+
+    def __init__(
+        self,
+        store: Store,
+        queues: Mapping[str, OwnedQueue],
+        readiness: Readiness,
+        on_slots: Callable[[Iterable[str]], None],
+        slots: Callable[[], Iterable[str]],
+    ) -> None:
+        """Args:
+        on_slots: called with the names of slots that have an earlier due time than they were armed with.
+        slots: the names of all slots owned.
+        """
+        self._store = store
+        self._queues = queues
+        self._readiness = readiness
+        self._on_slots = on_slots
+        self._slots = slots
+        self.listening = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Pass on wake-ups as they come. Ends by cancellation, or when the store closes."""
+        async for names in self._store.watch():
+            self.listening.set()
+            if names is None:
+                self.look_at(self._queues.values())
+                self._on_slots(self._slots())
+                continue
+            for name in names:
+                if (queue := self._queues.get(name)) is not None:
+                    self._readiness.woken(queue)
+                else:
+                    self._on_slots((name,))
+
+    async def sweep(self) -> None:
+        """Look at a slice of all queues each second. Ends by cancellation."""
+        while True:
+            queues = list(self._queues.values())
+            size = -(-len(queues) // SLICES)
+            for i in range(SLICES):
+                await asyncio.sleep(SWEEP_S / SLICES)
+                self.look_at(q for q in queues[i * size : (i + 1) * size] if self._queues.get(q.name) is q)
+
+    def look_at(self, queues: Iterable[OwnedQueue]) -> None:
+        for queue in queues:
+            if not queue.more:
+                self._readiness.woken(queue)

@@ -1,0 +1,97 @@
+"""Which handler a topic's messages go to, and how plain functions become coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import fnmatch
+import functools
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from emq import errors
+
+THREADS = 32
+"""Most plain-function handlers that run at once on a host; the others wait, in flight."""
+
+log = logging.getLogger(__name__)
+
+
+class Binding(NamedTuple):
+    """Attributes:
+    pattern: a topic's name, or a shell pattern (`*`, `?`, `[...]`) over names.
+    call: awaits the handler with a message, or with a list of them where `batch_size` is above 1.
+    batch_size: most messages in one call.
+    """
+
+    pattern: str
+    call: Callable[[Any], Awaitable[object]]
+    batch_size: int
+
+
+class Handlers:
+    """Handlers bound to patterns. Thousands of topics may share one; the most specific pattern wins.
+
+    A name without wildcards goes before any pattern, a longer pattern before a shorter one, an earlier before a later.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._bindings: list[Binding] = []
+        self._threads = threads
+        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
+        """Bind `function`, an `async def` or a plain function, which then runs in a bounded thread pool.
+
+        Raises:
+            InvalidSettings: `batch_size` is below 1, or something is bound to the very same pattern.
+        """
+        if batch_size < 1:
+            raise errors.InvalidSettings(f"batch_size {batch_size} of the handler for {pattern!r} must be at least 1")
+        if any(b.pattern == pattern for b in self._bindings):
+            raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
+        self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
+        self._bindings.sort(key=lambda b: (_is_pattern(b.pattern), -len(b.pattern)))
+
+    def find(self, topic: str) -> Binding | None:
+        for binding in self._bindings:
+            if binding.pattern == topic or fnmatch.fnmatchcase(topic, binding.pattern):
+                return binding
+        return None
+
+    def close(self) -> None:
+        """Let go of the thread pool. Functions that still run go on, and their outcome is ignored."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _coroutine(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[object]]:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+            return function
+
+        async def in_thread(argument: Any) -> object:
+            if self._executor is None:
+                self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="emq-handler")
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function, argument)
+
+        return functools.wraps(function)(in_thread)
+
+
+def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:
+    """`call`, cancelled after `timeout_s` seconds; the delivery then counts as failed."""
+
+    async def timed(argument: Any) -> object:
+        try:
+            async with asyncio.timeout(timeout_s) as scope:
+                return await call(argument)
+        except TimeoutError as exc:
+            if scope.expired():
+                raise errors.Retry(f"the handler took longer than {timeout_s:g} s") from exc
+            raise
+
+    return timed
+
+
+def _is_pattern(text: str) -> bool:
+    return any(c in text for c in "*?[")

@@ -1,0 +1,219 @@
+"""One host: a process's worth of consuming. `Host.run` starts every loop by name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from emq import errors
+from emq.allocation.membership import Membership
+from emq.catalog import Catalog
+from emq.clock import Clock, SystemClock
+from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.settler import Settler
+from emq.fetcher.puller import Puller
+from emq.fetcher.readiness import Readiness
+from emq.fetcher.retries import RetryClaimer
+from emq.fetcher.waker import Waker
+from emq.handlers import Handlers
+from emq.message import Message
+from emq.offsets.checkpointer import CHECKPOINT_S, Checkpointer
+from emq.offsets.checkpoints import CheckpointStore
+from emq.owned import Gauge, OwnedGroup
+from emq.ownership import DRAIN_S, Ownership
+from emq.storage import Store
+from emq.trail.sink import NullTrail, TrailSink
+
+log = logging.getLogger(__name__)
+
+CATALOG_POLL_S = 0.5
+"""How soon a change of the catalog counts; one tiny query each time, whatever the number of topics."""
+
+TRY_AGAIN_S = 1.0
+
+
+class HostOptions(msgspec.Struct, frozen=True):
+    """Attributes:
+    checkpoint_s: seconds between checkpoints.
+    drain_s: seconds that a stop or a move waits for messages in flight.
+    catalog_poll_s: seconds between looks at the catalog's version.
+    max_in_flight: most messages started and not settled on this host.
+    """
+
+    checkpoint_s: float = CHECKPOINT_S
+    drain_s: float = DRAIN_S
+    catalog_poll_s: float = CATALOG_POLL_S
+    max_in_flight: int = 20_000
+
+
+class Host:
+    """Consumes the groups that its membership assigns to it, until told to stop.
+
+    States: *created*, *running* (`run` was awaited), *stopping* (`stop`: nothing more starts, messages in flight are
+    awaited for `drain_s`, progress is saved, groups are released, membership ends), *stopped* (`run` has returned).
+    A clean stop repeats nothing. Cancelling `run` stops without draining, as a crash would, except that progress made
+    so far is saved.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        checkpoints: CheckpointStore,
+        membership: Membership,
+        handlers: Handlers,
+        *,
+        clock: Clock | None = None,
+        trail: TrailSink | None = None,
+        options: HostOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._membership = membership
+        self._options = options = options or HostOptions()
+        self._clock = clock = clock or SystemClock()
+        self._trail = trail = trail or NullTrail()
+        self._gauge = Gauge()
+        self._version = 0
+        self._stop = asyncio.Event()
+        self.running = asyncio.Event()
+        """Set once the first assignment is acquired."""
+
+        self.ownership = ownership = Ownership(store, checkpoints, handlers, clock, trail, self._gauge)
+        self.readiness = Readiness()
+        self.checkpointer = Checkpointer(
+            checkpoints, store.log, clock, on_lost=ownership.lost, interval_s=options.checkpoint_s
+        )
+        self.settler = Settler(
+            store.sorted, clock, trail, on_settled=self._settled, on_due=self._due, on_lost=ownership.lost
+        )
+        self.dispatcher = Dispatcher(
+            clock, self.settler, trail, self.readiness.drained, self.checkpointer.dirty, options.max_in_flight
+        )
+        self.retries = RetryClaimer(
+            store.sorted, clock, on_buffered=self.dispatcher.ready, on_lost=ownership.lost
+        )
+        self.puller = Puller(
+            store.log,
+            self.readiness,
+            self._gauge,
+            clock,
+            trail,
+            on_buffered=self.dispatcher.ready,
+            on_dirty=self.checkpointer.dirty,
+            on_lost=ownership.lost,
+        )
+        self.waker = Waker(store, ownership.queues, self.readiness, self.retries.woken, lambda: ownership.groups)
+        ownership.loops.dispatcher = self.dispatcher
+        ownership.loops.readiness = self.readiness
+        ownership.loops.retries = self.retries
+        ownership.loops.checkpointer = self.checkpointer
+
+    async def run(self) -> None:
+        """Consume until `stop` is called.
+
+        Raises:
+            HostConflict: another host holds the place; stop it first.
+            Exception: a loop broke, which is a bug of ours; progress made so far is saved.
+        """
+        await self._membership.join()
+        loops = {
+            "catalog": self._follow_catalog,
+            "allocation": self._follow_assignments,
+            "wake-ups": self.waker.listen,
+            "sweep": self.waker.sweep,
+            "fetch 1": self.puller.pull,
+            "fetch 2": self.puller.pull,
+            "retries": self.retries.claim,
+            "settle": self.settler.settle,
+            "checkpoint": self.checkpointer.checkpoint,
+        }
+        tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
+        stop = asyncio.create_task(self._stop.wait(), name="emq stop")
+        try:
+            done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stop}:
+                await task
+            await self._drain()
+        finally:
+            self.running.clear()
+            await self._end([stop, *tasks])
+
+    def stop(self) -> None:
+        """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
+        self._stop.set()
+
+    async def _drain(self) -> None:
+        await self.dispatcher.stop()
+        await self.ownership.release(list(self.ownership.groups), self._options.drain_s)
+
+    async def _end(self, tasks: list[asyncio.Task[object]] | list[asyncio.Task[None]]) -> None:
+        await self.dispatcher.stop()
+        await self.dispatcher.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(errors.EMQError):
+            await self.checkpointer.save()
+        await self._membership.leave()
+
+    # -------------------------------------------------------------------------------------- allocation and catalog
+
+    async def _follow_catalog(self) -> None:
+        """Take over changes of the catalog, and tell the membership which groups there are."""
+        while True:
+            try:
+                if self._version == 0 or await self._catalog.version() != self._version:
+                    await self.refresh()
+            except errors.DatabaseUnavailable as exc:
+                log.warning("%s; the catalog stays as it is", exc)
+                await asyncio.sleep(TRY_AGAIN_S)
+            await asyncio.sleep(self._options.catalog_poll_s)
+
+    async def refresh(self) -> None:
+        """Look at the catalog now."""
+        changes = await self._catalog.changes_since(self._version)
+        self.ownership.apply(changes.changed, changes.deleted)
+        if changes.changed or changes.deleted or self._version == 0:
+            await self._membership.offer(t.group(i) for t in self.ownership.topics.values() for i in range(t.groups))
+        self._version = changes.version
+
+    async def _follow_assignments(self) -> None:
+        """Acquire what is newly assigned, release what no longer is."""
+        async for assignment in self._membership.assignments():
+            while True:
+                try:
+                    await self._assign(assignment.groups)
+                    break
+                except (errors.DatabaseUnavailable, errors.StoreUnavailable) as exc:
+                    log.warning("%s; trying again", exc)
+                    await asyncio.sleep(TRY_AGAIN_S)
+
+    async def _assign(self, assigned: dict[str, int]) -> None:
+        owned = self.ownership.groups
+        gone = [name for name, group in owned.items() if assigned.get(name) != group.epoch]
+        if gone:
+            await self.ownership.release(gone, self._options.drain_s)
+            await self._membership.released(gone)
+        new = {name: epoch for name, epoch in assigned.items() if name not in owned}
+        if new:
+            started = time.monotonic()
+            await self.ownership.acquire(new)
+            log.info("acquired %d groups in %.2f s", len(new), time.monotonic() - started)
+        self.running.set()
+
+    # -------------------------------------------------------------------------------------------------- small wiring
+
+    def _settled(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.settled(group, message)
+
+    def _due(self, slot: str, due_ms: int) -> None:
+        self.retries.at(slot, due_ms)
+
+    def topics(self) -> Iterable[str]:
+        return self.ownership.owned

@@ -1,0 +1,1 @@
+"""How far each queue has been consumed: tracked in memory, persisted as checkpoints."""

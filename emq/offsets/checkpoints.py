@@ -1,0 +1,134 @@
+"""Checkpoints in the database: how far each queue has been consumed, and under which epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from emq.database import Database, statements, tables
+
+_table = tables.checkpoints
+_ranges = msgspec.json.Decoder(tuple[tuple[int, int], ...])
+
+
+class Checkpoint(NamedTuple):
+    """Attributes:
+    queue: the queue's name.
+    epoch: under which the owner saved it.
+    watermark: everything below this offset is finished.
+    finished: half-open ranges [start, end) that are finished above the watermark, ascending.
+    """
+
+    queue: str
+    epoch: int
+    watermark: int
+    finished: tuple[tuple[int, int], ...] = ()
+
+
+class CheckpointStore:
+    """The checkpoints of one environment.
+
+    Args:
+        db: an open database with the catalog's tables.
+        environment: "online" or "sandbox".
+    """
+
+    def __init__(self, db: Database, environment: str) -> None:
+        self._db = db
+        self._environment = str(environment)
+
+    async def load_all(self) -> dict[str, Checkpoint]:
+        """Every checkpoint of the environment, by queue.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        query = sa.select(_table.c.queue, _table.c.epoch, _table.c.watermark, _table.c.finished)
+        query = query.where(_table.c.environment == self._environment)
+        return await self._db.run(lambda c: _checkpoints(c.execute(query)), read_only=True)
+
+    async def load(self, queues: Sequence[str]) -> dict[str, Checkpoint]:
+        """The checkpoints of these queues; one that has none yet is not in the answer.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        values = {"environment": self._environment, "queues": _json(list(queues))}
+
+        def find(connection: sa.Connection) -> dict[str, Checkpoint]:
+            return _checkpoints(connection.execute(statements.catalog(connection, "checkpoints_find"), values))
+
+        return await self._db.run(find, read_only=True)
+
+    async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
+        """Save checkpoints, all in one statement and one transaction; answers the queues that were refused.
+
+        A queue is refused where a higher epoch is stored: somebody else owns it now, and the caller must stop
+        consuming it. A watermark never moves back; a late save with a lower one changes nothing but the epoch. If a
+        queue is in the batch twice, its last entry counts. Safe to repeat, and safe to cancel: the batch is then
+        either saved or not.
+
+        Raises:
+            DatabaseUnavailable: nothing is known to be saved; repeat it later.
+        """
+        if not batch:
+            return []
+        unique = list({checkpoint.queue: checkpoint for checkpoint in batch}.values())
+
+        def save(connection: sa.Connection) -> list[str]:
+            # As one JSON parameter the whole batch is unpacked inside the database, without holding the GIL.
+            values = {"environment": self._environment, "rows": _json(unique)}
+            accepted = connection.execute(statements.catalog(connection, "checkpoints_save"), values).rowcount
+            if accepted == len(unique):
+                return []
+            return list(connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars())
+
+        return await self._db.run(save)
+
+    async def reset(self, queue: str, watermark: int) -> Checkpoint:
+        """Set a queue's watermark outright, back or forward, and forget what was finished above it.
+
+        Administration only, and only while no host consumes the queue: an owner would carry on from where it is
+        and save over this. The epoch is kept, so fencing is not weakened. Returns the new checkpoint.
+
+        Args:
+            queue: the queue's name.
+            watermark: the offset to consume from next, 0 or more.
+
+        Raises:
+            ValueError: a negative watermark.
+            DatabaseUnavailable: try again later.
+        """
+        if watermark < 0:
+            raise ValueError(f"watermark {watermark} of queue {queue!r} must be 0 or more")
+        values = {"environment": self._environment, "queue": queue, "watermark": watermark}
+
+        def reset(connection: sa.Connection) -> Checkpoint:
+            epoch = connection.execute(statements.catalog(connection, "checkpoints_reset"), values).scalar_one()
+            return Checkpoint(queue, epoch, watermark)
+
+        return await self._db.run(reset)
+
+    async def drop(self, queues: Sequence[str]) -> int:
+        """Forget the checkpoints of queues whose topic is gone; answers how many there were. Safe to repeat.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        values = {"environment": self._environment, "queues": _json(list(queues))}
+        return await self._db.run(lambda c: int(c.execute(statements.catalog(c, "checkpoints_drop"), values).rowcount))
+
+
+def _checkpoints(rows: sa.CursorResult[tuple[str, int, int, str]]) -> dict[str, Checkpoint]:
+    none = ()
+    return {
+        queue: Checkpoint(queue, epoch, watermark, none if finished == "[]" else _ranges.decode(finished))
+        for queue, epoch, watermark, finished in rows
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,64 @@
+"""Progress of one queue: which offsets are finished, and up to where without a gap."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+
+
+class OffsetTracker:
+    """Messages finish out of order; the watermark is the first offset that is not finished (promise M).
+
+    Finished offsets above the watermark are kept as ranges, ascending and never touching, in two parallel lists that
+    exist only while there are any. There are at most as many ranges as messages in flight, so the insertion into a
+    list costs next to nothing and memory is bounded.
+    """
+
+    __slots__ = ("_ends", "_starts", "watermark")
+
+    def __init__(self, watermark: int, finished: Iterable[tuple[int, int]] = ()) -> None:
+        self.watermark = watermark
+        self._starts: list[int] | None = None
+        self._ends: list[int] = []
+        for start, end in finished:
+            self.finish_range(start, end)
+
+    def finish(self, offset: int) -> None:
+        """Mark one offset as finished; a repeat changes nothing."""
+        if offset == self.watermark and self._starts is None:
+            self.watermark = offset + 1
+        else:
+            self.finish_range(offset, offset + 1)
+
+    def finish_range(self, start: int, end: int) -> None:
+        """Mark [start, end) as finished, for instance offsets that hold nothing; parts may be finished already."""
+        start = max(start, self.watermark)
+        if start >= end:
+            return
+        if self._starts is None:
+            if start == self.watermark:
+                self.watermark = end
+                return
+            self._starts, self._ends = [], []
+        starts, ends = self._starts, self._ends
+        low = bisect.bisect_left(ends, start)  # the first range that reaches up to start
+        high = bisect.bisect_right(starts, end)  # behind the last range that begins at end or before
+        if low < high:
+            start, end = min(start, starts[low]), max(end, ends[high - 1])
+        starts[low:high] = [start]
+        ends[low:high] = [end]
+        if starts[0] <= self.watermark:
+            self.watermark = ends[0]
+            del starts[0], ends[0]
+            if not starts:
+                self._starts = None
+
+    def is_finished(self, offset: int) -> bool:
+        if offset < self.watermark or self._starts is None:
+            return offset < self.watermark
+        i = bisect.bisect_right(self._starts, offset) - 1
+        return i >= 0 and offset < self._ends[i]
+
+    def finished(self) -> list[tuple[int, int]]:
+        """The finished ranges [start, end) above the watermark, ascending, at least one offset apart."""
+        return list(zip(self._starts, self._ends, strict=True)) if self._starts is not None else []

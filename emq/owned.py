@@ -1,0 +1,244 @@
+"""What a host holds of the topics, groups and queues that it owns. State only; the loops are in their own files."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from emq.dispatch.counter import Counter
+from emq.dispatch.priority import Policy
+from emq.message import Message
+from emq.model import Topic
+from emq.offsets.tracker import OffsetTracker
+
+Handler = Callable[[Message], Awaitable[object]]
+BatchHandler = Callable[[list[Message]], Awaitable[object]]
+
+MIN_BUFFER = 8
+"""Messages worth a round trip even at a tiny quota."""
+MAX_BUFFER = 500
+"""Most messages buffered for one queue, however large its quota."""
+
+
+BUFFER_MESSAGES = 200_000
+BUFFER_BYTES = 256 << 20
+
+
+class Gauge:
+    """How much is buffered on a host, against its bounds.
+
+    At a bound, a queue with an empty buffer may still read one message, so that the full buffers of some never stop
+    the others; the true bound is therefore one message for each owned queue above.
+    """
+
+    __slots__ = ("bytes", "max_bytes", "max_messages", "messages")
+
+    def __init__(self, max_messages: int = BUFFER_MESSAGES, max_bytes: int = BUFFER_BYTES) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+
+    def full(self) -> bool:
+        return self.messages >= self.max_messages or self.bytes >= self.max_bytes
+
+
+class OwnedTopic:
+    """A topic with groups on this host.
+
+    Attributes:
+        topic: as the catalog has it.
+        handler: what its messages go to; None when nothing is bound to the topic, which is then not consumed.
+        batch_size: above 1, `handler` takes lists of up to so many messages.
+        in_flight: messages started and not settled yet, over all its groups here.
+        limit: most messages in flight.
+        waiting: groups that could start a message but for `limit`.
+    """
+
+    __slots__ = ("batch_size", "groups", "handler", "in_flight", "limit", "pool", "topic", "waiting")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.handler: Handler | BatchHandler | None = None
+        self.batch_size = 1
+        self.in_flight = 0
+        self.limit = in_flight_limit(topic)
+        self.groups: dict[int, OwnedGroup] = {}
+        self.waiting: list[OwnedGroup] = []
+        self.pool: object | None = None
+
+
+def in_flight_limit(topic: Topic) -> int:
+    """The topic's own `max_in_flight`, or five seconds of its qps, from 8 to 1,000.
+
+    Five seconds let an endpoint that answers in up to 5 s still reach the full rate; the upper end keeps one slow
+    topic from filling the host.
+    """
+    if topic.options.max_in_flight is not None:
+        return topic.options.max_in_flight
+    return min(1000, max(8, math.ceil(topic.qps * 5)))
+
+
+class OwnedGroup:
+    """A group that this host owns, under an epoch.
+
+    Attributes:
+        name: `<topic>/<index>`; also the name of its retry slot.
+        quota: starts a second.
+        buffers: one for each priority, highest first; ready to start.
+        buffered: messages in `buffers`.
+        running: keys of the messages in flight.
+        blocked: messages that wait for an earlier one of their key and priority, by (priority, key).
+        held: messages in `blocked`.
+        retries_buffered: of `buffered` and `held`, those claimed from the retry slot.
+        in_flight: started and not settled.
+        listed: it is in the rotation, parked until its counter allows more, or waiting for room in flight.
+        stopping: it is being released; nothing more is started.
+    """
+
+    __slots__ = (
+        "blocked",
+        "buffered",
+        "buffers",
+        "counter",
+        "epoch",
+        "gauge",
+        "held",
+        "in_flight",
+        "index",
+        "listed",
+        "name",
+        "owner",
+        "policy",
+        "queues",
+        "quota",
+        "retries_buffered",
+        "running",
+        "stopping",
+    )
+
+    def __init__(self, owner: OwnedTopic, index: int, epoch: int, counter: Counter, policy: Policy, gauge: Gauge) -> None:
+        self.owner = owner
+        self.gauge = gauge
+        self.index = index
+        self.name = owner.topic.group(index)
+        self.epoch = epoch
+        self.quota = 0.0
+        self.counter = counter
+        self.policy = policy
+        self.queues: list[OwnedQueue] = []
+        self.buffers: list[deque[Message]] = []
+        self.buffered = 0
+        self.running: set[str] = set()
+        self.blocked: dict[tuple[int, str], deque[Message]] = {}
+        self.held = 0
+        self.retries_buffered = 0
+        self.in_flight = 0
+        self.listed = False
+        self.stopping = False
+
+    def push(self, priority: int, messages: list[Message]) -> None:
+        """Buffer messages of one priority, in order; they are ready from now on."""
+        self.buffers[priority].extend(messages)
+        self.buffered += len(messages)
+        self.gauge.messages += len(messages)
+        self.gauge.bytes += sum([len(m.payload) for m in messages])
+
+    def take(self, now_us: int) -> Message | None:
+        """The next message to start, by the topic's priority policy, none whose key is running; or None."""
+        while self.buffered:
+            i = self.policy.choose(self.buffers, now_us)
+            message = self.buffers[i].popleft()
+            self.buffered -= 1
+            if message.key is not None:
+                if message.key in self.running:
+                    self._block(i, message)
+                    continue
+                self.running.add(message.key)
+            if message.offset < 0:
+                self.retries_buffered -= 1
+            self.gauge.messages -= 1
+            self.gauge.bytes -= len(message.payload)
+            return message
+        return None
+
+    def discard(self) -> None:
+        """Forget what is buffered; it is still in the store."""
+        waiting = [*self.buffers, *self.blocked.values()]
+        self.gauge.messages -= sum(map(len, waiting))
+        self.gauge.bytes -= sum(len(m.payload) for messages in waiting for m in messages)
+        for messages in waiting:
+            messages.clear()
+        self.blocked.clear()
+        self.buffered = self.held = self.retries_buffered = 0
+
+    def finish_key(self, key: str) -> None:
+        """A message of this key is settled; the next one of each priority becomes ready, ahead of later messages."""
+        self.running.discard(key)
+        if self.held:
+            for priority, buffer in enumerate(self.buffers):
+                waiting = self.blocked.get((priority, key))
+                if waiting:
+                    buffer.appendleft(waiting.popleft())
+                    self.buffered += 1
+                    self.held -= 1
+                    if not waiting:
+                        del self.blocked[priority, key]
+
+    def _block(self, priority: int, message: Message) -> None:
+        waiting = self.blocked.setdefault((priority, message.key or ""), deque())
+        # One that was released and lost its turn to another priority of its key is older than those that wait.
+        if waiting and message.offset < waiting[0].offset:
+            waiting.appendleft(message)
+        else:
+            waiting.append(message)
+        self.held += 1
+
+
+class OwnedQueue:
+    """A physical queue of an owned group.
+
+    Attributes:
+        priority: index into the topic's priorities.
+        position: the offset to read from next.
+        tracker: its progress.
+        saved: the watermark of the last checkpoint.
+        trimmed: up to where the store was told to drop.
+        more: the store holds more from `position` on, as far as is known; False while it is armed.
+        listed: it waits to be read, or is being read.
+        dirty: its progress has changed since the last checkpoint.
+        capacity: messages to keep buffered: the horizon's worth of its group's quota.
+    """
+
+    __slots__ = (
+        "capacity",
+        "dirty",
+        "group",
+        "listed",
+        "more",
+        "name",
+        "position",
+        "priority",
+        "saved",
+        "tracker",
+        "trimmed",
+    )
+
+    def __init__(self, group: OwnedGroup, priority: int, tracker: OffsetTracker, horizon_s: float) -> None:
+        self.group = group
+        self.priority = priority
+        self.name = group.owner.topic.queue(group.index, priority)
+        self.tracker = tracker
+        self.position = tracker.watermark
+        self.saved = tracker.watermark
+        self.trimmed = tracker.watermark
+        self.more = True
+        self.listed = False
+        self.dirty = False
+        self.capacity = buffer_capacity(group.quota, horizon_s)
+
+
+def buffer_capacity(quota: float, horizon_s: float) -> int:
+    """Messages to keep buffered for one queue: `horizon_s` seconds of its group's quota, 8 to 500."""
+    return min(MAX_BUFFER, max(MIN_BUFFER, math.ceil(quota * horizon_s)))

@@ -1,0 +1,232 @@
+"""Taking and letting go of groups, and keeping what is owned in step with the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from emq import errors
+from emq.clock import Clock
+from emq.dispatch import priority
+from emq.dispatch.counter import Counter, Pool, SmoothCounter, WindowCounter
+from emq.dispatch.dispatcher import Dispatcher
+from emq.fetcher.readiness import Readiness
+from emq.fetcher.retries import RetryClaimer
+from emq.handlers import Handlers, with_timeout
+from emq.model import State, Topic, quotas
+from emq.offsets.checkpointer import Checkpointer
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.tracker import OffsetTracker
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.storage import Store
+from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
+
+HORIZON_S = 1.0
+"""How far ahead of its quota a queue is buffered. Small, because what is buffered is out of the catalog's reach."""
+
+DRAIN_S = 10.0
+"""How long a release waits for messages in flight; what is not settled by then is delivered again by the next owner."""
+
+MANY = 1_000
+"""From so many queues on, reading all checkpoints at once is quicker than naming them."""
+
+
+class Loops:
+    """The loops that ownership has to tell about groups that come and go; `emq.host` makes them."""
+
+    dispatcher: Dispatcher
+    readiness: Readiness
+    retries: RetryClaimer
+    checkpointer: Checkpointer
+
+
+class Ownership:
+    """The topics, groups and queues of this host.
+
+    States of a group: *acquired* (its checkpoint is loaded, its slot recovered; it is read and dispatched), *stopping*
+    (nothing more is read or started; messages in flight are awaited), *released* (checkpointed and forgotten), or
+    *lost* (a newer owner exists; forgotten at once, nothing saved).
+
+    Attributes:
+        topics: every topic of the catalog, by name.
+        owned: topics with a group here.
+        groups, queues: what is owned, by name.
+    """
+
+    def __init__(
+        self, store: Store, checkpoints: CheckpointStore, handlers: Handlers, clock: Clock, trail: TrailSink, gauge: Gauge
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._handlers = handlers
+        self._clock = clock
+        self._trail = trail
+        self._gauge = gauge
+        self.loops = Loops()
+        self.topics: dict[str, Topic] = {}
+        self.owned: dict[str, OwnedTopic] = {}
+        self.groups: dict[str, OwnedGroup] = {}
+        self.queues: dict[str, OwnedQueue] = {}
+        self.lost_groups = 0
+
+    # -------------------------------------------------------------------------------------------- groups come and go
+
+    async def acquire(self, assigned: Mapping[str, int]) -> None:
+        """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
+
+        Raises:
+            DatabaseUnavailable, StoreUnavailable: nothing was acquired; try again.
+        """
+        wanted = {g: e for g, e in assigned.items() if (t := self.topics.get(topic_of(g))) and index_of(g) < t.groups}
+        names = [q for g in wanted for q in self.topics[topic_of(g)].queues(index_of(g))]
+        saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
+        fresh = [name for name in names if name not in saved]
+        for name, bounds in zip(fresh, await self._store.log.bounds(fresh), strict=True):
+            saved[name] = Checkpoint(name, 0, bounds.head)
+        await self._store.sorted.recover(list(wanted.items()))
+        now_us = int(self._clock.now() * 1e6)
+        for name, epoch in wanted.items():
+            group = self._build(name, epoch, saved)
+            if self._trail.enabled:
+                self._trail.owned(name, epoch, now_us)
+            self.loops.retries.acquire(group)
+            for queue in group.queues:
+                self.loops.readiness.add(queue)
+
+    async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
+        """Stop consuming groups: start nothing more, await what is in flight, save how far they came.
+
+        Raises:
+            DatabaseUnavailable: the groups are forgotten here, but their last second of progress is not saved.
+        """
+        groups = [group for name in names if (group := self.groups.get(name)) is not None]
+        for group in groups:
+            group.stopping = True
+        deadline = self._clock.now() + drain_s
+        while any(g.in_flight for g in groups) and self._clock.now() < deadline:
+            await asyncio.sleep(0.005)
+        if left := sum(g.in_flight for g in groups):
+            log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
+        await self.loops.checkpointer.save()
+        for group in groups:
+            if self.groups.get(group.name) is group:
+                self._forget(group)
+                if self._trail.enabled:
+                    self._trail.released(group.name, group.epoch, int(self._clock.now() * 1e6))
+
+    def lost(self, group: OwnedGroup) -> None:
+        """A newer owner exists: forget the group at once; what is in flight here settles nothing any more."""
+        if self.groups.get(group.name) is group:
+            log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
+            self.lost_groups += 1
+            self._forget(group)
+
+    def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
+        topic = self.topics[topic_of(name)]
+        owner = self.owned.get(topic.name)
+        if owner is None:
+            owner = self.owned[topic.name] = OwnedTopic(topic)
+            self._bind(owner)
+        index = index_of(name)
+        quota = quotas(topic)[index]
+        counter = self._counter(owner, name, quota)
+        group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
+        group.quota = quota
+        owner.groups[index] = self.groups[name] = group
+        for i, queue_name in enumerate(topic.queues(index)):
+            checkpoint = saved[queue_name]
+            queue = OwnedQueue(group, i, OffsetTracker(checkpoint.watermark, checkpoint.finished), HORIZON_S)
+            group.queues.append(queue)
+            group.buffers.append(deque())
+            self.queues[queue_name] = queue
+        return group
+
+    def _forget(self, group: OwnedGroup) -> None:
+        group.stopping = True
+        group.discard()
+        self.loops.retries.release(group)
+        owner = group.owner
+        del self.groups[group.name]
+        for queue in group.queues:
+            del self.queues[queue.name]
+        owner.groups.pop(group.index, None)
+        if isinstance(owner.pool, Pool):
+            owner.pool.leave(group.name, self._clock.now())
+        if not owner.groups:
+            self.owned.pop(owner.topic.name, None)
+
+    # ------------------------------------------------------------------------------------- following the catalog
+
+    def apply(self, changed: Sequence[Topic], deleted: Iterable[str]) -> None:
+        """Take over what the catalog says; quotas, limits and states count from now on, without a pause."""
+        for name in deleted:
+            self.topics.pop(name, None)
+        for topic in changed:
+            self.topics[topic.name] = topic
+            if (owner := self.owned.get(topic.name)) is not None:
+                self._update(owner, topic)
+
+    def _update(self, owner: OwnedTopic, topic: Topic) -> None:
+        before, owner.topic = owner.topic, topic
+        owner.limit = in_flight_limit(topic)
+        self._bind(owner)
+        now = self._clock.now()
+        shares = quotas(topic)
+        repaced = (before.options.pacing, before.options.burst, before.options.borrow) != (
+            topic.options.pacing,
+            topic.options.burst,
+            topic.options.borrow,
+        )
+        if repaced:
+            owner.pool = None
+        for group in list(owner.groups.values()):
+            if group.index >= topic.groups:
+                continue  # the assignment is about to take it away
+            group.quota = shares[group.index]
+            group.policy = priority.policy_for(topic)
+            if repaced:
+                group.counter = self._counter(owner, group.name, group.quota)
+            else:
+                group.counter.set_quota(group.quota, now)
+            for queue in group.queues:
+                queue.capacity = buffer_capacity(group.quota, HORIZON_S)
+                self.loops.readiness.add(queue)
+            self.loops.dispatcher.recheck(group)
+            self.loops.retries.at(group.name, 0)
+
+    def _bind(self, owner: OwnedTopic) -> None:
+        binding = self._handlers.find(owner.topic.name)
+        if binding is None or owner.topic.state is State.PAUSED:
+            owner.handler = None
+            return
+        timeout_s = owner.topic.options.handler_timeout_s
+        owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
+        owner.batch_size = binding.batch_size
+
+    def _counter(self, owner: OwnedTopic, group: str, quota: float) -> Counter:
+        options, now = owner.topic.options, self._clock.now()
+        if options.borrow:
+            if not isinstance(owner.pool, Pool):
+                owner.pool = Pool(now)
+            return owner.pool.member(group, quota, now)
+        if options.pacing == "smooth":
+            return SmoothCounter(quota, now, options.burst)
+        return WindowCounter(quota, now)
+
+
+def topic_of(group: str) -> str:
+    return group.rpartition("/")[0]
+
+
+def index_of(group: str) -> int:
+    return int(group.rpartition("/")[2])
+
+
+def check_pacing(topic: Topic) -> None:
+    """Raise `InvalidTopic` for options that contradict each other."""
+    if topic.options.borrow and topic.options.pacing == "smooth":
+        raise errors.InvalidTopic(f"topic {topic.name!r}: borrow goes with pacing 'window' only")

@@ -1,0 +1,344 @@
+"""The producer: routes messages to groups and appends them, many in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.catalog import Catalog
+from emq.model import State, Topic
+from emq.storage import Durability, LogStore, Put
+from emq.trail.sink import NullTrail, TrailSink
+
+BATCH = 500
+"""Messages in one put."""
+
+IN_FLIGHT = 2
+"""Puts under way at once for awaited single publishes: the server works on one while the next is gathered."""
+
+CATALOG_POLL_S = 1.0
+"""How old the producer's picture of the catalog may be. It is corrected at once where the store finds it outdated."""
+
+
+class _Route(NamedTuple):
+    """A topic as the producer needs it: queue names by group and priority."""
+
+    topic: Topic
+    queues: list[list[str]]
+    max_length: int | None
+
+
+class _Single(NamedTuple):
+    """An awaited publish that waits for its batch."""
+
+    route: _Route
+    group: int
+    priority: int
+    body: bytes
+    id: str
+    key: str | None
+    published_us: int
+    future: asyncio.Future[str]
+
+
+class Producer:
+    """Publishes to the topics of one environment. Belongs to one event loop; any number of tasks may share it.
+
+    Messages without a key go to a topic's groups in turn, so that no group gets more than its share; those with a
+    key go to the group that the key hashes to, so that one group sees all of them in order.
+    """
+
+    def __init__(self, log: LogStore, catalog: Catalog, trail: TrailSink | None = None) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._trail = trail or NullTrail()
+        self._ids = message.IdSource()
+        self._routes: dict[str, _Route] = {}
+        self._turns: dict[str, int] = {}
+        self._version = -1
+        self._checked_at = 0.0
+        self._singles: list[_Single] = []
+        self._flushing = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.published = 0
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: str | None = None,
+        priority: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Publish one message; returns its id once the store has it, as durably as the topic asks.
+
+        Publishes awaited at the same time share a round trip.
+
+        Args:
+            topic: its name.
+            payload: up to the topic's `max_payload` bytes; text is encoded as UTF-8.
+            key: messages of one key run one at a time, first deliveries in order.
+            priority: one of the topic's; None for the middle one.
+            headers: small strings that travel along.
+
+        Raises:
+            UnknownTopic: create the topic first.
+            InvalidMessage: the payload is too large, or the priority is not one of the topic's.
+            TopicClosed: the topic is draining.
+            TopicFull: the topic is at its `max_length`.
+            StoreFull, StoreUnavailable: nothing was published; try again later.
+            OutcomeUnknown: the message may or may not have been published.
+        """
+        route = await self._route(topic)
+        index = route.topic.priority_index(priority)
+        body = _checked(route.topic, payload)
+        id_, now_us = self._ids.next(), time.time_ns() // 1000
+        encoded = message.encode(id_, body, key, now_us, dict(headers) if headers else None)
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        group = self._group(route.topic, key)
+        self._singles.append(_Single(route, group, index, encoded, id_, key, now_us, future))
+        if self._flushing < IN_FLIGHT and (len(self._singles) == 1 or len(self._singles) >= BATCH):
+            self._flushing += 1
+            asyncio.get_running_loop().call_soon(self._flush_soon)
+        return await future
+
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[bytes | str],
+        *,
+        key: str | None = None,
+        keys: Sequence[str | None] | None = None,
+        priority: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Publish messages to one topic in as few round trips as may be; returns their ids, in order.
+
+        Atomic for each queue and batch of 500, not as a whole: where an error is raised, `published` messages of it
+        went in before. Repeating the call is safe if duplicates are harmless.
+
+        Args:
+            payloads: as for `publish`.
+            key: for all of them; or
+            keys: one for each payload.
+
+        Raises:
+            As for `publish`.
+        """
+        payloads = list(payloads)
+        if keys is not None and len(keys) != len(payloads):
+            raise errors.InvalidMessage(f"{len(keys)} keys for {len(payloads)} payloads; give one for each")
+        route = await self._route(topic)
+        index = route.topic.priority_index(priority)
+        bodies = [_checked(route.topic, payload) for payload in payloads]
+        sent_headers = dict(headers) if headers else None
+        all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
+        ids: list[str] = []
+        for start in range(0, len(bodies), BATCH):
+            part, part_keys = bodies[start : start + BATCH], all_keys[start : start + BATCH]
+            ids += await self._put_part(route.topic.name, part, part_keys, index, sent_headers)
+        return ids
+
+    async def refresh(self) -> None:
+        """Read the catalog's changes now."""
+        changes = await self._catalog.changes_since(max(0, self._version))
+        for name in changes.deleted:
+            self._routes.pop(name, None)
+        for topic in changes.changed:
+            self._routes[topic.name] = _route(topic)
+        self._version = changes.version
+        self._checked_at = time.monotonic()
+
+    # ---------------------------------------------------------------------------------------------------------- routing
+
+    async def _route(self, name: str) -> _Route:
+        now = time.monotonic()
+        if self._version < 0:
+            await self.refresh()
+        elif now - self._checked_at > CATALOG_POLL_S:
+            self._checked_at = now
+            if await self._catalog.version() != self._version:
+                await self.refresh()
+        route = self._routes.get(name)
+        if route is None:
+            await self.refresh()
+            route = self._routes.get(name)
+        if route is None:
+            await self._catalog.get(name)  # raises UnknownTopic with a hint
+            raise errors.UnknownTopic(f"no topic {name!r}; create it first")
+        if route.topic.state is State.DRAINING:
+            raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
+        return route
+
+    def _group(self, topic: Topic, key: str | None) -> int:
+        groups = topic.active_groups
+        if groups == 1:
+            return 0
+        if key is not None:
+            return zlib.crc32(key.encode()) % groups
+        turn = self._turns.get(topic.name, 0)
+        self._turns[topic.name] = turn + 1
+        return turn % groups
+
+    # ---------------------------------------------------------------------------------------------------------- batches
+
+    async def _put_part(
+        self,
+        name: str,
+        bodies: Sequence[bytes],
+        keys: Sequence[str | None],
+        priority: int,
+        headers: dict[str, str] | None,
+    ) -> list[str]:
+        now_us = time.time_ns() // 1000
+        ids = [self._ids.next() for _ in bodies]
+        encoded = [message.encode(i, b, k, now_us, headers) for i, b, k in zip(ids, bodies, keys, strict=True)]
+        todo: Sequence[int] = range(len(bodies))
+        for attempt in range(SEALED_TRIES):
+            route = await self._route(name)
+            places: dict[int, list[int]] = {}
+            for i in todo:
+                places.setdefault(self._group(route.topic, keys[i]), []).append(i)
+            puts = [_put(route, g, priority, [encoded[i] for i in at]) for g, at in places.items()]
+            answers = await self._log.put(puts, route.topic.options.durability)
+            todo = []
+            for (group, at), answer in zip(places.items(), answers, strict=True):
+                if isinstance(answer, errors.QueueSealed) and attempt + 1 < SEALED_TRIES:
+                    todo = [*todo, *at]
+                elif isinstance(answer, errors.EMQError):
+                    raise answer
+                else:
+                    self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
+            if not todo:
+                break
+            await self.refresh()
+        return ids
+
+    def _flush_soon(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._flush())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _flush(self) -> None:
+        """Send what waits until nothing does; up to `IN_FLIGHT` of these run at once."""
+        try:
+            while self._singles:
+                batch, self._singles = self._singles[:BATCH], self._singles[BATCH:]
+                by_durability: dict[Durability, list[_Single]] = {}
+                for single in batch:
+                    by_durability.setdefault(single.route.topic.options.durability, []).append(single)
+                for durability, singles in by_durability.items():
+                    await self._put_singles(singles, durability)
+        finally:
+            self._flushing -= 1
+
+    async def _put_singles(self, singles: list[_Single], durability: Durability) -> None:
+        places: dict[str, list[_Single]] = {}
+        for single in singles:
+            places.setdefault(single.route.queues[single.group][single.priority], []).append(single)
+        puts = [_put(at[0].route, at[0].group, at[0].priority, [s.body for s in at]) for at in places.values()]
+        try:
+            answers = await self._log.put(puts, durability)
+        except errors.EMQError as exc:
+            answers = [exc] * len(puts)
+        except BaseException:
+            for single in singles:
+                single.future.cancel()
+            raise
+        sealed = False
+        for at, answer in zip(places.values(), answers, strict=True):
+            first = at[0]
+            if isinstance(answer, errors.QueueSealed):
+                sealed = True
+                for single in at:
+                    self._reroute(single, answer)
+            elif isinstance(answer, errors.EMQError):
+                for single in at:
+                    if not single.future.done():
+                        single.future.set_exception(answer)
+            else:
+                ids, keys = [s.id for s in at], [s.key for s in at]
+                self._record(first.route, first.group, first.priority, answer, ids, keys, first.published_us)
+                for single in at:
+                    if not single.future.done():
+                        single.future.set_result(single.id)
+        if sealed:
+            await self.refresh()
+
+    def _reroute(self, single: _Single, refusal: errors.QueueSealed) -> None:
+        """Its group was retired in the meantime: publish the message anew, once the catalog is read again."""
+
+        async def again() -> None:
+            try:
+                await self._put_again(single, refusal)
+            except errors.EMQError as exc:
+                if not single.future.done():
+                    single.future.set_exception(exc)
+
+        task = asyncio.get_running_loop().create_task(again())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _put_again(self, single: _Single, refusal: errors.QueueSealed) -> None:
+        for _ in range(SEALED_TRIES):
+            await self.refresh()
+            route = await self._route(single.route.topic.name)
+            group = self._group(route.topic, single.key)
+            [answer] = await self._log.put(
+                [_put(route, group, single.priority, [single.body])], route.topic.options.durability
+            )
+            if isinstance(answer, errors.QueueSealed):
+                continue
+            if isinstance(answer, errors.EMQError):
+                raise answer
+            self._record(route, group, single.priority, answer, [single.id], [single.key], single.published_us)
+            if not single.future.done():
+                single.future.set_result(single.id)
+            return
+        raise refusal
+
+    def _record(
+        self,
+        route: _Route,
+        group: int,
+        priority: int,
+        offsets: Sequence[int],
+        ids: Sequence[str],
+        keys: Sequence[str | None],
+        published_us: int,
+    ) -> None:
+        self.published += len(ids)
+        if self._trail.enabled:
+            now_us = time.time_ns() // 1000
+            self._trail.published(route.topic.name, group, priority, offsets, ids, keys, published_us, now_us)
+
+
+SEALED_TRIES = 5
+"""How often a message is routed anew when its group turns out to be retired."""
+
+
+def _route(topic: Topic) -> _Route:
+    length = topic.options.max_length
+    share = None if length is None else max(1, length // topic.active_groups)
+    return _Route(topic, [topic.queues(g) for g in range(topic.active_groups)], share)
+
+
+def _put(route: _Route, group: int, priority: int, bodies: Sequence[bytes]) -> Put:
+    queues = route.queues[group]
+    if route.max_length is None:
+        return Put(queues[priority], bodies)
+    return Put(queues[priority], bodies, route.max_length, route.topic.options.overflow == "drop_oldest", queues)
+
+
+def _checked(topic: Topic, payload: bytes | str) -> bytes:
+    body = payload.encode() if isinstance(payload, str) else bytes(payload)
+    if len(body) > topic.options.max_payload:
+        raise errors.InvalidMessage(
+            f"payload of {len(body)} bytes; topic {topic.name!r} takes at most {topic.options.max_payload} (max_payload)"
+        )
+    return body
