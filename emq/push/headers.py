@@ -1,0 +1,57 @@
+"""The headers of a delivery: those of Standard Webhooks, EMQ's own, and the message's under a prefix.
+
+A signature joins them here: it covers the id, the time stamp and the payload, which are all at hand.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from emq.message import Message
+from emq.push.endpoint import Endpoint
+
+MESSAGE_PREFIX = "emq-header-"
+"""Before the name of each of the message's own headers, so that none can pose as another."""
+
+_NAME_SAFE = "!#$&'*+^`|"
+_VALUE_SAFE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+
+def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[str, str]:
+    """The headers to send.
+
+    `webhook-id` is the message's id, the same through all its retries; the receiver drops a repeat by it.
+    `webhook-timestamp` is the time of this attempt. What HTTP cannot carry in the names and values of topics,
+    priorities and message headers (and the percent sign itself) arrives percent-encoded UTF-8.
+
+    Args:
+        endpoint: where the message goes.
+        message: what goes there.
+        timestamp_s: seconds since the epoch.
+    """
+    priorities = endpoint.priorities
+    priority = priorities[message.priority] if message.priority < len(priorities) else str(message.priority)
+    headers = {
+        "Content-Type": endpoint.content_type,
+        "webhook-id": _value(message.id),
+        "webhook-timestamp": str(timestamp_s),
+        "emq-topic": _value(endpoint.topic),
+        "emq-attempt": str(message.attempt),
+        "emq-priority": _value(priority),
+    }
+    if endpoint.headers:
+        headers.update(endpoint.headers)
+    if message.headers:
+        for name, value in message.headers.items():
+            headers[MESSAGE_PREFIX + quote(name, safe=_NAME_SAFE)] = _value(value)
+    return headers
+
+
+def _value(text: str) -> str:
+    if text.isascii() and text.isprintable() and "%" not in text and text == text.strip():
+        return text
+    stripped = text.strip(" ")
+    before = len(text) - len(text.lstrip(" "))
+    after = len(text) - before - len(stripped)
+    # Spaces at the ends would be dropped on the way.
+    return "%20" * before + quote(stripped, safe=_VALUE_SAFE) + "%20" * after

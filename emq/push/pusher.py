@@ -1,0 +1,145 @@
+"""The handler that delivers messages to their tenants' endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import aiohttp
+
+from emq import errors
+from emq.clock import Clock, SystemClock
+from emq.message import Message
+from emq.push import headers, verdict
+from emq.push.endpoint import Endpoint
+
+CONNECT_TIMEOUT_S = 5.0
+"""Most time for name look-up, connection and TLS; longer waits are for endpoints that got so far."""
+KEEPALIVE_S = 4.0
+"""Idle connections are dropped after this. Below the 5 s at which common servers drop theirs: a POST sent into a
+connection that is just being closed fails, and must not be repeated unseen."""
+DNS_TTL_S = 30
+BODY_BYTES = 1024
+"""At most so much of an answer's body is read, for the reason; an answer with more costs its connection."""
+BODY_TIMEOUT_S = 1.0
+"""At most so long is waited for the body once the status is there."""
+_READ_BUFFER_BYTES = 4096
+_USER_AGENT = "emq-push"
+
+
+def build_connector() -> aiohttp.BaseConnector:
+    """The connection pool. Connections are not limited here: the host bounds what is in flight, for each topic."""
+    return aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_TTL_S)
+
+
+class Pusher:
+    """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
+
+    Redirects are not followed, cookies not kept, proxy settings of the environment not used.
+
+    Args:
+        endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
+            the catalog applies to the next one. See `emq.push.endpoint.Endpoints`.
+        clock: for `webhook-timestamp` and `Retry-After` dates.
+        connector: makes the connection pool, once, inside the running loop.
+    """
+
+    def __init__(
+        self,
+        endpoint_of: Callable[[str], Endpoint | None],
+        *,
+        clock: Clock | None = None,
+        connector: Callable[[], aiohttp.BaseConnector] = build_connector,
+    ) -> None:
+        self._endpoint_of = endpoint_of
+        self._clock = clock or SystemClock()
+        self._connector = connector
+        self._session: aiohttp.ClientSession | None = None
+        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._closed = False
+
+    async def __call__(self, message: Message) -> None:
+        """Deliver one message. Returning means that the endpoint answered 2xx.
+
+        Cancelling closes the connection; whether the endpoint took the message is then unknown.
+
+        Raises:
+            Retry: not delivered, see `emq.push.verdict`; also when the topic has no endpoint now.
+            Reject: the endpoint is gone (410).
+            InvalidTopic: the topic's endpoint is out of range.
+        """
+        endpoint = self._endpoint_of(message.topic)
+        if endpoint is None:
+            raise errors.Retry(f"topic {message.topic!r} has no endpoint; set its attribute push.url")
+        decision = await self._post(endpoint, message)
+        if decision is not None:
+            raise decision
+
+    async def close(self) -> None:
+        """Close all connections; deliveries under way fail. Safe to repeat."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> Pusher:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def _post(self, endpoint: Endpoint, message: Message) -> errors.Retry | errors.Reject | None:
+        session = self._session or self._open()
+        now_s = self._clock.now()
+        try:
+            response = await session.post(
+                endpoint.url,
+                data=message.payload,
+                headers=headers.of_delivery(endpoint, message, int(now_s)),
+                timeout=self._timeout(endpoint.timeout_s),
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            # TimeoutError is an OSError; ValueError is what the client makes of a URL it cannot use.
+            return verdict.of_error(exc, endpoint.timeout_s)
+        try:
+            body = b"" if response.content.at_eof() else await _beginning(response.content)
+        finally:
+            # Returns the connection to the pool if the answer was read to its end, else closes it.
+            response.release()
+        return verdict.of_response(response.status, response.headers.get("Retry-After"), body, self._clock.now())
+
+    def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
+        timeout = self._timeouts.get(timeout_s)
+        if timeout is None:
+            timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(
+                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), sock_read=timeout_s
+            )
+        return timeout
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise RuntimeError("the pusher is closed; make a new one")
+        self._session = aiohttp.ClientSession(
+            connector=self._connector(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            # A compressed answer could be of any size once unpacked, and it is of no interest.
+            auto_decompress=False,
+            read_bufsize=_READ_BUFFER_BYTES,
+            headers={"User-Agent": _USER_AGENT},
+            skip_auto_headers=("Accept", "Accept-Encoding"),
+        )
+        return self._session
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while len(body) < BODY_BYTES and not content.at_eof():
+                body += await content.read(BODY_BYTES - len(body))
+    except (aiohttp.ClientError, OSError):
+        pass
+    return body

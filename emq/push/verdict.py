@@ -1,0 +1,114 @@
+"""What an endpoint's answer, or its silence, means for the message.
+
+- 2xx: delivered; the body is not looked at.
+- 410: reject. It is the only status by which an endpoint says "never again".
+- 3xx: retry. Redirects are not followed, since a tenant could point us at an address that we must not reach; the
+  tenant corrects the URL, and until then no message is lost.
+- 408, 425, 429 and 5xx: retry, as the endpoint asks.
+- other 4xx: retry. Nearly always the endpoint is half deployed or misconfigured (401, 404) and gets fixed within the
+  hours that the retries last; what does not ends in the dead letters, where it can be replayed.
+- no answer (connection, TLS or name error, time-out, bytes that are not HTTP): retry.
+
+`Retry-After` is honoured with every status that is retried. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import errno
+import ssl
+
+import aiohttp
+
+from emq import errors
+
+MIN_RETRY_AFTER_S = 1.0
+"""A receiver's "Retry-After: 0" must not use up all attempts within a second."""
+MAX_RETRY_AFTER_S = 86_400.0
+MAX_REASON_LENGTH = 120
+_GONE = 410
+
+_ERRNO_TEXTS = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: "connection reset",
+    errno.EPIPE: "connection reset",
+    errno.ENETUNREACH: "network unreachable",
+    errno.EHOSTUNREACH: "host unreachable",
+    errno.ETIMEDOUT: "connect timeout",
+}
+
+
+def of_response(status: int, retry_after: str | None, body: bytes, now_s: float) -> errors.Retry | errors.Reject | None:
+    """Decide by the answer; None means delivered, else the exception to raise.
+
+    Args:
+        status: HTTP status.
+        retry_after: the `Retry-After` header: seconds or an HTTP date; anything else counts as absent.
+        body: the beginning of the answer; its first words join the reason.
+        now_s: seconds since the epoch, which a date is measured from.
+    """
+    if 200 <= status < 300:
+        return None
+    words = _first_words(body)
+    reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+    if status == _GONE:
+        return errors.Reject(reason)
+    return errors.Retry(reason, after_s=retry_after_s(retry_after, now_s))
+
+
+def of_error(exc: Exception, timeout_s: float) -> errors.Retry:
+    """Decide where no answer came.
+
+    Args:
+        exc: what the HTTP client raised.
+        timeout_s: the endpoint's time-out, for the reason.
+    """
+    return errors.Retry(_error_text(exc, timeout_s))
+
+
+def retry_after_s(value: str | None, now_s: float) -> float | None:
+    """Seconds to wait by a `Retry-After` header, from 1 second to a day; None where it says nothing usable."""
+    if not value:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        # Beyond a few digits the bound decides anyway, and int() refuses thousands of them.
+        wait_s = float(value[:20])
+    else:
+        try:
+            wait_s = email.utils.parsedate_to_datetime(value).timestamp() - now_s
+        except (ValueError, OverflowError):
+            return None
+    return min(max(wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
+
+
+def _first_words(body: bytes) -> str:
+    # The bound on the body may have cut its last character in two.
+    text = " ".join(body.decode(errors="replace").rstrip("\ufffd").split())
+    if text.startswith("<") or not text.isprintable() or "\ufffd" in text:
+        return ""  # a page for people, or compressed
+    return text if len(text) <= MAX_REASON_LENGTH else text[: MAX_REASON_LENGTH - 3] + "..."
+
+
+def _error_text(exc: Exception, timeout_s: float) -> str:
+    if isinstance(exc, aiohttp.ConnectionTimeoutError):
+        return "connect timeout"
+    if isinstance(exc, TimeoutError):
+        return f"timeout after {timeout_s:g} s"
+    if isinstance(exc, aiohttp.ClientConnectorDNSError):
+        return f"host {exc.host} not found"
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        return f"certificate not accepted: {_line(exc.certificate_error)}"
+    if isinstance(exc, aiohttp.ClientConnectorSSLError | ssl.SSLError):
+        return f"TLS failed: {_line(exc)}"
+    if isinstance(exc, aiohttp.ServerDisconnectedError):
+        return "connection closed before an answer"
+    if isinstance(exc, aiohttp.ClientResponseError):
+        return f"the answer is not HTTP: {_line(exc.message)}"
+    if isinstance(exc, OSError) and exc.errno in _ERRNO_TEXTS:
+        return _ERRNO_TEXTS[exc.errno]
+    return _line(exc) or type(exc).__name__
+
+
+def _line(what: object) -> str:
+    return " ".join(str(what).split())[:MAX_REASON_LENGTH]
