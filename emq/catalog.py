@@ -221,7 +221,7 @@ class Catalog:
         """
         return catalog_file.dump(await self.list(), fmt)
 
-    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> list[Topic]:
+    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
         """Create or update topics from an export; topics that it does not mention stay as they are.
 
         Every topic is checked before the first is written, and all are written in one transaction. What a topic in the

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -122,7 +122,7 @@ class CheckpointStore:
         return await self._db.run(lambda c: int(c.execute(statements.catalog(c, "checkpoints_drop"), values).rowcount))
 
 
-def _checkpoints(rows: sa.CursorResult[tuple[str, int, int, str]]) -> dict[str, Checkpoint]:
+def _checkpoints(rows: Iterable[Any]) -> dict[str, Checkpoint]:
     none = ()
     return {
         queue: Checkpoint(queue, epoch, watermark, none if finished == "[]" else _ranges.decode(finished))

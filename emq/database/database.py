@@ -1,0 +1,151 @@
+"""Run transactions on an SQL database without blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import sqlite3
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+import sqlalchemy as sa
+
+from emq import errors
+from emq.database import engine, host_stats, schema, statements, urls
+from emq.storage import Durability
+
+T = TypeVar("T")
+
+# These say that a statement was wrong, which is a bug of ours and must show as one.
+_BUGS = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError, sqlite3.ProgrammingError)
+
+
+class Database:
+    """A database whose work runs on a few threads of its own: one for SQLite, four for PostgreSQL.
+
+    A cancelled task only stops waiting; its transaction still ends on its thread, so that no connection leaks.
+    May be shared by every task of a process.
+
+    Attributes:
+        url: the engine's URL.
+        shown: the URL as an error message may show it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = urls.parse(url)
+        self.shown = urls.shown(self.url)
+        self._engine = engine.create(self.url)
+        threads = 1 if self.dialect == "sqlite" else engine.POSTGRES_THREADS
+        self._executor = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="emq-database")
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, tables: schema.Schema = schema.CATALOG) -> Self:
+        """Connect, and create or upgrade the tables.
+
+        Args:
+            url: `sqlite:///path`, `sqlite://` (in memory, gone at close) or `postgresql://user:password@host/database`.
+            tables: what the database must hold.
+
+        Raises:
+            InvalidSettings: the URL is not one of these; correct it.
+            DatabaseUnavailable: no connection, or the file is not an SQLite database.
+        """
+        database = cls(url)
+        try:
+            if await database.run(lambda c: schema.revision(c, tables), read_only=True) != tables.head:
+                await database.run(lambda c: schema.ensure(c, tables))
+        except sa.exc.DBAPIError as exc:
+            await database.close()
+            raise errors.DatabaseUnavailable(f"{database.shown} refused to set up its tables: {exc.orig}") from exc
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engine.dialect.name
+
+    async def run(
+        self, fn: Callable[[sa.Connection], T], *, read_only: bool = False, durability: Durability | None = None
+    ) -> T:
+        """Run `fn` in one transaction on a thread of the database; committed when it returns, undone when it raises.
+
+        Args:
+            fn: must not keep the connection, nor touch the event loop.
+            read_only: promise that `fn` writes nothing; SQLite then takes no write lock.
+            durability: what the commit waits for; None means the database's default.
+
+        Raises:
+            DatabaseUnavailable: cannot be reached; nothing was applied, unless the text says that this is unknown.
+        """
+        if self._closed:
+            raise errors.DatabaseUnavailable(f"the connection to {self.shown} is closed; open it again")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._transact, fn, read_only, durability)
+
+    def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
+        committing = False
+        try:
+            with self._engine.connect() as connection, connection.begin():
+                engine.begin(connection, read_only, durability)
+                result = fn(connection)
+                committing = True
+            return result
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error) as exc:
+            if isinstance(exc, _BUGS):
+                raise
+            lost = isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated
+            raise self._translated(exc, in_doubt=committing and lost and not read_only) from exc
+
+    def _translated(self, exc: Exception, in_doubt: bool) -> errors.EMQError:
+        """Our error for the driver's `exc`; `in_doubt` if the connection broke during a commit."""
+        reason = reason_of(exc)
+        if "not a database" in reason:
+            return errors.DatabaseUnavailable(
+                f"{self.shown} is not an SQLite database; give another path, or move that file away"
+            )
+        if "unable to open database file" in reason:
+            return errors.DatabaseUnavailable(
+                f"{self.shown} cannot be opened; its directory must exist and be writable"
+            )
+        doubt = "; whether the last change was applied is unknown" if in_doubt else ""
+        return errors.DatabaseUnavailable(f"{self.shown}: {reason}{doubt}")
+
+    async def close(self) -> None:
+        """Wait for running transactions, then disconnect. Safe to repeat."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._executor.shutdown)
+        await asyncio.to_thread(self._engine.dispose)
+
+    async def next_generation(self, environment: str) -> int:
+        """Count a persisted number up by one, atomically, and return it (1 at first); a host's fencing epoch."""
+        return await self.run(lambda c: next_value(c, environment, "generation"), durability=Durability.FSYNCED)
+
+    async def save_host_stats(self, environment: str, host: str, json_text: str, now_ms: int) -> None:
+        """Keep the host's latest snapshot, for those who look at a cluster from outside."""
+        await self.run(lambda c: host_stats.save(c, environment, host, json_text, now_ms))
+
+    async def load_host_stats(self, environment: str) -> list[tuple[str, str, int]]:
+        """The latest snapshot of every host, as (host, JSON text, milliseconds since the epoch), by host."""
+        return await self.run(lambda c: host_stats.load(c, environment), read_only=True)
+
+    async def drop_host_stats(self, environment: str, host: str) -> None:
+        """Forget the host's snapshot. Safe to repeat."""
+        await self.run(lambda c: host_stats.drop(c, environment, host))
+
+
+def next_value(connection: sa.Connection, environment: str, key: str) -> int:
+    """Count one of the counters in `emq_meta` up; its row stays locked until the transaction ends."""
+    values = {"environment": str(environment), "key": key}
+    return int(connection.execute(statements.catalog(connection, "next_value"), values).scalar_one())
+
+
+def reason_of(exc: Exception) -> str:
+    """The driver's own words, on one line."""
+    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
+    return " ".join(str(cause).split()) or type(cause).__name__

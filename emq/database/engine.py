@@ -1,0 +1,89 @@
+"""The synchronous SQLAlchemy engine, set up for SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any
+
+import sqlalchemy as sa
+import sqlalchemy.event
+import sqlalchemy.pool
+
+from emq import errors
+from emq.database import urls
+from emq.storage import Durability
+
+BUSY_TIMEOUT_S = 5.0
+"""How long SQLite waits for another process's write to end."""
+
+CONNECT_TIMEOUT_S = 5
+POSTGRES_THREADS = 4
+
+# Power loss can undo the last commits under NORMAL (never corrupt the file); the death of a process undoes nothing.
+_SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "NORMAL", Durability.FSYNCED: "FULL"}
+_POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_apply", Durability.FSYNCED: "on"}
+
+
+def create(url: sa.URL) -> sa.Engine:
+    """An engine with one connection (SQLite) or up to four (PostgreSQL); nothing is connected yet.
+
+    Raises:
+        InvalidSettings: the driver is not installed; the text says what to install.
+    """
+    if url.get_backend_name() == "sqlite":
+        in_memory = urls.sqlite_path(url) is None
+        engine = sa.create_engine(
+            url,
+            poolclass=sqlalchemy.pool.StaticPool if in_memory else sqlalchemy.pool.QueuePool,
+            connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
+            **({} if in_memory else {"pool_size": 1, "max_overflow": 0}),
+        )
+        sqlalchemy.event.listen(engine, "connect", _set_up_sqlite)
+        return engine
+    try:
+        return sa.create_engine(
+            url,
+            pool_size=POSTGRES_THREADS,
+            max_overflow=0,
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "emq"},
+        )
+    except ImportError as exc:
+        raise errors.InvalidSettings(
+            "PostgreSQL needs a driver that is not installed; run: pip install 'emq[postgres]'"
+        ) from exc
+
+
+def begin(connection: sa.Connection, read_only: bool, durability: Durability | None) -> None:
+    """Open the transaction of `connection` at the database; None leaves the default durability.
+
+    A writer on SQLite takes the write lock at once: a transaction that begins by reading and writes later would fail
+    when another process wrote in between.
+    """
+    if connection.dialect.name == "sqlite":
+        # Cannot be changed inside a transaction; SQLite ignores it silently there.
+        mode = _SQLITE_SYNCHRONOUS[durability or Durability.ACCEPTED]
+        driver = connection.connection.driver_connection
+        if connection.info.get("synchronous") != mode and driver is not None:
+            driver.execute(f"PRAGMA synchronous={mode}")
+            connection.info["synchronous"] = mode
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+    elif durability is not None:
+        connection.exec_driver_sql(f"SET LOCAL synchronous_commit TO {_POSTGRES_COMMIT[durability]}")
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    # The driver must not begin transactions by itself: `begin` decides which kind.
+    connection.isolation_level = None
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] in ("wal", "memory"):
+        return
+    # Two processes that create the file together: switching the journal ignores the busy timeout.
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as exc:
+            if "locked" not in str(exc) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,1 @@
+"""Migrations of the catalog and offsets tables, run by `emq.database.schema`."""

@@ -1,0 +1,86 @@
+"""Bring a database to the schema that this version of EMQ works with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from emq import errors
+from emq.database import tables
+
+_LOCK_KEY = 0x656D71
+"""Advisory lock under which PostgreSQL schemas are changed; SQLite's write lock does the same."""
+
+
+class Schema(NamedTuple):
+    """A set of tables with migrations of its own; several live side by side in one database.
+
+    Attributes:
+        metadata: the tables as of revision `head`.
+        version_table: where the applied revision is noted.
+        head: the newest revision.
+        migrations: alembic's script location, as `package:directory`.
+    """
+
+    metadata: sa.MetaData
+    version_table: str
+    head: str
+    migrations: str
+
+
+CATALOG = Schema(tables.metadata, "emq_catalog_revision", "v0001", "emq.database:migrations")
+
+
+def revision(connection: sa.Connection, schema: Schema) -> str | None:
+    """The revision that the database is at, or None where the schema is not there yet."""
+    if not sa.inspect(connection).has_table(schema.version_table):
+        return None
+    return connection.execute(sa.select(_version_table(schema).c.version_num)).scalar()
+
+
+def ensure(connection: sa.Connection, schema: Schema) -> None:
+    """Create or upgrade the schema's tables, in the connection's transaction.
+
+    A fresh database gets the tables as they are today, in one go; only an older one walks through the migrations
+    (importing alembic alone takes longer than creating the tables).
+
+    Raises:
+        DatabaseUnavailable: a newer EMQ wrote the database; upgrade this installation.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+    found = revision(connection, schema)
+    if found == schema.head:
+        return
+    if found is None:
+        schema.metadata.create_all(connection, checkfirst=False)
+        version = _version_table(schema)
+        version.create(connection)
+        connection.execute(version.insert().values(version_num=schema.head))
+    else:
+        _upgrade(connection, schema, found)
+
+
+def _version_table(schema: Schema) -> sa.Table:
+    # Laid out as alembic lays out its own.
+    column = sa.Column("version_num", sa.String(32), primary_key=True)
+    return sa.Table(schema.version_table, sa.MetaData(), column)
+
+
+def _upgrade(connection: sa.Connection, schema: Schema, found: str) -> None:
+    import alembic.command
+    import alembic.config
+    import alembic.util
+
+    config = alembic.config.Config()
+    config.set_main_option("script_location", schema.migrations)
+    config.attributes["connection"] = connection
+    config.attributes["version_table"] = schema.version_table
+    try:
+        alembic.command.upgrade(config, "head")
+    except alembic.util.CommandError as exc:
+        raise errors.DatabaseUnavailable(
+            f"the database is at revision {found!r}, which this version of EMQ (revision {schema.head!r}) does not "
+            "know; upgrade EMQ here, or use another database"
+        ) from exc

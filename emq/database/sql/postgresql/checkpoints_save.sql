@@ -1,0 +1,13 @@
+-- Save a batch of checkpoints, fenced: a row with a higher epoch is left alone, a watermark never moves back.
+-- :rows is JSON [[queue, epoch, watermark, [[start, end], ...]], ...], each queue once.
+-- The number of affected rows is the number accepted. Rows are locked in the order of their queues.
+INSERT INTO emq_checkpoints (environment, queue, epoch, watermark, finished)
+SELECT :environment, r ->> 0, CAST(r ->> 1 AS bigint), CAST(r ->> 2 AS bigint), CAST(r -> 3 AS text)
+FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r
+ORDER BY 2
+ON CONFLICT (environment, queue) DO UPDATE SET
+    epoch = excluded.epoch,
+    finished = CASE WHEN excluded.watermark >= emq_checkpoints.watermark
+                    THEN excluded.finished ELSE emq_checkpoints.finished END,
+    watermark = greatest(excluded.watermark, emq_checkpoints.watermark)
+WHERE emq_checkpoints.epoch <= excluded.epoch

@@ -1,0 +1,277 @@
+"""What the catalog promises, on SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import alembic.autogenerate
+import alembic.command
+import alembic.config
+import alembic.migration
+import alembic.script
+import pytest
+import sqlalchemy as sa
+
+from emq import errors
+from emq.catalog import Catalog
+from emq.database import CATALOG, Database, schema
+from emq.model import State, Topic, TopicOptions
+from emq.storage import Durability
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    database = await Database.open("sqlite://")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def catalog(db: Database) -> Catalog:
+    return Catalog(db, "online", None)
+
+
+async def test_a_created_topic_is_split_into_groups_and_found_again(catalog: Catalog) -> None:
+    created = await catalog.create(Topic("shop", 120))
+    assert (created.active_groups, created.groups) == (3, 3)
+    assert await catalog.get("shop") == created
+    assert await catalog.list() == [created]
+
+
+async def test_creating_the_same_again_returns_it_and_other_settings_are_refused(catalog: Catalog) -> None:
+    created = await catalog.create(Topic("shop", 120))
+    assert await catalog.create(Topic("shop", 120)) == created
+    with pytest.raises(errors.TopicExists, match="'shop' exists already"):
+        await catalog.create_many([Topic("new", 1), Topic("shop", 121)])
+    assert await catalog.create_many([Topic("new", 1), Topic("shop", 121)], exist_ok=True) == [
+        await catalog.get("new"),
+        created,
+    ]
+
+
+async def test_create_refuses_what_is_out_of_range_or_of_the_wrong_type(catalog: Catalog) -> None:
+    with pytest.raises(errors.InvalidTopic, match="group_qps 200 must be from 1 to 150"):
+        await catalog.create(Topic("shop", 500, group_qps=200))
+    with pytest.raises(errors.InvalidTopic, match=r"'shop'.*qps"):
+        await catalog.create(Topic("shop", "many"))  # type: ignore[arg-type]
+    assert await catalog.list() == []
+
+
+async def test_thousands_of_topics_are_created_at_once(catalog: Catalog) -> None:
+    await catalog.create_many([Topic(f"tenant-{i}", 10) for i in range(3000)])
+    assert len(await catalog.list()) == 3000
+    assert [t.name for t in await catalog.list("tenant-29?9")] == [f"tenant-29{i}9" for i in range(10)]
+
+
+async def test_an_unknown_topic_is_answered_with_names_spelt_alike(catalog: Catalog) -> None:
+    await catalog.create(Topic("merchant-7", 1))
+    with pytest.raises(errors.UnknownTopic, match="did you mean 'merchant-7'"):
+        await catalog.get("merchnt-7")
+    with pytest.raises(errors.UnknownTopic, match="no topic 'z' in online"):
+        await catalog.delete("z")
+
+
+async def test_update_changes_settings_and_single_options(catalog: Catalog) -> None:
+    await catalog.create(Topic("shop", 100, options=TopicOptions(max_attempts=3)))
+    changed = await catalog.update("shop", state="paused", jitter=0.5)
+    assert changed.state is State.PAUSED
+    assert changed.options == TopicOptions(max_attempts=3, jitter=0.5)
+    assert (await catalog.update("shop", options={"durability": "fsynced"})).options == TopicOptions(
+        durability=Durability.FSYNCED
+    )
+    assert await catalog.get("shop") == await catalog.update("shop")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"priorities": ("a",)}, "priorities may not change: its queues are named for them"),
+        ({"groups": 1}, "groups may not change: it follows from qps"),
+        ({"max_attempt": 1}, "no setting 'max_attempt'; did you mean 'max_attempts'"),
+        ({"qps": 0}, "qps 0.0 must be"),
+        ({"qps": "fast"}, "Expected `float`"),
+        ({"jitter": "x"}, "Expected `float`"),
+        ({"options": 5}, "topic 'shop'"),
+    ],
+)
+async def test_update_refuses_and_says_why(catalog: Catalog, changes: dict[str, Any], text: str) -> None:
+    created = await catalog.create(Topic("shop", 100))
+    with pytest.raises(errors.InvalidTopic, match=text):
+        await catalog.update("shop", **changes)
+    assert await catalog.get("shop") == created
+
+
+async def test_a_shrunk_topic_keeps_its_groups_until_they_are_retired(catalog: Catalog) -> None:
+    await catalog.create(Topic("shop", 200))
+    shrunk = await catalog.update("shop", qps=60)
+    assert (shrunk.active_groups, shrunk.groups) == (2, 4)
+    grown = await catalog.update("shop", qps=150)
+    assert (grown.active_groups, grown.groups) == (3, 4)
+    assert await catalog.retire("shop", shrunk) == grown, "decided on an old state of the topic"
+    retired = await catalog.retire("shop", grown)
+    assert (retired.active_groups, retired.groups) == (3, 3)
+
+
+async def test_changes_since_a_version_lists_each_change_once(catalog: Catalog) -> None:
+    assert await catalog.version() == 0
+    await catalog.create_many([Topic("a", 1), Topic("b", 1), Topic("c", 1)])
+    first = await catalog.changes_since(0)
+    assert (first.version, [t.name for t in first.changed], first.deleted) == (1, ["a", "b", "c"], [])
+    await catalog.update("b", qps=2)
+    await catalog.delete("c")
+    second = await catalog.changes_since(first.version)
+    assert (second.version, [t.qps for t in second.changed], second.deleted) == (3, [2.0], ["c"])
+    assert second.version == await catalog.version()
+    assert await catalog.changes_since(second.version) == (3, [], [])
+
+
+async def test_a_topic_created_again_is_reported_as_deleted_and_changed(catalog: Catalog) -> None:
+    await catalog.create(Topic("a", 500))
+    seen = await catalog.version()
+    await catalog.delete("a")
+    again = await catalog.create(Topic("a", 50, priorities=("only",)))
+    assert again.groups == 1
+    changes = await catalog.changes_since(seen)
+    assert (changes.changed, changes.deleted) == ([again], ["a"])
+    assert (await catalog.changes_since(changes.version)).deleted == []
+
+
+async def test_the_environments_share_nothing(catalog: Catalog, db: Database) -> None:
+    sandbox = Catalog(db, "sandbox", None)
+    await catalog.create(Topic("a", 1))
+    assert (await sandbox.list(), await sandbox.version()) == ([], 0)
+    await sandbox.create(Topic("a", 2))
+    assert (await catalog.get("a")).qps == 1
+
+
+async def test_concurrent_updates_of_one_topic_are_both_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/emq.db"
+    databases = [await Database.open(url) for _ in range(2)]
+    one, two = (Catalog(db, "online", None) for db in databases)
+    await one.create(Topic("a", 1))
+    for i in range(20):
+        await asyncio.gather(one.update("a", qps=i + 1), two.update("a", max_attempts=i + 1))
+    topic = await one.get("a")
+    assert (topic.qps, topic.options.max_attempts) == (20, 20)
+    for db in databases:
+        await db.close()
+
+
+@pytest.mark.parametrize("fmt", ["toml", "json"])
+async def test_an_export_can_be_imported_elsewhere(catalog: Catalog, db: Database, fmt: Any) -> None:
+    options = TopicOptions(backoff_s=(1.5, 2.0), durability=Durability.FSYNCED, attributes={"url": "http://é"})
+    await catalog.create_many([Topic("plain", 0.5), Topic("rich", 500, 100, ("a", "b"), State.PAUSED, options=options)])
+    sandbox = Catalog(db, "sandbox", None)
+    text = await catalog.export(fmt)
+    assert await sandbox.import_(text, fmt) == await catalog.list()
+    assert await sandbox.export(fmt) == text
+
+
+async def test_an_import_updates_and_keeps_retired_groups_consumed(catalog: Catalog) -> None:
+    await catalog.create(Topic("a", 200))
+    imported = await catalog.import_('[[topics]]\nname = "a"\nqps = 50', "toml")
+    assert [(t.active_groups, t.groups) for t in imported] == [(1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('[[topics]]\nname = "b"\nqps = 1\nqsp = 2', "topic 'b' has unknown fields 'qsp'; there are name, qps"),
+        ('[[topics]]\nname = "b"\nqps = 1\noptions.burts = 2', "topic 'b': options has unknown fields 'burts'"),
+        ('[[topics]]\nname = "b"', "topic 'b'.*missing required field `qps`"),
+        ('[[topics]]\nname = "b"\nqps = -1', "qps -1.0 must be"),
+        ('[[topics]]\nname = "b"\nqps = 1\n[[topics]]\nname = "b"\nqps = 2', "'b' is in the file twice"),
+        ('[[topics]]\nname = "a"\nqps = 1\npriorities = ["x"]', "topic 'a': priorities may not change"),
+        ("[[topics]", "not valid TOML"),
+        ("topics = 3", "no list 'topics'"),
+        ("topics = [3]", "entry 1 of 'topics' is 3"),
+    ],
+)
+async def test_an_import_with_a_mistake_writes_nothing_and_names_it(catalog: Catalog, text: str, error: str) -> None:
+    await catalog.create(Topic("a", 1))
+    before = await catalog.version()
+    with pytest.raises(errors.InvalidTopic, match=error):
+        await catalog.import_(text, "toml")
+    assert await catalog.version() == before
+
+
+async def test_generations_grow_across_restarts_and_environments_count_apart(tmp_path: Path) -> None:
+    for expected in (1, 2):
+        db = await Database.open(f"sqlite:///{tmp_path}/emq.db")
+        assert await db.next_generation("online") == expected
+        await db.close()
+    db = await Database.open(f"sqlite:///{tmp_path}/emq.db")
+    assert await db.next_generation("sandbox") == 1
+    await db.close()
+
+
+async def test_host_stats_keep_the_latest_snapshot_of_each_host(db: Database) -> None:
+    await db.save_host_stats("online", "h1", "{}", 1)
+    await db.save_host_stats("online", "h1", '{"a": 1}', 2)
+    await db.save_host_stats("online", "h2", "{}", 3)
+    assert await db.load_host_stats("online") == [("h1", '{"a": 1}', 2), ("h2", "{}", 3)]
+    await db.drop_host_stats("online", "h1")
+    assert [host for host, _, _ in await db.load_host_stats("online")] == ["h2"]
+
+
+async def test_a_database_that_cannot_be_opened_says_so_in_one_line(tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("this is not a database, and long enough to be looked at " * 20)
+    with pytest.raises(errors.DatabaseUnavailable, match=r"notes\.txt is not an SQLite database"):
+        await Database.open(f"sqlite:///{foreign}")
+    with pytest.raises(errors.DatabaseUnavailable, match="directory must exist"):
+        await Database.open(f"sqlite:///{tmp_path}/nowhere/emq.db")
+    with pytest.raises(errors.DatabaseUnavailable) as refused:
+        await Database.open("postgresql://user:secret@127.0.0.1:1/emq")
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["mysql://h/db", "nonsense", "", "postgresql://h:port/db"])
+async def test_a_url_that_is_no_database_is_refused_with_the_right_ones(url: str) -> None:
+    with pytest.raises(errors.InvalidSettings, match="sqlite:///path/to/file"):
+        await Database.open(url)
+
+
+async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/emq.db"
+    await (await Database.open(url)).close()
+    with sqlite3.connect(tmp_path / "emq.db") as connection:
+        connection.execute("UPDATE emq_catalog_revision SET version_num = 'v9999'")
+    connection.close()
+    with pytest.raises(errors.DatabaseUnavailable, match=r"'v9999'.*upgrade EMQ here"):
+        await Database.open(url)
+
+
+async def test_a_cancelled_caller_leaks_no_connection(db: Database) -> None:
+    for _ in range(5):
+        task = asyncio.ensure_future(db.next_generation("online"))
+        await asyncio.sleep(0)
+        task.cancel()
+    assert await db.next_generation("online") >= 1
+
+
+def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+    check_migrations(CATALOG, tmp_path)
+
+
+def check_migrations(tables: schema.Schema, directory: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{directory}/migrated.db")
+    config = alembic.config.Config()
+    config.set_main_option("script_location", tables.migrations)
+    with engine.begin() as connection:
+        config.attributes.update(connection=connection, version_table=tables.version_table)
+        alembic.command.upgrade(config, "head")
+        context = alembic.migration.MigrationContext.configure(
+            connection, opts={"version_table": tables.version_table, "compare_type": True}
+        )
+        assert alembic.autogenerate.compare_metadata(context, tables.metadata) == []
+        assert schema.revision(connection, tables) == tables.head
+        alembic.command.downgrade(config, "base")
+        assert sa.inspect(connection).get_table_names() == [tables.version_table]
+    engine.dispose()
+    assert alembic.script.ScriptDirectory.from_config(config).get_current_head() == tables.head
