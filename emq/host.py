@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -95,9 +96,7 @@ class Host:
         self.dispatcher = Dispatcher(
             clock, self.settler, trail, self.readiness.drained, self.checkpointer.dirty, options.max_in_flight
         )
-        self.retries = RetryClaimer(
-            store.sorted, clock, on_buffered=self.dispatcher.ready, on_lost=ownership.lost
-        )
+        self.retries = RetryClaimer(store.sorted, clock, on_buffered=self.dispatcher.ready, on_lost=ownership.lost)
         self.puller = Puller(
             store.log,
             self.readiness,
@@ -152,7 +151,7 @@ class Host:
         await self.dispatcher.stop()
         await self.ownership.release(list(self.ownership.groups), self._options.drain_s)
 
-    async def _end(self, tasks: list[asyncio.Task[object]] | list[asyncio.Task[None]]) -> None:
+    async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         await self.dispatcher.stop()
         await self.dispatcher.cancel()
         for task in tasks:

@@ -56,7 +56,9 @@ decode = _decoder.decode
 """Decode a stored body (bytes) to a `Message`; raises `msgspec.DecodeError` on foreign bytes."""
 
 
-def encode(message_id: str, payload: bytes, key: str | None, published_us: int, headers: dict[str, str] | None) -> bytes:
+def encode(
+    message_id: str, payload: bytes, key: str | None, published_us: int, headers: dict[str, str] | None
+) -> bytes:
     """Encode the body of a first delivery, as it lies in a log queue."""
     return _encoder.encode((message_id, payload, key, published_us, headers))
 
@@ -64,7 +66,19 @@ def encode(message_id: str, payload: bytes, key: str | None, published_us: int, 
 def encode_retry(m: Message) -> bytes:
     """Encode the body of a retry or dead letter: the message with its attempt count, first start and last error."""
     return _encoder.encode(
-        (m.id, m.payload, m.key, m.published_us, m.headers, m.priority, m.attempt, m.first_us, m.error, m.topic, m.group)
+        (
+            m.id,
+            m.payload,
+            m.key,
+            m.published_us,
+            m.headers,
+            m.priority,
+            m.attempt,
+            m.first_us,
+            m.error,
+            m.topic,
+            m.group,
+        )
     )
 
 

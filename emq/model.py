@@ -186,6 +186,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
             o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
             f"weights {o.weights} must give one number for each of the {len(topic.priorities)} priorities",
         ),
+        (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),
         (all(math.isfinite(w) and w > 0 for w in o.weights), f"weights {o.weights} must be above 0"),
         (math.isfinite(o.aging_s) and o.aging_s > 0, f"aging_s {o.aging_s} must be above 0"),
         (o.max_in_flight is None or o.max_in_flight >= 1, f"max_in_flight {o.max_in_flight} must be at least 1"),

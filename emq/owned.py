@@ -118,7 +118,9 @@ class OwnedGroup:
         "stopping",
     )
 
-    def __init__(self, owner: OwnedTopic, index: int, epoch: int, counter: Counter, policy: Policy, gauge: Gauge) -> None:
+    def __init__(
+        self, owner: OwnedTopic, index: int, epoch: int, counter: Counter, policy: Policy, gauge: Gauge
+    ) -> None:
         self.owner = owner
         self.gauge = gauge
         self.index = index
@@ -209,11 +211,13 @@ class OwnedQueue:
         listed: it waits to be read, or is being read.
         dirty: its progress has changed since the last checkpoint.
         capacity: messages to keep buffered: the horizon's worth of its group's quota.
+        expected: messages that the next read will find, going by the last one.
     """
 
     __slots__ = (
         "capacity",
         "dirty",
+        "expected",
         "group",
         "listed",
         "more",
@@ -237,6 +241,7 @@ class OwnedQueue:
         self.listed = False
         self.dirty = False
         self.capacity = buffer_capacity(group.quota, horizon_s)
+        self.expected = MIN_BUFFER
 
 
 def buffer_capacity(quota: float, horizon_s: float) -> int:

@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from emq import errors
 from emq.clock import Clock
 from emq.dispatch import priority
 from emq.dispatch.counter import Counter, Pool, SmoothCounter, WindowCounter
@@ -58,7 +57,13 @@ class Ownership:
     """
 
     def __init__(
-        self, store: Store, checkpoints: CheckpointStore, handlers: Handlers, clock: Clock, trail: TrailSink, gauge: Gauge
+        self,
+        store: Store,
+        checkpoints: CheckpointStore,
+        handlers: Handlers,
+        clock: Clock,
+        trail: TrailSink,
+        gauge: Gauge,
     ) -> None:
         self._store = store
         self._checkpoints = checkpoints
@@ -224,9 +229,3 @@ def topic_of(group: str) -> str:
 
 def index_of(group: str) -> int:
     return int(group.rpartition("/")[2])
-
-
-def check_pacing(topic: Topic) -> None:
-    """Raise `InvalidTopic` for options that contradict each other."""
-    if topic.options.borrow and topic.options.pacing == "smooth":
-        raise errors.InvalidTopic(f"topic {topic.name!r}: borrow goes with pacing 'window' only")

@@ -82,11 +82,11 @@ class LocalCluster:
                 self._groups = groups
             for group in released:
                 self._releasing.pop(group, None)
-            await self._replan()
+            # Everybody hears of a change of groups, even who gets none: an empty assignment is an answer too.
+            await self._replan(set(self._members) if groups is not None else set())
 
-    async def _replan(self) -> None:
+    async def _replan(self, changed: set[str]) -> None:
         target = plan(sorted(self._groups), sorted(self._members))
-        changed: set[str] = set()
         for host, owned in self._owned.items():
             for group in [g for g in owned if target.get(g) != host]:
                 del owned[group]
@@ -111,7 +111,6 @@ class LocalMembership:
         self._cluster = cluster
         self._current = Assignment({})
         self._changed = asyncio.Event()
-        self._changed.set()
 
     async def join(self) -> None:
         await self._cluster.change(joining=self)
@@ -156,7 +155,7 @@ class StaticMembership:
         self._changed = asyncio.Event()
 
     async def join(self) -> None:
-        self._changed.set()
+        pass
 
     async def offer(self, groups: Iterable[str]) -> None:
         mine = {g for g, m in plan(sorted(groups), self._members).items() if m == self._mine}

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from emq import errors
 from emq.clock import Clock
 from emq.message import Message
-from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 
 READ_QUEUES = 300
 READ_MESSAGES = 4_000
-READ_BYTES = 4 << 20
+READ_BYTES = 1 << 20
 """Bounds of one read, so that it holds up neither the server nor this loop for more than a few milliseconds."""
 
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -96,6 +95,8 @@ class Puller:
     def _buffer(self, queue: OwnedQueue, batch: Batch, now_us: int) -> None:
         group = queue.group
         start, queue.position, queue.more = queue.position, batch.next, not batch.exhausted
+        found = len(batch.bodies)
+        queue.expected = max(1, found if batch.exhausted else found * 2)
         if batch.next - start != len(batch.offsets):
             self._skip_holes(queue, start, batch)
         if batch.bodies:

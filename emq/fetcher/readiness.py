@@ -40,7 +40,11 @@ class Readiness:
             self._something.set()
 
     def take(self, max_queues: int, max_messages: int) -> list[tuple[OwnedQueue, int]]:
-        """Up to `max_queues` queues with what each wants, together about `max_messages`; they stay listed."""
+        """Up to `max_queues` queues with what each wants, together about `max_messages`; they stay listed.
+
+        What a queue wants is counted as far as it is expected to be there, so that many nearly empty queues fill one
+        read as well as a few full ones.
+        """
         taken: list[tuple[OwnedQueue, int]] = []
         messages = 0
         while self._queues and len(taken) < max_queues and messages < max_messages:
@@ -48,7 +52,7 @@ class Readiness:
             want = wanted(queue)
             if want > 0:
                 taken.append((queue, want))
-                messages += want
+                messages += min(want, queue.expected)
             else:
                 queue.listed = False
         if not self._queues:

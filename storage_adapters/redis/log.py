@@ -87,7 +87,8 @@ class RedisLogStore:
             keys = [shard.tail, shard.fence, shard.sealed, *(shard.log(t.queue) for t in chunk)]
             answers = await self._server.run("trim", keys, args)
             return [
-                not_owner(group_of(t.queue), t.epoch) if a == -1 else a == 1 for t, a in zip(chunk, answers, strict=True)
+                not_owner(group_of(t.queue), t.epoch) if a == -1 else a == 1
+                for t, a in zip(chunk, answers, strict=True)
             ]
 
         return await self._each_shard(trims, lambda t: t.queue, one, QUEUE_CHUNK)
@@ -157,7 +158,8 @@ def _put_answer(put: Put, first: int) -> Sequence[int] | errors.EMQError:
         return errors.QueueSealed(f"queue {put.queue} was retired; read the catalog again and publish anew")
     if first == -2:
         return errors.TopicFull(
-            f"queue {put.queue}: {len(put.bodies)} more messages would exceed its group's share of max_length, {put.max_length}"
+            f"queue {put.queue}: {len(put.bodies)} more messages would exceed its group's share of max_length, "
+            f"{put.max_length}; wait for its consumers or raise the limit"
         )
     return range(first, first + len(put.bodies))
 

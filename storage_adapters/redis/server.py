@@ -55,7 +55,7 @@ class Server:
     async def command(self, *call: Any) -> Any:
         """Run one plain read command; errors as for `run`."""
         with self._translated_errors():
-            return await self.client.execute_command(*call)
+            return await self.client.execute_command(*call)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -68,7 +68,7 @@ class Server:
 
     async def _send(self, command: str, call: list[Any], durability: Durability) -> Any:
         if durability is Durability.ACCEPTED:
-            return await self.client.execute_command(command, *call)
+            return await self.client.execute_command(command, *call)  # type: ignore[no-untyped-call]
         # WAIT and WAITAOF speak of the writes of their own connection only: same pipeline, same connection.
         pipeline = self.client.pipeline(transaction=False)
         pipeline.execute_command(command, *call)
@@ -97,7 +97,9 @@ class Server:
         if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
             return errors.StoreFull(f"{self._url} is out of memory; raise maxmemory or let consumers catch up")
         if isinstance(exc, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
-            return errors.StoreUnavailable(f"{self._url} refused the credentials: {text}; correct the URL's user and password")
+            return errors.StoreUnavailable(
+                f"{self._url} refused the credentials: {text}; correct the URL's user and password"
+            )
         if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
             if "connecting to" in text or "Connect call failed" in text or "not known" in text:
                 return errors.StoreUnavailable(f"cannot reach {self._url}: {text}; is the server running?")

@@ -21,7 +21,9 @@ class RedisSortedStore:
         self._shards = shards
         self._instance = instance
 
-    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool | errors.NotOwner]:
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool | errors.NotOwner]:
             keys = [shard.slot_armed, shard.fence, shard.woken]
             args: list[Any] = [_now_ms()]

@@ -35,7 +35,9 @@ class RedisStore:
 
     shared = True
 
-    def __init__(self, client: redis.asyncio.Redis, url: str, shards: Sequence[Shard], max_queue_qps: float | None) -> None:
+    def __init__(
+        self, client: redis.asyncio.Redis, url: str, shards: Sequence[Shard], max_queue_qps: float | None
+    ) -> None:
         self._client = client
         self._shards = shards
         self._instance = secrets.token_hex(8)

@@ -1,0 +1,259 @@
+"""The public face: one object that opens everything, binds handlers, publishes, and runs a host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from emq import errors, settings, stores
+from emq.admin import Admin
+from emq.allocation.membership import LocalCluster, Membership, StaticMembership
+from emq.catalog import Catalog
+from emq.clock import SystemClock
+from emq.database import Database
+from emq.handlers import Handlers
+from emq.host import Host, HostOptions
+from emq.model import Environment, Topic, TopicOptions
+from emq.offsets.checkpoints import CheckpointStore
+from emq.producer import Producer
+from emq.storage import Store
+from emq.trail.sink import NullTrail, TrailSink
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class App:
+    """EMQ in one object.
+
+    Use it as an asynchronous context manager: entering opens the store and the database, leaving closes them. It
+    belongs to the event loop that entered it.
+
+    Args:
+        store: URL of the store, such as `sqlite:///emq.db` or `redis://localhost`.
+        database: URL of the catalog and checkpoints; None means beside the store (see `Settings.database_url`).
+        environment: "online", or "sandbox" to try a change in first.
+        options: every other setting, as `emq.settings.load` returns them; `store`, `database` and `environment` given
+            here go before.
+        trail: where to record what happens to each message; None records nothing.
+    """
+
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        database: str | None = None,
+        environment: Environment | str | None = None,
+        options: settings.Settings | None = None,
+        trail: TrailSink | None = None,
+    ) -> None:
+        chosen = options or settings.Settings()
+        self.settings = settings.merged(chosen, store=store, database=database, environment=environment)
+        self.handlers = Handlers()
+        self.trail: TrailSink = trail or NullTrail()
+        self.clock = SystemClock()
+        self.host: Host | None = None
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._store: Store | None = None
+        self._catalog: Catalog | None = None
+        self._producer: Producer | None = None
+        self._admin: Admin | None = None
+        self._database: Database | None = None
+        self._checkpoints: CheckpointStore | None = None
+
+    # ----------------------------------------------------------------------------------------------- open and close
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            environment = self.settings.environment
+            self._store = await stores.open_store(self.settings.store, environment)
+            stack.push_async_callback(self._store.close)
+            self._database = await Database.open(self.settings.database_url)
+            stack.push_async_callback(self._database.close)
+            self._catalog = Catalog(self._database, environment, self._store.log.max_queue_qps)
+            self._checkpoints = CheckpointStore(self._database, environment)
+            self._producer = Producer(self._store.log, self._catalog, self.trail)
+            self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch)
+            stack.callback(self.handlers.close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._stack is not None:
+            await self._stack.aclose()
+            self._stack = None
+
+    # ------------------------------------------------------------------------------------------------------- handlers
+
+    def handler(self, pattern: str, *, batch_size: int = 1) -> Callable[[Function], Function]:
+        """Decorator: messages of the topics that match `pattern` go to this function.
+
+        Args:
+            pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
+            batch_size: above 1, the function takes lists of up to so many messages of one group.
+
+        The function may be `async def`, or plain, and then runs in a bounded thread pool. Returning means success;
+        raising means a retry (`emq.Retry(after_s=...)` to say when), or, for `emq.Reject`, the dead letters.
+        """
+
+        def bind(function: Function) -> Function:
+            self.handlers.bind(pattern, function, batch_size=batch_size)
+            return function
+
+        return bind
+
+    # -------------------------------------------------------------------------------------------- topics and messages
+
+    async def create_topic(
+        self,
+        name: str,
+        qps: float,
+        *,
+        group_qps: float | None = None,
+        priorities: Sequence[str] | None = None,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Topic:
+        """Create a topic; `options` are the fields of `TopicOptions`.
+
+        Args:
+            qps: most starts a second, over all its groups and priorities.
+            exist_ok: leave a topic of that name as it is instead of raising `TopicExists`.
+
+        Raises:
+            InvalidTopic: a value is out of range; the text says what would be right.
+        """
+        unknown = options.keys() - set(TopicOptions.__struct_fields__)
+        if unknown:
+            known = ", ".join(TopicOptions.__struct_fields__)
+            raise errors.InvalidTopic(f"topic {name!r} has no option {min(unknown)!r}; the options are {known}")
+        fields: dict[str, Any] = {"name": name, "qps": qps, "options": TopicOptions(**options)}
+        if group_qps is not None:
+            fields["group_qps"] = group_qps
+        if priorities is not None:
+            fields["priorities"] = tuple(priorities)
+        [topic] = await self.admin.create([Topic(**fields)], exist_ok=exist_ok)
+        return topic
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: str | None = None,
+        priority: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Publish one message; see `Producer.publish`."""
+        return await self.producer.publish(topic, payload, key=key, priority=priority, headers=headers)
+
+    async def publish_many(self, topic: str, payloads: Iterable[bytes | str], **options: Any) -> list[str]:
+        """Publish many messages to one topic; see `Producer.publish_many`."""
+        return await self.producer.publish_many(topic, payloads, **options)
+
+    # ------------------------------------------------------------------------------------------------------------ host
+
+    async def run(self, membership: Membership | None = None) -> None:
+        """Be a host: consume every topic that a handler is bound to, until `stop` is called or this is cancelled.
+
+        Raises:
+            HostConflict: another host consumes from this store, which only one may.
+        """
+        options = self.settings
+        self.host = Host(
+            self.store,
+            self.catalog,
+            self._opened(self._checkpoints),
+            membership or self.local_membership(),
+            self.handlers,
+            clock=self.clock,
+            trail=self.trail,
+            options=HostOptions(
+                checkpoint_s=options.checkpoint_s, drain_s=options.drain_s, max_in_flight=options.max_in_flight
+            ),
+        )
+        await self.host.run()
+
+    def stop(self) -> None:
+        """End `run` cleanly: nothing more is started, messages in flight are awaited, progress is saved."""
+        if self.host is not None:
+            self.host.stop()
+
+    def local_membership(self) -> Membership:
+        """The embedded default: this host is its cluster's only member."""
+        return LocalCluster(self._next_epoch).member(self.host_name())
+
+    def static_membership(self, member: int, members: int) -> Membership:
+        """One of `members` host processes on a machine, started and watched by `emq host --processes`."""
+        return StaticMembership(f"{self.host_name()}-{member}", member, members, self._next_epoch)
+
+    def host_name(self) -> str:
+        return self.settings.host_name or f"{socket.gethostname()}-{os.getpid()}"
+
+    # ----------------------------------------------------------------------------------------------------------- parts
+
+    @property
+    def store(self) -> Store:
+        return self._opened(self._store)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._opened(self._catalog)
+
+    @property
+    def producer(self) -> Producer:
+        return self._opened(self._producer)
+
+    @property
+    def admin(self) -> Admin:
+        return self._opened(self._admin)
+
+    @property
+    def database(self) -> Database:
+        return self._opened(self._database)
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        return self._opened(self._checkpoints)
+
+    async def _next_epoch(self) -> int:
+        return await self.database.next_generation(self.settings.environment)
+
+    def _opened(self, part: Part | None) -> Part:
+        if part is None:
+            raise RuntimeError("the App is not open; use `async with app:`")
+        return part
+
+
+Part = TypeVar("Part")
+
+
+async def run_until_signal(app: App, membership: Membership | None = None) -> None:
+    """`app.run`, ended cleanly by SIGTERM or SIGINT; a second signal ends it at once."""
+    import signal
+
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(app.run(membership))
+    signals = 0
+
+    def on_signal() -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 1:
+            app.stop()
+        else:
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if signals < 2:
+            raise
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

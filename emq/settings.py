@@ -1,0 +1,136 @@
+"""Settings: one TOML file, overridden by `EMQ_` environment variables, with defaults for everything."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+
+from emq import errors
+from emq.model import Environment
+
+DEFAULT_FILE = "emq.toml"
+
+DESCRIPTIONS = {
+    "store": "Where messages lie: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, redis://HOST:PORT/DB.",
+    "database": "Catalog and checkpoints: sqlite:///FILE or postgresql://...; empty means beside the store "
+    "(the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
+    "environment": "online, or sandbox to try a change in first; the two share nothing.",
+    "host_name": "Name of this host in its cluster; empty means machine name and process id.",
+    "app": "Python module with handlers, as module or module:attribute; empty means push handlers only.",
+    "checkpoint_s": "Seconds between checkpoints; after a crash at most this much finished work is repeated.",
+    "drain_s": "Seconds that a stop waits for messages in flight.",
+    "max_in_flight": "Most messages started and not settled on one host.",
+    "trail": "Directory for the trail (the delivery ledger); empty means none is kept.",
+    "log_level": "debug, info, warning or error.",
+}
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a process of EMQ is told from outside; see `DESCRIPTIONS` for each."""
+
+    store: str = "sqlite:///emq.db"
+    database: str = ""
+    environment: Environment = Environment.ONLINE
+    host_name: str = ""
+    app: str = ""
+    checkpoint_s: float = 1.0
+    drain_s: float = 10.0
+    max_in_flight: int = 20_000
+    trail: str = ""
+    log_level: str = "info"
+
+    @property
+    def database_url(self) -> str:
+        """Where catalog and checkpoints are kept, given or derived from the store."""
+        if self.database:
+            return self.database
+        scheme = self.store.partition(":")[0]
+        if scheme in ("sqlite", "postgresql"):
+            return self.store.partition("?")[0]
+        return "sqlite://" if scheme == "memory" else "sqlite:///emq.db"
+
+
+def load(path: str | None = None, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Read the settings.
+
+    Args:
+        path: a TOML file; None means `emq.toml` in the current directory, if it is there.
+        environ: where to look for `EMQ_STORE` and so on; None means the process's environment.
+        overrides: settings that go before all others; None values are left out.
+
+    Raises:
+        InvalidSettings: the file is missing or malformed, a name is unknown, or a value does not fit.
+    """
+    values: dict[str, Any] = _read(path)
+    hints = get_type_hints(Settings)
+    for name, text in (os.environ if environ is None else environ).items():
+        if name.startswith("EMQ_") and (key := name[4:].lower()) in hints:
+            values[key] = _converted(name, text, hints[key])
+    values.update({key: value for key, value in overrides.items() if value is not None})
+    return _settings(values)
+
+
+def merged(settings: Settings, **overrides: Any) -> Settings:
+    """`settings` with overrides; None values are left out. Raises `InvalidSettings` like `load`."""
+    values = {**msgspec.to_builtins(settings), **{k: v for k, v in overrides.items() if v is not None}}
+    return _settings(values)
+
+
+def defaults_file() -> str:
+    """A TOML file with every setting at its default, commented out, with its explanation."""
+    lines = ["# Settings of EMQ. Each may also be given as an environment variable: EMQ_STORE, EMQ_DATABASE, ...", ""]
+    for name, value in msgspec.to_builtins(Settings()).items():
+        shown = f'"{value}"' if isinstance(value, str) else value
+        lines += [f"# {DESCRIPTIONS[name]}", f"# {name} = {shown}", ""]
+    return "\n".join(lines)
+
+
+def _read(path: str | None) -> dict[str, Any]:
+    file = pathlib.Path(path or DEFAULT_FILE)
+    if path is None and not file.exists():
+        return {}
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as exc:
+        raise errors.InvalidSettings(f"cannot read settings file {file}: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise errors.InvalidSettings(f"settings file {file} is not valid TOML: {exc}") from exc
+
+
+def _converted(name: str, text: str, hint: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = typing.get_args(hint)[0]
+    if hint not in (int, float):
+        return text
+    try:
+        return hint(text)
+    except ValueError:
+        raise errors.InvalidSettings(f"environment variable {name}={text!r} must be a number") from None
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    try:
+        settings = msgspec.convert(values, Settings)
+    except msgspec.ValidationError as exc:
+        known = ", ".join(Settings.__struct_fields__)
+        raise errors.InvalidSettings(f"settings: {exc}; the settings are {known}") from exc
+    rules = (
+        (settings.checkpoint_s > 0, f"checkpoint_s {settings.checkpoint_s} must be above 0"),
+        (settings.drain_s >= 0, f"drain_s {settings.drain_s} must be 0 or more"),
+        (settings.max_in_flight >= 1, f"max_in_flight {settings.max_in_flight} must be at least 1"),
+        (
+            settings.log_level in ("debug", "info", "warning", "error"),
+            f"log_level {settings.log_level!r} must be debug, info, warning or error",
+        ),
+    )
+    for holds, text in rules:
+        if not holds:
+            raise errors.InvalidSettings(f"settings: {text}")
+    return settings
