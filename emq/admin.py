@@ -172,7 +172,7 @@ class Admin:
         return [saved[q].watermark if q in saved else t for q, t in zip(queues, tails, strict=True)]
 
     async def _empty_slots(self, slots: Sequence[str]) -> None:
-        """Take everything out of retry slots, under an epoch of our own, which fences off a host that still owns them."""
+        """Empty retry slots under an epoch of our own, which fences off a host that still owns them."""
         epoch = await self._next_epoch()
         await self._store.sorted.recover([(slot, epoch) for slot in slots])
         for slot in slots:

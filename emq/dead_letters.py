@@ -56,7 +56,10 @@ class Selection(NamedTuple):
         )
 
 
-async def find(store: SortedStore, topic: Topic, selection: Selection = Selection()) -> AsyncIterator[Letter]:
+EVERY = Selection()
+
+
+async def find(store: SortedStore, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
     """The topic's dead letters that are meant, group by group, oldest first in each; read in pages."""
     async for group, dead in _find(store, topic, selection):
         m = _decoded(dead)
@@ -67,7 +70,7 @@ async def find(store: SortedStore, topic: Topic, selection: Selection = Selectio
 async def replay(
     store: SortedStore,
     topic: Topic,
-    selection: Selection = Selection(),
+    selection: Selection = EVERY,
     *,
     rate_per_s: float | None = None,
     on_replayed: Callable[[int], None] = lambda _: None,
@@ -97,7 +100,7 @@ async def replay(
     return count
 
 
-async def purge(store: SortedStore, topic: Topic, selection: Selection = Selection()) -> int:
+async def purge(store: SortedStore, topic: Topic, selection: Selection = EVERY) -> int:
     """Throw dead letters away for good; answers how many."""
     count = 0
     async for _, dead in _find(store, topic, selection):

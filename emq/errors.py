@@ -56,7 +56,7 @@ class StoreUnavailable(EMQError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection broke after a write was sent. The write may have happened; repeat it if duplicates are harmless."""
+    """The connection broke after a write was sent; it may have happened. Repeat it if duplicates are harmless."""
 
 
 class DatabaseUnavailable(EMQError):
