@@ -29,7 +29,10 @@ class Database:
     Attributes:
         url: the engine's URL.
         shown: the URL as an error message may show it.
+        unavailable: what is raised when the database cannot be reached; a subclass may name its own.
     """
+
+    unavailable: type[errors.EMQError] = errors.DatabaseUnavailable
 
     def __init__(self, url: str) -> None:
         self.url = urls.parse(url)
@@ -48,7 +51,7 @@ class Database:
             tables: what the database must hold.
 
         Raises:
-            InvalidSettings: the URL is not one of these; correct it.
+            InvalidSettings: the URL is not one of these, or a newer EMQ set up the tables; correct it or upgrade.
             DatabaseUnavailable: no connection, or the file is not an SQLite database.
         """
         database = cls(url)
@@ -57,7 +60,7 @@ class Database:
                 await database.run(lambda c: schema.ensure(c, tables))
         except sa.exc.DBAPIError as exc:
             await database.close()
-            raise errors.DatabaseUnavailable(f"{database.shown} refused to set up its tables: {exc.orig}") from exc
+            raise cls.unavailable(f"{database.shown} refused to set up its tables: {exc.orig}") from exc
         except BaseException:
             await database.close()
             raise
@@ -69,7 +72,12 @@ class Database:
         return self._engine.dialect.name
 
     async def run(
-        self, fn: Callable[[sa.Connection], T], *, read_only: bool = False, durability: Durability | None = None
+        self,
+        fn: Callable[[sa.Connection], T],
+        *,
+        read_only: bool = False,
+        durability: Durability | None = None,
+        then: Callable[[T], None] | None = None,
     ) -> T:
         """Run `fn` in one transaction on a thread of the database; committed when it returns, undone when it raises.
 
@@ -77,14 +85,22 @@ class Database:
             fn: must not keep the connection, nor touch the event loop.
             read_only: promise that `fn` writes nothing; SQLite then takes no write lock.
             durability: what the commit waits for; None means the database's default.
+            then: called with the result on the same thread once it is committed, even if the caller was cancelled.
 
         Raises:
             DatabaseUnavailable: cannot be reached; nothing was applied, unless the text says that this is unknown.
         """
         if self._closed:
-            raise errors.DatabaseUnavailable(f"the connection to {self.shown} is closed; open it again")
+            raise self.unavailable(f"the connection to {self.shown} is closed; open it again")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._transact, fn, read_only, durability)
+
+        def work() -> T:
+            result = self._transact(fn, read_only, durability)
+            if then is not None:
+                then(result)
+            return result
+
+        return await loop.run_in_executor(self._executor, work)
 
     def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
         committing = False
@@ -104,15 +120,13 @@ class Database:
         """Our error for the driver's `exc`; `in_doubt` if the connection broke during a commit."""
         reason = reason_of(exc)
         if "not a database" in reason:
-            return errors.DatabaseUnavailable(
+            return self.unavailable(
                 f"{self.shown} is not an SQLite database; give another path, or move that file away"
             )
         if "unable to open database file" in reason:
-            return errors.DatabaseUnavailable(
-                f"{self.shown} cannot be opened; its directory must exist and be writable"
-            )
+            return self.unavailable(f"{self.shown} cannot be opened; its directory must exist and be writable")
         doubt = "; whether the last change was applied is unknown" if in_doubt else ""
-        return errors.DatabaseUnavailable(f"{self.shown}: {reason}{doubt}")
+        return self.unavailable(f"{self.shown}: {reason}{doubt}")
 
     async def close(self) -> None:
         """Wait for running transactions, then disconnect. Safe to repeat."""

@@ -46,7 +46,7 @@ def ensure(connection: sa.Connection, schema: Schema) -> None:
     (importing alembic alone takes longer than creating the tables).
 
     Raises:
-        DatabaseUnavailable: a newer EMQ wrote the database; upgrade this installation.
+        InvalidSettings: a newer EMQ wrote the database; upgrade this installation, or name another database.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
@@ -80,7 +80,7 @@ def _upgrade(connection: sa.Connection, schema: Schema, found: str) -> None:
     try:
         alembic.command.upgrade(config, "head")
     except alembic.util.CommandError as exc:
-        raise errors.DatabaseUnavailable(
+        raise errors.InvalidSettings(
             f"the database is at revision {found!r}, which this version of EMQ (revision {schema.head!r}) does not "
             "know; upgrade EMQ here, or use another database"
         ) from exc

@@ -243,7 +243,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "emq.db") as connection:
         connection.execute("UPDATE emq_catalog_revision SET version_num = 'v9999'")
     connection.close()
-    with pytest.raises(errors.DatabaseUnavailable, match=r"'v9999'.*upgrade EMQ here"):
+    with pytest.raises(errors.InvalidSettings, match=r"'v9999'.*upgrade EMQ here"):
         await Database.open(url)
 
 

@@ -1,0 +1,63 @@
+"""Keeps a second host process away from an SQLite file, which only one may consume from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from emq import errors
+from emq.model import Environment
+
+# The system frees a lock when its holder dies, so a file left behind by a crash blocks nobody. Hosts of one process
+# share the lock: they can agree among themselves, through an in-process membership, on who consumes what.
+_held: dict[Path, tuple[int, int]] = {}
+
+
+class HostLock:
+    """A held lock; made by `host_lock`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Path | None = path
+
+    def release(self) -> None:
+        """Let another process host the file. Safe to repeat."""
+        if self._path is None:
+            return
+        descriptor, holders = _held.pop(self._path)
+        if holders > 1:
+            _held[self._path] = (descriptor, holders - 1)
+        else:
+            os.close(descriptor)
+        self._path = None
+
+
+def host_lock(path: str | Path, environment: Environment = Environment.ONLINE) -> HostLock:
+    """Claim the SQLite file `path` for the hosts of this process. Publishing needs no lock.
+
+    The lock is held on `<path>.host-lock` (`<path>.sandbox.host-lock` for the sandbox, which has hosts of its own).
+
+    Raises:
+        HostConflict: a host process consumes from the file already; stop it, or use a store that hosts share.
+        StoreUnavailable: the lock file cannot be made; its directory must be writable.
+    """
+    suffix = ".host-lock" if environment is Environment.ONLINE else f".{environment}.host-lock"
+    lock = Path(os.path.realpath(path) + suffix)
+    if lock in _held:
+        descriptor, holders = _held[lock]
+        _held[lock] = (descriptor, holders + 1)
+        return HostLock(lock)
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as exc:
+        raise errors.StoreUnavailable(f"cannot make the lock file {lock}: {exc.strerror}; allow writing there") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        os.close(descriptor)
+        raise errors.HostConflict(
+            f"another process consumes from {path} already; stop that host, or use redis:// or postgresql://, "
+            "which many hosts share"
+        ) from exc
+    _held[lock] = (descriptor, 1)
+    return HostLock(lock)

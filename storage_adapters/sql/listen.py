@@ -1,0 +1,104 @@
+"""How wake-ups left by other processes reach this one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from emq import errors
+from emq.storage import Durability
+from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.05
+"""SQLite: how often to ask whether another connection has changed the file. One PRAGMA, whatever the queues."""
+
+SWEEP_S = 2.0
+"""How often to look for wake-ups that nobody announced. One query, whatever the queues."""
+
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend: Backend) -> None:
+    """Run `listen` for ever, again after each loss of the database, and have everything looked at then.
+
+    `listen` calls what it is given once it is connected.
+    """
+    failures = 0
+
+    def connected() -> None:
+        nonlocal failures
+        if failures:
+            backend.wakeups.lose()
+        failures = 0
+
+    while True:
+        try:
+            await listen(connected)
+        except errors.StoreUnavailable as exc:
+            if not failures:
+                log.warning("wake-ups are late until the store is back: %s", exc)
+            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+            failures += 1
+
+
+async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
+    """SQLite: look for wake-ups when another connection has committed, and every `SWEEP_S`."""
+    seen: int | None = None
+    sweep = 0.0
+
+    def look(transaction: Transaction) -> tuple[int, bool]:
+        version: int = transaction.connection.exec_driver_sql("PRAGMA data_version").scalar_one()
+        if version == seen and time.monotonic() < sweep:
+            return version, False
+        return version, bool(transaction.rows("woken_any"))
+
+    while True:
+        version, any_woken = await backend.run(look, read_only=True)
+        connected()
+        if version != seen or time.monotonic() >= sweep:
+            sweep = time.monotonic() + SWEEP_S
+        seen = version
+        if any_woken:
+            await take(backend)
+        await asyncio.sleep(POLL_S)
+
+
+async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) -> None:
+    """PostgreSQL: look for wake-ups when one is announced on the instance's channel, and every `SWEEP_S`."""
+    import psycopg
+
+    try:
+        async with await psycopg.AsyncConnection.connect(
+            backend.db.url.set(drivername="postgresql").render_as_string(hide_password=False),
+            autocommit=True,
+            connect_timeout=5,
+            application_name="emq wake-ups",
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+        ) as connection:
+            await connection.execute(f"LISTEN {CHANNEL.format(instance=backend.instance)}")
+            await take(backend)
+            connected()
+            while True:
+                async with contextlib.aclosing(connection.notifies(timeout=SWEEP_S, stop_after=1)) as announced:
+                    async for _ in announced:
+                        pass
+                await take(backend)
+    except psycopg.OperationalError as exc:
+        raise errors.StoreUnavailable(f"{backend.db.shown}: {' '.join(str(exc).split())}") from exc
+
+
+async def take(backend: Backend) -> None:
+    """Take the wake-ups that other instances left for this one, and pass them on."""
+
+    def passed_on(transaction: Transaction) -> None:
+        for row in transaction.rows("woken_take"):
+            transaction.wake(backend.instance, row.name)
+
+    await backend.run(passed_on, durability=Durability.ACCEPTED)

@@ -1,0 +1,222 @@
+"""The log half of the SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+
+from emq import errors
+from emq.storage import Batch, Bounds, Durability, Put, Read, Trim, group_of
+from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.rows import Group, Known, Queue, not_owner, save_groups, save_queues
+
+FIRST_OFFSET = 1
+
+Span = tuple[int, int, int]
+"""A queue's id, and the offsets [first, end) to read of it."""
+
+
+class SqlLog:
+    """`emq.storage.LogStore` in a database; every call is one transaction."""
+
+    first_offset = FIRST_OFFSET
+
+    def __init__(self, backend: Backend, known: Known, max_queue_qps: float | None) -> None:
+        self.max_queue_qps = max_queue_qps
+        self._backend = backend
+        self._known = known
+
+    async def put(
+        self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
+    ) -> list[Sequence[int] | errors.EMQError]:
+        """See `LogStore.put`."""
+        if not puts:
+            return []
+        try:
+            return await self._backend.run(lambda t: self._put(t, puts), durability=durability)
+        except errors.StoreFull as full:
+            return [full] * len(puts)
+
+    def _put(self, transaction: Transaction, puts: Sequence[Put]) -> list[Sequence[int] | errors.EMQError]:
+        bounded = (name for put in puts if put.max_length is not None for name in put.siblings)
+        queues = self._known.lock_queues(transaction, [*(put.queue for put in puts), *bounded])
+        heads = {name: queue.head for name, queue in queues.items()}
+        answers: list[Sequence[int] | errors.EMQError] = []
+        rows: list[tuple[int, int, bytes]] = []
+        changed: dict[str, Queue] = {}
+        for put in puts:
+            queue = queues[put.queue]
+            if refusal := _refusal(put, queues):
+                answers.append(refusal)
+                continue
+            offsets = range(queue.tail, queue.tail + len(put.bodies))
+            answers.append(offsets)
+            if not offsets:
+                continue
+            rows += zip(repeat(queue.id), offsets, put.bodies)
+            queue.tail = offsets.stop
+            changed[put.queue] = queue
+            if queue.armed is not None:
+                transaction.wake(queue.armed, put.queue)
+                queue.armed = None
+        transaction.write("messages_add", rows)
+        dropped = [(q.id, heads[name], q.head) for name, q in changed.items() if q.head > heads[name]]
+        transaction.write("messages_drop", dropped)
+        save_queues(transaction, changed.values())
+        return answers
+
+    async def get(self, queue: str, offset: int) -> bytes | None:
+        """See `LogStore.get`."""
+        found = await self._backend.run(lambda t: t.rows("message_get", queue=queue, msg_offset=offset), read_only=True)
+        return bytes(found[0][0]) if found else None
+
+    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
+        """See `LogStore.read`."""
+        if not reads:
+            return []
+        return await self._backend.run(lambda t: self._read(t, reads, max(max_bytes, 1)))
+
+    def _read(self, transaction: Transaction, reads: Sequence[Read], max_bytes: int) -> list[Batch | errors.NotOwner]:
+        found = self._known.find_queues(transaction, (read.queue for read in reads))
+        epochs = {group_of(name): epoch for name, (_, epoch) in found.items()}
+        self._raise(transaction, reads, epochs)
+        spans: list[Span] = []
+        for read in reads:
+            queue = found[read.queue][0]
+            first = max(read.start, queue.head)
+            stale = read.epoch < epochs[group_of(read.queue)]
+            # An empty span keeps the numbers of reads and spans the same.
+            spans.append((queue.id, first, first if stale else min(first + read.limit, queue.tail)))
+        batches = _fetch(transaction, spans, max_bytes)
+        answers: list[Batch | errors.NotOwner] = []
+        unarmed: list[tuple[int, int]] = []
+        for index, (read, batch) in enumerate(zip(reads, batches, strict=True)):
+            queue, epoch = found[read.queue][0], epochs[group_of(read.queue)]
+            if read.epoch < epoch:
+                answers.append(not_owner(group_of(read.queue), read.epoch, epoch))
+                continue
+            exhausted = batch.next >= queue.tail
+            if exhausted and queue.armed != transaction.instance:
+                unarmed.append((index, queue.id))
+            answers.append(batch._replace(exhausted=exhausted))
+        if unarmed:
+            rows = [(id_, found[reads[index].queue][0].tail, reads[index].epoch) for index, id_ in unarmed]
+            armed = {row[0] for row in transaction.rows("queues_arm", rows=rows)}
+            for index, id_ in unarmed:
+                if id_ not in armed:
+                    # A put came in between: there is more to read.
+                    answers[index] = batches[index]
+        return answers
+
+    def _raise(self, transaction: Transaction, reads: Sequence[Read], epochs: dict[str, int]) -> None:
+        """Note epochs that are higher than any before, in the table and in `epochs`."""
+        higher = [read for read in reads if read.epoch > epochs[group_of(read.queue)]]
+        if not higher:
+            return
+        groups = self._known.lock_groups(transaction, (group_of(read.queue) for read in higher))
+        for read in higher:
+            group = groups[group_of(read.queue)]
+            group.fence(read.epoch)
+        save_groups(transaction, groups.values())
+        epochs.update((name, group.epoch) for name, group in groups.items())
+
+    async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
+        """See `LogStore.bounds`."""
+        if not queues:
+            return []
+        rows = await self._backend.run(lambda t: t.rows("queues_find", names=sorted(set(queues))), read_only=True)
+        found = {row.name: Bounds(row.head, row.tail) for row in rows}
+        return [found.get(name, Bounds(FIRST_OFFSET, FIRST_OFFSET)) for name in queues]
+
+    async def trim(self, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
+        """See `LogStore.trim`. A seal is on disk when this returns: an undone one would let messages be forgotten."""
+        if not trims:
+            return []
+        sealing = any(trim.seal is not None for trim in trims)
+        durability = Durability.FSYNCED if sealing else Durability.ACCEPTED
+        return await self._backend.run(lambda t: self._trim(t, trims), durability=durability)
+
+    def _trim(self, transaction: Transaction, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
+        fenced = [trim for trim in trims if trim.epoch is not None]
+        groups: dict[str, Group] = {}
+        if fenced:
+            groups = self._known.lock_groups(transaction, (group_of(trim.queue) for trim in fenced))
+        epochs = {name: group.epoch for name, group in groups.items()}
+        queues = self._known.lock_queues(transaction, (trim.queue for trim in trims))
+        before = {name: (queue.head, queue.sealed) for name, queue in queues.items()}
+        answers: list[bool | errors.NotOwner] = []
+        for trim in trims:
+            if trim.epoch is not None and (stale := groups[group_of(trim.queue)].fence(trim.epoch)):
+                answers.append(stale)
+                continue
+            queue = queues[trim.queue]
+            queue.head = max(queue.head, min(trim.upto, queue.tail))
+            if trim.seal is False or (trim.seal and not queue.held):
+                queue.sealed = int(trim.seal)
+            answers.append(bool(queue.sealed))
+        save_groups(transaction, [group for name, group in groups.items() if group.epoch > epochs[name]])
+        changed = [queue for name, queue in queues.items() if (queue.head, queue.sealed) != before[name]]
+        transaction.write("messages_drop", [(q.id, before[q.name][0], q.head) for q in changed])
+        save_queues(transaction, changed)
+        return answers
+
+
+def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
+    """Why the put cannot be taken, or None; makes room for it where it may drop the oldest."""
+    queue = queues[put.queue]
+    if queue.sealed:
+        return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
+    if put.max_length is None:
+        return None
+    held = sum(queues[name].held for name in {put.queue, *put.siblings})
+    excess = held + len(put.bodies) - put.max_length
+    if excess <= 0:
+        return None
+    if put.drop_oldest and excess <= queue.held:
+        queue.head += excess
+        return None
+    return errors.TopicFull(
+        f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {len(put.bodies)} more "
+        "do not fit; wait for its consumers or raise max_length"
+    )
+
+
+def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> list[Batch]:
+    """What lies in each span, as batches that are not exhausted; those behind `max_bytes` are cut short."""
+    offsets: list[list[int]] = [[] for _ in spans]
+    bodies: list[list[bytes]] = [[] for _ in spans]
+    cut = len(spans)
+    for number, offset, body in _messages(transaction, spans, max_bytes):
+        offsets[number].append(offset)
+        bodies[number].append(body)
+        max_bytes -= len(body)
+        if max_bytes <= 0:
+            cut = number
+            break
+    batches = []
+    for number, (_, first, end) in enumerate(spans):
+        if number >= cut:
+            end = offsets[number][-1] + 1 if number == cut else min(first, end)
+        dense = range(first, end)
+        found = dense if len(bodies[number]) == len(dense) else offsets[number]
+        batches.append(Batch(found, bodies[number], max(first, end), exhausted=False))
+    return batches
+
+
+def _messages(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """Rows (number of the span, offset, body) in order, up to about `max_bytes`."""
+    if transaction.is_sqlite:
+        statement = transaction.text("messages_read")
+        cursor = transaction.connection.connection.cursor()
+        for number, span in enumerate(spans):
+            if span[1] < span[2]:
+                cursor.execute(statement, span)
+                while row := cursor.fetchone():
+                    yield number, row[0], row[1]
+        cursor.close()
+    else:
+        filled = [number for number, span in enumerate(spans) if span[1] < span[2]]
+        if filled:
+            ranges = [spans[number] for number in filled]
+            for index, offset, body in transaction.rows("messages_read", ranges=ranges, max_bytes=max_bytes):
+                yield filled[index], offset, body

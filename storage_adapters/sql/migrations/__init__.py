@@ -1,0 +1,1 @@
+"""Migrations of the SQL store's tables, run by `emq.database.schema`."""

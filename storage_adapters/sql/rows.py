@@ -1,0 +1,125 @@
+"""Rows of groups and queues: found, made where missing, and locked in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from emq import errors
+from emq.storage import group_of
+from storage_adapters.sql.backend import Transaction
+
+NEVER_MS = 1 << 62
+"""Due time of a slot that holds nothing: whatever comes is earlier."""
+
+
+class Group:
+    """A locked row of `store_groups`; change it, then `save_groups`."""
+
+    __slots__ = ("armed", "armed_due_ms", "epoch", "id", "name")
+
+    def __init__(self, name: str, id_: int, epoch: int, armed: str | None, armed_due_ms: int | None) -> None:
+        self.name = name
+        self.id = id_
+        self.epoch = epoch
+        self.armed = armed
+        self.armed_due_ms = armed_due_ms
+
+    def fence(self, epoch: int) -> errors.NotOwner | None:
+        """Take `epoch` as the group's, unless a higher one was seen."""
+        if epoch < self.epoch:
+            return not_owner(self.name, epoch, self.epoch)
+        self.epoch = epoch
+        return None
+
+    def due(self, transaction: Transaction, due_ms: int) -> None:
+        """An entry came to wait; wake the claimer if it is due before all that the claimer knows of."""
+        if self.armed is not None and self.armed_due_ms is not None and due_ms < self.armed_due_ms:
+            transaction.wake(self.armed, self.name)
+            self.armed = self.armed_due_ms = None
+
+
+class Queue:
+    """A locked row of `store_queues`; change it, then `save_queues`."""
+
+    __slots__ = ("armed", "head", "id", "name", "sealed", "tail")
+
+    def __init__(self, name: str, id_: int, head: int, tail: int, sealed: int, armed: str | None) -> None:
+        self.name = name
+        self.id = id_
+        self.head = head
+        self.tail = tail
+        self.sealed = sealed
+        self.armed = armed
+
+    @property
+    def held(self) -> int:
+        return self.tail - self.head
+
+
+class Known:
+    """Names whose rows are there for sure, or nearly: they may be gone if the transaction that made them was undone.
+
+    Rows are made before any is locked, so that making them never waits for a lock while holding another. The few that
+    turn out to be missing after all are made later.
+    """
+
+    def __init__(self) -> None:
+        self._groups: set[str] = set()
+        self._queues: set[str] = set()
+
+    def lock_groups(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Group]:
+        """The groups' rows, made where missing."""
+        wanted = sorted(set(names))
+        self.add_groups(transaction, [name for name in wanted if name not in self._groups])
+        found = transaction.rows("groups_lock", names=wanted)
+        if len(found) < len(wanted):
+            self.add_groups(transaction, wanted)
+            found = transaction.rows("groups_lock", names=wanted)
+        return {row[0]: Group(*row) for row in found}
+
+    def lock_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
+        """The queues' rows, made where missing."""
+        wanted = sorted(set(names))
+        self.add_queues(transaction, [name for name in wanted if name not in self._queues])
+        found = transaction.rows("queues_lock", names=wanted)
+        if len(found) < len(wanted):
+            self.add_queues(transaction, wanted)
+            found = transaction.rows("queues_lock", names=wanted)
+        return {row[0]: Queue(*row) for row in found}
+
+    def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, tuple[Queue, int]]:
+        """The queues' rows, made where missing, not locked, each with its group's epoch."""
+        wanted = sorted(set(names))
+        found = transaction.rows("queues_find", names=wanted)
+        if len(found) < len(wanted):
+            self.add_queues(transaction, wanted)
+            found = transaction.rows("queues_find", names=wanted)
+        return {row[0]: (Queue(*row[:6]), row[6]) for row in found}
+
+    def add_groups(self, transaction: Transaction, names: list[str]) -> None:
+        """Make the rows that are not there."""
+        if names:
+            transaction.rows("groups_add", names=names)
+            self._groups.update(names)
+
+    def add_queues(self, transaction: Transaction, names: list[str]) -> None:
+        """Make the rows that are not there, and those of their groups."""
+        if names:
+            self.add_groups(transaction, sorted({group_of(name) for name in names}))
+            transaction.rows("queues_add", names=[(name, group_of(name)) for name in names])
+            self._queues.update(names)
+
+
+def save_groups(transaction: Transaction, groups: Collection[Group]) -> None:
+    """Write locked rows back."""
+    transaction.write("groups_save", [(g.epoch, g.armed, g.armed_due_ms, g.id) for g in groups])
+
+
+def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:
+    """Write locked rows back."""
+    transaction.write("queues_save", [(q.head, q.tail, q.sealed, q.armed, q.id) for q in queues])
+
+
+def not_owner(group: str, epoch: int, highest: int) -> errors.NotOwner:
+    """The answer to a stale owner."""
+    return errors.NotOwner(f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it")

@@ -1,0 +1,219 @@
+"""The sorted half of the SQL store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from emq import errors
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Settle, SlotState, Verdict
+from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.rows import NEVER_MS, Group, Known, save_groups
+
+WAITING, PREPARED, DEAD = 0, 1, 2
+
+
+class SqlSorted:
+    """`emq.storage.SortedStore` in a database; every call is one transaction, under the locks of its slots' rows.
+
+    A slot's row is the row of its group, so that one fence guards both halves of a group.
+    """
+
+    def __init__(self, backend: Backend, known: Known) -> None:
+        self._backend = backend
+        self._known = known
+
+    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
+        """See `SortedStore.add`."""
+        if not adds:
+            return []
+        return await self._backend.run(lambda t: self._add(t, adds), durability=durability)
+
+    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool]:
+        slots = self._known.lock_groups(transaction, (add.slot for add in adds))
+        before = _armed(slots)
+        present = set(_states(transaction, [(slots[add.slot].id, add.id) for add in adds]))
+        now_ms = _now_ms()
+        answers: list[bool] = []
+        rows: list[tuple[Any, ...]] = []
+        for add in adds:
+            slot = slots[add.slot]
+            new = (slot.id, add.id) not in present
+            answers.append(new)
+            if not new:
+                continue
+            present.add((slot.id, add.id))
+            if add.reason is None:
+                rows.append((slot.id, add.id, WAITING, add.due_ms, add.due_ms, add.body, ""))
+                slot.due(transaction, add.due_ms)
+            else:
+                rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.body, add.reason))
+        transaction.write("entries_add", rows)
+        _save_armed(transaction, slots, before)
+        return answers
+
+    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        """See `SortedStore.claim`."""
+        if not claims:
+            return []
+        return await self._backend.run(lambda t: self._claim(t, claims, now_ms))
+
+    def _claim(self, transaction: Transaction, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        slots = self._known.lock_groups(transaction, (claim.slot for claim in claims))
+        before = {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
+        stale = {i: refused for i, claim in enumerate(claims) if (refused := slots[claim.slot].fence(claim.epoch))}
+        due = _next_due(transaction, {slots[claim.slot].id for i, claim in enumerate(claims) if i not in stale})
+        ready = []
+        for i, claim in enumerate(claims):
+            due_ms = None if i in stale else due[slots[claim.slot].id]
+            if due_ms is not None and due_ms <= now_ms and claim.limit > 0:
+                ready.append((i, slots[claim.slot].id, claim))
+        taken = _take(transaction, ready, now_ms)
+        due |= _next_due(transaction, {slot_id for _, slot_id, _ in ready})
+        answers: list[Claimed | errors.NotOwner] = []
+        for i, claim in enumerate(claims):
+            slot = slots[claim.slot]
+            if i in stale:
+                answers.append(stale[i])
+                continue
+            next_due_ms = due[slot.id]
+            slot.armed = transaction.instance
+            slot.armed_due_ms = NEVER_MS if next_due_ms is None else next_due_ms
+            answers.append(Claimed(taken.get(i, []), next_due_ms))
+        changed = [s for name, s in slots.items() if (s.epoch, s.armed, s.armed_due_ms) != before[name]]
+        save_groups(transaction, changed)
+        return answers
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        """See `SortedStore.settle`."""
+        if not settles:
+            return []
+        return await self._backend.run(lambda t: self._settle(t, settles))
+
+    def _settle(self, transaction: Transaction, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        slots = self._known.lock_groups(transaction, (settle.slot for settle in settles))
+        before = {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
+        states = _states(transaction, [(slots[settle.slot].id, settle.id) for settle in settles])
+        now_ms = _now_ms()
+        answers: list[bool | errors.NotOwner] = []
+        gone: list[tuple[int, str]] = []
+        # By entry: a call may replay a dead letter after it has buried it, and then only the last state counts.
+        moved: dict[tuple[int, str], tuple[Any, ...]] = {}
+        for settle in settles:
+            slot, verdict = slots[settle.slot], settle.verdict
+            if settle.epoch is not None and (stale := slot.fence(settle.epoch)):
+                answers.append(stale)
+                continue
+            entry = (slot.id, settle.id)
+            source = DEAD if verdict in (Verdict.REPLAY, Verdict.PURGE) else PREPARED
+            answers.append(states.get(entry) == source)
+            if not answers[-1]:
+                continue
+            if verdict in (Verdict.ACK, Verdict.PURGE):
+                del states[entry]
+                moved.pop(entry, None)
+                gone.append(entry)
+            elif verdict is Verdict.DEAD:
+                states[entry] = DEAD
+                moved[entry] = (DEAD, now_ms, settle.due_ms, settle.body, settle.reason, *entry)
+            else:
+                states[entry] = WAITING
+                moved[entry] = (WAITING, settle.due_ms, settle.due_ms, settle.body, "", *entry)
+                slot.due(transaction, settle.due_ms)
+        transaction.write("entries_drop", gone)
+        transaction.write("entries_move", [*moved.values()])
+        changed = [s for name, s in slots.items() if (s.epoch, s.armed, s.armed_due_ms) != before[name]]
+        save_groups(transaction, changed)
+        return answers
+
+    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+        """See `SortedStore.recover`. Entries keep the due time that they had when they were claimed."""
+        if not slots:
+            return []
+        return await self._backend.run(lambda t: self._recover(t, slots, older_than_ms))
+
+    def _recover(
+        self, transaction: Transaction, asked: Sequence[tuple[str, int]], older_than_ms: int | None
+    ) -> list[int]:
+        slots = self._known.lock_groups(transaction, (name for name, _ in asked))
+        before = _armed(slots)
+        by_id = {slot.id: slot for slot in slots.values()}
+        counts = dict.fromkeys(by_id, 0)
+        rows = [(slots[name].id, epoch) for name, epoch in dict(asked).items()]
+        for slot_id, due_ms in transaction.rows("entries_recover", rows=rows, older_than_ms=older_than_ms):
+            counts[slot_id] += 1
+            by_id[slot_id].due(transaction, due_ms)
+        _save_armed(transaction, slots, before)
+        return [counts[slots[name].id] for name, _ in asked]
+
+    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
+        """See `SortedStore.inspect`. It counts, so its time grows with the entries in the slots."""
+        if not slots:
+            return []
+        names = sorted(set(slots))
+        rows = await self._backend.run(lambda t: t.rows("entries_count", names=names), read_only=True)
+        found = {(name, state): (entries, first_ms) for name, state, entries, first_ms in rows}
+        none = (0, None)
+        return [
+            SlotState(
+                found.get((name, WAITING), none)[0],
+                found.get((name, PREPARED), none)[0],
+                found.get((name, DEAD), none)[0],
+                found.get((name, WAITING), none)[1],
+            )
+            for name in slots
+        ]
+
+    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+        """See `SortedStore.dead`."""
+        values = {"slot": slot, "after_ms": after[0], "after_id": after[1], "page": limit}
+        rows = await self._backend.run(lambda t: t.rows("entries_dead", **values), read_only=True)
+        return [DeadLetter(slot, row.id, bytes(row.body), row.reason, row.at_ms) for row in rows]
+
+
+def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tuple[int, str], int]:
+    rows = transaction.rows("entries_find", rows=entries)
+    return {(slot_id, id_): state for slot_id, id_, state in rows}
+
+
+def _next_due(transaction: Transaction, slots: set[int]) -> dict[int, int | None]:
+    if not slots:
+        return {}
+    rows: Sequence[tuple[int, int | None]] = transaction.rows("entries_next", slots=sorted(slots))
+    return {row[0]: row[1] for row in rows}
+
+
+def _take(
+    transaction: Transaction, ready: Sequence[tuple[int, int, Claim]], now_ms: int
+) -> dict[int, list[tuple[str, bytes]]]:
+    """Prepare the first due entries for claims, given as (number, slot's id, claim); answers them by number."""
+    taken: dict[int, list[tuple[str, bytes]]] = {}
+    if not ready:
+        return taken
+    if transaction.is_sqlite:
+        statement = transaction.text("entries_due")
+        cursor = transaction.connection.connection.cursor()
+        for number, slot_id, claim in ready:
+            cursor.execute(statement, (slot_id, now_ms, claim.limit))
+            taken[number] = [(row[0], row[1]) for row in cursor.fetchall()]
+        cursor.close()
+    else:
+        claims = [(slot_id, claim.limit) for _, slot_id, claim in ready]
+        for index, id_, body in transaction.rows("entries_due", claims=claims, now_ms=now_ms):
+            taken.setdefault(ready[index][0], []).append((id_, bytes(body)))
+    rows = [(now_ms, claim.epoch, slot_id, id_) for n, slot_id, claim in ready for id_, _ in taken.get(n, ())]
+    transaction.write("entries_prepare", rows)
+    return taken
+
+
+def _armed(slots: dict[str, Group]) -> dict[str, str | None]:
+    return {name: slot.armed for name, slot in slots.items()}
+
+
+def _save_armed(transaction: Transaction, slots: dict[str, Group], before: dict[str, str | None]) -> None:
+    save_groups(transaction, [slot for name, slot in slots.items() if slot.armed != before[name]])
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

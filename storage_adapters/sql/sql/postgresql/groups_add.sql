@@ -1,0 +1,6 @@
+-- Make rows for groups that have none. :names is a JSON array.
+INSERT INTO store_groups (environment, name)
+SELECT :environment, n.name FROM jsonb_array_elements_text(CAST(:names AS jsonb)) AS n (name)
+ORDER BY n.name
+ON CONFLICT DO NOTHING
+RETURNING id

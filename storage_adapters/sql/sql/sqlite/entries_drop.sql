@@ -1,0 +1,2 @@
+-- Row: (slot_id, id).
+DELETE FROM store_entries WHERE slot_id = ? AND id = ?

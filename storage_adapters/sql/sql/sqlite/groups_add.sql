@@ -1,0 +1,6 @@
+-- Make rows for groups that have none. :names is a JSON array.
+INSERT INTO store_groups (environment, name)
+SELECT :environment, n.value FROM json_each(:names) AS n
+WHERE true
+ON CONFLICT DO NOTHING
+RETURNING id

@@ -1,0 +1,8 @@
+-- Make rows for queues that have none; those of their groups are there. :names is JSON [[queue, group], ...].
+INSERT INTO store_queues (environment, name, group_id)
+SELECT :environment, n.value ->> 0, g.id
+FROM json_each(:names) AS n
+CROSS JOIN store_groups AS g ON g.environment = :environment AND g.name = n.value ->> 1
+WHERE true
+ON CONFLICT DO NOTHING
+RETURNING id

@@ -1,0 +1,7 @@
+-- Arm queues for :instance, each only if its tail is still what the reader saw and no newer owner has armed it.
+-- :rows is JSON [[id, tail, epoch], ...]; answers the ids that are armed now.
+UPDATE store_queues AS q
+SET armed = :instance, armed_epoch = r.value ->> 2
+FROM json_each(:rows) AS r
+WHERE q.id = r.value ->> 0 AND q.tail = r.value ->> 1 AND q.armed_epoch <= r.value ->> 2
+RETURNING id

@@ -1,0 +1,2 @@
+-- Forget wake-ups that nobody took; their instance is gone.
+DELETE FROM store_woken WHERE at_ms < :before_ms RETURNING 1

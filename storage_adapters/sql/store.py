@@ -1,0 +1,124 @@
+"""Opening SQL stores."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import sqlalchemy as sa
+
+from emq import errors
+from emq.database import statements, urls
+from emq.model import Environment
+from storage_adapters.sql import hostlock, listen
+from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
+from storage_adapters.sql.log import SqlLog
+from storage_adapters.sql.rows import Known
+from storage_adapters.sql.sorted import SqlSorted
+from storage_adapters.sql.tables import STORE
+
+ABANDONED_MS = 600_000
+"""Wake-ups that nobody has taken for so long are forgotten; a living instance takes its own every other second."""
+
+
+class SqlStore:
+    """`emq.storage.Store` in SQLite or PostgreSQL; made by `open_store`.
+
+    An SQLite file takes any number of publishing processes, but hosts of one process only: `watch` claims them the
+    file, or `claim_host` earlier.
+    """
+
+    def __init__(self, backend: Backend, environment: Environment, max_queue_qps: float | None) -> None:
+        known = Known()
+        self.log = SqlLog(backend, known, max_queue_qps)
+        self.sorted = SqlSorted(backend, known)
+        self.shared = backend.db.dialect == "postgresql"
+        self._backend = backend
+        self._environment = environment
+        self._path = urls.sqlite_path(backend.db.url)
+        self._host_lock: hostlock.HostLock | None = None
+        self._feeder: asyncio.Task[None] | None = None
+
+    def claim_host(self) -> None:
+        """Claim the SQLite file for the hosts of this process, until `close`. Safe to repeat.
+
+        Raises:
+            HostConflict: a host in another process consumes from the file; stop it.
+        """
+        if self._path is not None and self._host_lock is None:
+            self._host_lock = hostlock.host_lock(self._path, self._environment)
+
+    def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        """See `Store.watch`. None is yielded after the database was out of reach.
+
+        Raises:
+            HostConflict: at once; see `claim_host`.
+        """
+        self.claim_host()
+        return self._watch()
+
+    async def _watch(self) -> AsyncIterator[Sequence[str] | None]:
+        feeder = self._feeder = self._start_feeder()
+        try:
+            async for names in self._backend.wakeups.watch():
+                yield names
+        finally:
+            if feeder is not None:
+                feeder.cancel()
+
+    def _start_feeder(self) -> asyncio.Task[None] | None:
+        if self.shared:
+            feed = functools.partial(listen.listen_on_postgres, self._backend)
+        elif self._path is not None:
+            feed = functools.partial(listen.poll_file, self._backend)
+        else:
+            # Nobody else can see a database in memory.
+            return None
+        return asyncio.create_task(listen.keep(feed, self._backend), name="emq sql wake-ups")
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        self._backend.wakeups.close()
+        if self._feeder is not None:
+            self._feeder.cancel()
+        await self._backend.db.close()
+        if self._host_lock is not None:
+            self._host_lock.release()
+
+
+async def open_store(url: str, environment: Environment) -> SqlStore:
+    """Open a store in `sqlite:///path`, `sqlite://` (in memory) or `postgresql://user:password@host/database`.
+
+    Args:
+        url: may carry `?max_queue_qps=N`, a cap in operations a second that the store is to name for one queue.
+        environment: whose data to serve.
+
+    Raises:
+        InvalidSettings: the URL is none of these; correct it.
+        StoreUnavailable: no connection, or the file is not an SQLite database.
+    """
+    parsed = urls.parse(url)
+    max_queue_qps = _max_queue_qps(parsed)
+    plain = parsed.difference_update_query(["max_queue_qps"]).render_as_string(hide_password=False)
+    db = await StoreDatabase.open(plain, STORE)
+    before_ms = int(time.time() * 1000) - ABANDONED_MS
+    purge = sa.text(statements.read(PACKAGE, db.dialect, "woken_purge"))
+    await db.run(lambda connection: connection.execute(purge, {"before_ms": before_ms}).all())
+    return SqlStore(Backend(db, environment, secrets.token_hex(6)), environment, max_queue_qps)
+
+
+def _max_queue_qps(url: sa.URL) -> float | None:
+    given = url.query.get("max_queue_qps")
+    if given is None:
+        return None
+    try:
+        number = float(given) if isinstance(given, str) else math.nan
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise errors.InvalidSettings(f"store URL {urls.shown(url)}: max_queue_qps {given!r} must be a number above 0")
+    return number

@@ -1,0 +1,79 @@
+"""Tables of the SQL store. A change here needs a migration of the same effect."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from emq.database import Schema
+
+metadata = sa.MetaData()
+
+_Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+# Pages of dead letters go by id; every database must agree with Python about the order of strings.
+_Plain = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+groups = sa.Table(
+    "store_groups",
+    metadata,
+    sa.Column("id", _Id, sa.Identity(), primary_key=True),
+    sa.Column("environment", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column(
+        "epoch", sa.BigInteger, nullable=False, server_default="0", comment="highest seen; lower ones are refused"
+    ),
+    sa.Column("armed", sa.Text, comment="store instance to wake for an earlier due time"),
+    sa.Column("armed_due_ms", sa.BigInteger, comment="wake for what is due before this"),
+    sa.UniqueConstraint("environment", "name", name="store_groups_name"),
+)
+
+queues = sa.Table(
+    "store_queues",
+    metadata,
+    sa.Column("id", _Id, sa.Identity(), primary_key=True),
+    sa.Column("environment", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("group_id", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.BigInteger, nullable=False, server_default="1", comment="first offset not trimmed"),
+    sa.Column("tail", sa.BigInteger, nullable=False, server_default="1", comment="next offset to be assigned"),
+    sa.Column("sealed", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("armed", sa.Text, comment="store instance to wake at the next put"),
+    sa.Column("armed_epoch", sa.BigInteger, nullable=False, server_default="0", comment="a stale owner cannot re-arm"),
+    sa.UniqueConstraint("environment", "name", name="store_queues_name"),
+)
+
+messages = sa.Table(
+    "store_messages",
+    metadata,
+    sa.Column("queue_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("msg_offset", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+entries = sa.Table(
+    "store_entries",
+    metadata,
+    sa.Column(
+        "slot_id", sa.BigInteger, primary_key=True, autoincrement=False, comment="the slot's row in store_groups"
+    ),
+    sa.Column("id", _Plain, primary_key=True),
+    sa.Column("state", sa.Integer, nullable=False, comment="0 waiting, 1 prepared, 2 dead"),
+    sa.Column("at_ms", sa.BigInteger, nullable=False, comment="due, claimed or dead since, by state"),
+    sa.Column("due_ms", sa.BigInteger, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False, comment="under which it was claimed"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Index("store_entries_order", "slot_id", "state", "at_ms", "id"),
+    sqlite_with_rowid=False,
+)
+
+woken = sa.Table(
+    "store_woken",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+STORE = Schema(metadata, "emq_store_revision", "v0001", "storage_adapters.sql:migrations")
