@@ -27,6 +27,7 @@ from emq.offsets.checkpointer import CHECKPOINT_S, Checkpointer
 from emq.offsets.checkpoints import CheckpointStore
 from emq.owned import Gauge, OwnedGroup
 from emq.ownership import DRAIN_S, Ownership
+from emq.statistics import HostStatistics, Recorder
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -108,6 +109,7 @@ class Host:
             on_lost=ownership.lost,
         )
         self.waker = Waker(store, ownership.queues, self.readiness, self.retries.woken, lambda: ownership.groups)
+        self._recorder = Recorder(self, self._gauge, checkpoints, membership.host, clock)
         ownership.loops.dispatcher = self.dispatcher
         ownership.loops.readiness = self.readiness
         ownership.loops.retries = self.retries
@@ -131,6 +133,7 @@ class Host:
             "retries": self.retries.claim,
             "settle": self.settler.settle,
             "checkpoint": self.checkpointer.checkpoint,
+            "statistics": self._recorder.record,
         }
         tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
         stop = asyncio.create_task(self._stop.wait(), name="emq stop")
@@ -147,6 +150,10 @@ class Host:
         """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
         self._stop.set()
 
+    def statistics(self) -> HostStatistics:
+        """A snapshot: totals of this moment, rates and busiest topics of the last second or so. Cheap."""
+        return self._recorder.latest()
+
     async def _drain(self) -> None:
         await self.dispatcher.stop()
         await self.ownership.release(list(self.ownership.groups), self._options.drain_s)
@@ -159,6 +166,7 @@ class Host:
         await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(errors.EMQError):
             await self.checkpointer.save()
+        await self._recorder.forget()
         await self._membership.leave()
 
     # -------------------------------------------------------------------------------------- allocation and catalog
