@@ -10,6 +10,9 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds since the epoch; never goes back within one process."""
 
+    def now_us(self) -> int:
+        """The same in whole microseconds."""
+
 
 class SystemClock:
     """Wall time anchored once, then carried on by the monotonic clock.
@@ -19,10 +22,13 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._anchor = time.time() - time.monotonic()
+        self._anchor_us = time.time_ns() // 1000 - time.monotonic_ns() // 1000
 
     def now(self) -> float:
-        return self._anchor + time.monotonic()
+        return (self._anchor_us + time.monotonic_ns() // 1000) / 1e6
+
+    def now_us(self) -> int:
+        return self._anchor_us + time.monotonic_ns() // 1000
 
 
 class ManualClock:
@@ -33,6 +39,9 @@ class ManualClock:
 
     def now(self) -> float:
         return self._now
+
+    def now_us(self) -> int:
+        return round(self._now * 1e6)
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from emq.dispatch.counter import Counter
-from emq.dispatch.priority import Policy
+from emq.dispatch.priority import STRICT, Policy
 from emq.message import Message
 from emq.model import Topic
 from emq.offsets.tracker import OffsetTracker
@@ -150,12 +150,17 @@ class OwnedGroup:
     def take(self, now_us: int) -> Message | None:
         """The next message to start, by the topic's priority policy, none whose key is running; or None."""
         while self.buffered:
-            i = self.policy.choose(self.buffers, now_us)
-            message = self.buffers[i].popleft()
+            if self.policy is STRICT:  # its `choose`, without the call: this runs for each message
+                for buffer in self.buffers:
+                    if buffer:
+                        break
+            else:
+                buffer = self.buffers[self.policy.choose(self.buffers, now_us)]
+            message = buffer.popleft()
             self.buffered -= 1
             if message.key is not None:
                 if message.key in self.running:
-                    self._block(i, message)
+                    self._block(message)
                     continue
                 self.running.add(message.key)
             if message.offset < 0:
@@ -188,8 +193,8 @@ class OwnedGroup:
                     if not waiting:
                         del self.blocked[priority, key]
 
-    def _block(self, priority: int, message: Message) -> None:
-        waiting = self.blocked.setdefault((priority, message.key or ""), deque())
+    def _block(self, message: Message) -> None:
+        waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
         # One that was released and lost its turn to another priority of its key is older than those that wait.
         if waiting and message.offset < waiting[0].offset:
             waiting.appendleft(message)

@@ -339,6 +339,6 @@ def _checked(topic: Topic, payload: bytes | str) -> bytes:
     body = payload.encode() if isinstance(payload, str) else bytes(payload)
     if len(body) > topic.options.max_payload:
         raise errors.InvalidMessage(
-            f"payload of {len(body)} bytes; topic {topic.name!r} takes at most {topic.options.max_payload}, its max_payload"
+            f"payload of {len(body)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
         )
     return body

@@ -176,11 +176,10 @@ class Dispatcher:
         """Start messages of one group while the grant lasts; False if a handler suspended and others took over."""
         owner = group.owner
         handler = cast(Handler, owner.handler)
-        clock_now = self._clock.now
+        clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
-        valid_until = group.counter.valid_until(now)
-        while self._granted and now < valid_until:
-            now_us = int(now * 1e6)
+        now_us, valid_until_us = int(now * 1e6), int(group.counter.valid_until(now) * 1e6)
+        while self._granted and now_us < valid_until_us:
             message = group.take(now_us)
             if message is None:
                 break
@@ -204,7 +203,7 @@ class Dispatcher:
                 self._succeeded(group, message)
             if self._driver is not driver:
                 return False
-            now = clock_now()
+            now_us = clock_now_us()
         return True
 
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:
@@ -317,7 +316,7 @@ class Dispatcher:
     def _succeeded(self, group: OwnedGroup, message: Message) -> None:
         self.succeeded += 1
         if self._trail.enabled:
-            self._trail.settled(message, int(self._clock.now() * 1e6))
+            self._trail.settled(message, self._clock.now_us())
         if message.offset < 0:
             self._outcomes.acknowledge(group, message)
             return

@@ -80,7 +80,7 @@ class Aging:
         return best
 
 
-_STRICT = Strict()
+STRICT = Strict()
 
 
 def policy_for(topic: Topic) -> Policy:
@@ -88,4 +88,4 @@ def policy_for(topic: Topic) -> Policy:
         return Weighted(topic.options.weights)
     if topic.options.priority_policy == "aging":
         return Aging(topic.options.aging_s)
-    return _STRICT
+    return STRICT

@@ -1,0 +1,44 @@
+"""Filling queues with messages before a run."""
+
+from __future__ import annotations
+
+from emq import message, stores
+from emq.model import Environment, Topic
+from emq.storage import Put
+
+PAYLOAD = b"x" * 100
+PUT_MESSAGES = 1_000
+
+
+async def fill(url: str, topics: list[Topic], per_queue: int, only: list[int] | None = None) -> int:
+    """Put `per_queue` messages of 100 bytes into each queue of the topics; returns how many went in.
+
+    Args:
+        only: indices of the priorities to fill; None for all.
+    """
+    store = await stores.open_store(url, Environment.ONLINE)
+    ids = message.IdSource()
+    puts: list[Put] = []
+    waiting = total = 0
+    for queue in queues_of(topics, only):
+        for start in range(0, per_queue, PUT_MESSAGES):
+            n = min(PUT_MESSAGES, per_queue - start)
+            puts.append(Put(queue, [message.encode(ids.next(), PAYLOAD, None, 1, None) for _ in range(n)]))
+            waiting += n
+            if waiting >= PUT_MESSAGES:
+                await store.log.put(puts)
+                total += waiting
+                puts, waiting = [], 0
+    if puts:
+        await store.log.put(puts)
+    await store.close()
+    return total + waiting
+
+
+def queues_of(topics: list[Topic], only: list[int] | None = None) -> list[str]:
+    return [
+        topic.queue(group, priority)
+        for topic in topics
+        for group in range(topic.groups)
+        for priority in (range(len(topic.priorities)) if only is None else only)
+    ]

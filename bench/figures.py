@@ -1,0 +1,41 @@
+"""What a benchmark is: its options, its figures and what they must show."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+_RELATIONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, "==": operator.eq}
+
+
+class Figure(NamedTuple):
+    name: str
+    relation: Literal[">=", "<=", "<", "=="]
+    bound: float
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Attributes:
+    run: awaits `run(stage, **options)` and returns the figures by name.
+    options: (name, default, help) of each command-line option.
+    figures: those with a bound.
+    stores: where it makes sense.
+    """
+
+    run: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+    options: Sequence[tuple[str, Any, str]] = ()
+    figures: Sequence[Figure] = ()
+    stores: Sequence[str] = ("redis", "sqlite", "memory", "postgres")
+
+
+def holds(figure: Figure, value: float) -> bool:
+    return bool(_RELATIONS[figure.relation](value, figure.bound))
+
+
+def percentile(values: Sequence[float], p: float) -> float:
+    """The value below which `p` percent of `values` lie (nearest rank); 0 for none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))] if ordered else 0.0
