@@ -1,4 +1,4 @@
-"""What tenants notice of a flood, a slow and a failing endpoint beside them: the p99 of their waits, with and without."""
+"""What tenants notice of a flood, a slow and a failing endpoint beside them: their p99 wait, with and without."""
 
 from __future__ import annotations
 

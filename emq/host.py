@@ -27,6 +27,7 @@ from emq.offsets.checkpointer import CHECKPOINT_S, Checkpointer
 from emq.offsets.checkpoints import CheckpointStore
 from emq.owned import Gauge, OwnedGroup
 from emq.ownership import DRAIN_S, Ownership
+from emq.retirement import Retirement
 from emq.statistics import HostStatistics, Recorder
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
@@ -110,6 +111,7 @@ class Host:
         )
         self.waker = Waker(store, ownership.queues, self.readiness, self.retries.woken, lambda: ownership.groups)
         self._recorder = Recorder(self, self._gauge, checkpoints, membership.host, clock)
+        self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk)
         ownership.loops.dispatcher = self.dispatcher
         ownership.loops.readiness = self.readiness
         ownership.loops.retries = self.retries
@@ -133,6 +135,7 @@ class Host:
             "retries": self.retries.claim,
             "settle": self.settler.settle,
             "checkpoint": self.checkpointer.checkpoint,
+            "retirement": self.retirement.watch,
             "statistics": self._recorder.record,
         }
         tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]

@@ -124,6 +124,9 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def queues(self, group: int) -> list[str]:
         return [f"{self.name}/{group}/{p}" for p in self.priorities]
 
+    def all_queues(self) -> list[str]:
+        return [f"{self.name}/{group}/{p}" for group in range(self.groups) for p in self.priorities]
+
 
 class QueueName(NamedTuple):
     topic: str

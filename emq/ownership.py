@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emq.clock import Clock
 from emq.dispatch import priority
@@ -77,6 +77,7 @@ class Ownership:
         self.groups: dict[str, OwnedGroup] = {}
         self.queues: dict[str, OwnedQueue] = {}
         self.lost_groups = 0
+        self._shrunk: set[str] = set()
 
     # -------------------------------------------------------------------------------------------- groups come and go
 
@@ -172,8 +173,16 @@ class Ownership:
             self.topics.pop(name, None)
         for topic in changed:
             self.topics[topic.name] = topic
+            (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
             if (owner := self.owned.get(topic.name)) is not None:
                 self._update(owner, topic)
+
+    def shrunk(self) -> Iterator[Topic]:
+        """Topics with retired groups whose last group is owned here."""
+        for name in self._shrunk:
+            topic = self.topics.get(name)
+            if topic is not None and topic.group(topic.groups - 1) in self.groups:
+                yield topic
 
     def _update(self, owner: OwnedTopic, topic: Topic) -> None:
         before, owner.topic = owner.topic, topic

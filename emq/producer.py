@@ -216,6 +216,7 @@ class Producer:
                     self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
             if not todo:
                 break
+            await asyncio.sleep(attempt * REOPENING_S)
             await self.refresh()
         return ids
 
@@ -285,7 +286,8 @@ class Producer:
         task.add_done_callback(self._tasks.discard)
 
     async def _put_again(self, single: _Single, refusal: errors.QueueSealed) -> None:
-        for _ in range(SEALED_TRIES):
+        for attempt in range(SEALED_TRIES):
+            await asyncio.sleep(attempt * REOPENING_S)
             await self.refresh()
             route = await self._route(single.route.topic.name)
             group = self._group(route.topic, single.key)
@@ -320,6 +322,9 @@ class Producer:
 
 SEALED_TRIES = 5
 """How often a message is routed anew when its group turns out to be retired."""
+
+REOPENING_S = 0.05
+"""Groups that come back when a topic grows are opened a moment after the catalog shows them."""
 
 
 def _route(topic: Topic) -> _Route:
