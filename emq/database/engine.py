@@ -20,6 +20,11 @@ BUSY_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5
 POSTGRES_THREADS = 4
 
+# A write to many queues touches a page of each. Copying pages from the log to the file only every 32 MB saves most of
+# the copies, since the same pages are written again and again.
+_SQLITE_WAL_PAGES = 8000
+_SQLITE_CACHE_KIB = 32 << 10
+
 # Power loss can undo the last commits under NORMAL (never corrupt the file); the death of a process undoes nothing.
 _SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "NORMAL", Durability.FSYNCED: "FULL"}
 _POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_apply", Durability.FSYNCED: "on"}
@@ -46,6 +51,8 @@ def create(url: sa.URL) -> sa.Engine:
             url,
             pool_size=POSTGRES_THREADS,
             max_overflow=0,
+            # After a restart of the server the pool is full of dead connections, each good for one needless failure.
+            pool_pre_ping=True,
             connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "emq"},
         )
     except ImportError as exc:
@@ -75,6 +82,8 @@ def begin(connection: sa.Connection, read_only: bool, durability: Durability | N
 def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     # The driver must not begin transactions by itself: `begin` decides which kind.
     connection.isolation_level = None
+    connection.execute(f"PRAGMA wal_autocheckpoint={_SQLITE_WAL_PAGES}")
+    connection.execute(f"PRAGMA cache_size=-{_SQLITE_CACHE_KIB}")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] in ("wal", "memory"):
         return
     # Two processes that create the file together: switching the journal ignores the busy timeout.

@@ -90,7 +90,7 @@ async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) ->
                     async for _ in announced:
                         pass
                 await take(backend)
-    except psycopg.OperationalError as exc:
+    except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
         raise errors.StoreUnavailable(f"{backend.db.shown}: {' '.join(str(exc).split())}") from exc
 
 

@@ -12,8 +12,8 @@ from storage_adapters.sql.rows import Group, Known, Queue, not_owner, save_group
 
 FIRST_OFFSET = 1
 
-Span = tuple[int, int, int]
-"""A queue's id, and the offsets [first, end) to read of it."""
+Span = tuple[int, int, int, int]
+"""A queue's id, the offsets [first, end) to read of it, and its tail."""
 
 
 class SqlLog:
@@ -77,48 +77,42 @@ class SqlLog:
         return await self._backend.run(lambda t: self._read(t, reads, max(max_bytes, 1)))
 
     def _read(self, transaction: Transaction, reads: Sequence[Read], max_bytes: int) -> list[Batch | errors.NotOwner]:
-        found = self._known.find_queues(transaction, (read.queue for read in reads))
-        epochs = {group_of(name): epoch for name, (_, epoch) in found.items()}
-        self._raise(transaction, reads, epochs)
+        queues = self._known.find_queues(transaction, [read.queue for read in reads])
+        self._raise(transaction, [read for read in reads if read.epoch > queues[read.queue].epoch], queues)
         spans: list[Span] = []
         for read in reads:
-            queue = found[read.queue][0]
+            queue = queues[read.queue]
             first = max(read.start, queue.head)
-            stale = read.epoch < epochs[group_of(read.queue)]
-            # An empty span keeps the numbers of reads and spans the same.
-            spans.append((queue.id, first, first if stale else min(first + read.limit, queue.tail)))
+            end = first if read.epoch < queue.epoch else min(first + read.limit, queue.tail)
+            spans.append((queue.id, first, end, queue.tail))
         batches = _fetch(transaction, spans, max_bytes)
-        answers: list[Batch | errors.NotOwner] = []
-        unarmed: list[tuple[int, int]] = []
+        answers: list[Batch | errors.NotOwner] = [*batches]
+        unarmed: dict[int, tuple[int, int, int]] = {}
         for index, (read, batch) in enumerate(zip(reads, batches, strict=True)):
-            queue, epoch = found[read.queue][0], epochs[group_of(read.queue)]
-            if read.epoch < epoch:
-                answers.append(not_owner(group_of(read.queue), read.epoch, epoch))
-                continue
-            exhausted = batch.next >= queue.tail
-            if exhausted and queue.armed != transaction.instance:
-                unarmed.append((index, queue.id))
-            answers.append(batch._replace(exhausted=exhausted))
+            queue = queues[read.queue]
+            if read.epoch < queue.epoch:
+                answers[index] = not_owner(group_of(read.queue), read.epoch, queue.epoch)
+            elif batch.exhausted and queue.armed != transaction.instance:
+                unarmed[index] = (queue.id, queue.tail, read.epoch)
         if unarmed:
-            rows = [(id_, found[reads[index].queue][0].tail, reads[index].epoch) for index, id_ in unarmed]
-            armed = {row[0] for row in transaction.rows("queues_arm", rows=rows)}
-            for index, id_ in unarmed:
+            armed = {row[0] for row in transaction.rows("queues_arm", rows=[*unarmed.values()])}
+            for index, (id_, *_) in unarmed.items():
                 if id_ not in armed:
                     # A put came in between: there is more to read.
-                    answers[index] = batches[index]
+                    answers[index] = batches[index]._replace(exhausted=False)
         return answers
 
-    def _raise(self, transaction: Transaction, reads: Sequence[Read], epochs: dict[str, int]) -> None:
-        """Note epochs that are higher than any before, in the table and in `epochs`."""
-        higher = [read for read in reads if read.epoch > epochs[group_of(read.queue)]]
+    def _raise(self, transaction: Transaction, higher: Sequence[Read], queues: dict[str, Queue]) -> None:
+        """Note epochs that are higher than any before, in the table and in `queues`."""
         if not higher:
             return
         groups = self._known.lock_groups(transaction, (group_of(read.queue) for read in higher))
         for read in higher:
-            group = groups[group_of(read.queue)]
-            group.fence(read.epoch)
+            groups[group_of(read.queue)].fence(read.epoch)
         save_groups(transaction, groups.values())
-        epochs.update((name, group.epoch) for name, group in groups.items())
+        for name, queue in queues.items():
+            if group := groups.get(group_of(name)):
+                queue.epoch = group.epoch
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
         """See `LogStore.bounds`."""
@@ -182,24 +176,29 @@ def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
 
 
 def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> list[Batch]:
-    """What lies in each span, as batches that are not exhausted; those behind `max_bytes` are cut short."""
-    offsets: list[list[int]] = [[] for _ in spans]
-    bodies: list[list[bytes]] = [[] for _ in spans]
+    """What lies in each span; the spans behind `max_bytes` are cut short."""
+    found: dict[int, tuple[list[int], list[bytes]]] = {}
     cut = len(spans)
     for number, offset, body in _messages(transaction, spans, max_bytes):
-        offsets[number].append(offset)
-        bodies[number].append(body)
+        if number not in found:
+            found[number] = ([], [])
+        offsets, bodies = found[number]
+        offsets.append(offset)
+        bodies.append(body)
         max_bytes -= len(body)
         if max_bytes <= 0:
             cut = number
             break
     batches = []
-    for number, (_, first, end) in enumerate(spans):
-        if number >= cut:
-            end = offsets[number][-1] + 1 if number == cut else min(first, end)
-        dense = range(first, end)
-        found = dense if len(bodies[number]) == len(dense) else offsets[number]
-        batches.append(Batch(found, bodies[number], max(first, end), exhausted=False))
+    for number, (_, first, end, tail) in enumerate(spans):
+        if first >= end or number > cut:
+            batches.append(Batch((), (), first, first >= tail))
+            continue
+        offsets, bodies = found.get(number, ([], []))
+        if number == cut:
+            end = offsets[-1] + 1
+        dense = len(bodies) == end - first
+        batches.append(Batch(range(first, end) if dense else offsets, bodies, end, end >= tail))
     return batches
 
 
@@ -210,13 +209,13 @@ def _messages(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -
         cursor = transaction.connection.connection.cursor()
         for number, span in enumerate(spans):
             if span[1] < span[2]:
-                cursor.execute(statement, span)
+                cursor.execute(statement, span[:3])
                 while row := cursor.fetchone():
                     yield number, row[0], row[1]
         cursor.close()
     else:
         filled = [number for number, span in enumerate(spans) if span[1] < span[2]]
         if filled:
-            ranges = [spans[number] for number in filled]
+            ranges = [spans[number][:3] for number in filled]
             for index, offset, body in transaction.rows("messages_read", ranges=ranges, max_bytes=max_bytes):
                 yield filled[index], offset, body

@@ -39,17 +39,24 @@ class Group:
 
 
 class Queue:
-    """A locked row of `store_queues`; change it, then `save_queues`."""
+    """A row of `store_queues`; while it is locked it may be changed, then `save_queues`.
 
-    __slots__ = ("armed", "head", "id", "name", "sealed", "tail")
+    Attributes:
+        epoch: the group's, for rows that were only looked at; else -1.
+    """
 
-    def __init__(self, name: str, id_: int, head: int, tail: int, sealed: int, armed: str | None) -> None:
+    __slots__ = ("armed", "epoch", "head", "id", "name", "sealed", "tail")
+
+    def __init__(
+        self, name: str, id_: int, head: int, tail: int, sealed: int, armed: str | None, epoch: int = -1
+    ) -> None:
         self.name = name
         self.id = id_
         self.head = head
         self.tail = tail
         self.sealed = sealed
         self.armed = armed
+        self.epoch = epoch
 
     @property
     def held(self) -> int:
@@ -87,14 +94,14 @@ class Known:
             found = transaction.rows("queues_lock", names=wanted)
         return {row[0]: Queue(*row) for row in found}
 
-    def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, tuple[Queue, int]]:
-        """The queues' rows, made where missing, not locked, each with its group's epoch."""
+    def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
+        """The queues' rows, made where missing, not locked, with their groups' epochs."""
         wanted = sorted(set(names))
         found = transaction.rows("queues_find", names=wanted)
         if len(found) < len(wanted):
             self.add_queues(transaction, wanted)
             found = transaction.rows("queues_find", names=wanted)
-        return {row[0]: (Queue(*row[:6]), row[6]) for row in found}
+        return {row[0]: Queue(*row) for row in found}
 
     def add_groups(self, transaction: Transaction, names: list[str]) -> None:
         """Make the rows that are not there."""

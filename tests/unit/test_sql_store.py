@@ -1,0 +1,160 @@
+"""What the SQL store promises beyond the contract, on SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import test_catalog
+
+from emq import errors
+from emq.catalog import Catalog
+from emq.database import Database
+from emq.model import Environment, Topic
+from emq.storage import Add, Put, Read, Trim
+from storage_adapters.sql import SqlStore, host_lock, open_store
+from storage_adapters.sql.tables import STORE
+
+QUEUE = "shop/0/high"
+
+
+async def opened(path: Path, query: str = "") -> SqlStore:
+    return await open_store(f"sqlite:///{path}/emq.db{query}", Environment.ONLINE)
+
+
+async def test_messages_and_fences_survive_a_restart(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.log.put([Put(QUEUE, [b"a", b"b"])])
+    await store.log.read([Read(QUEUE, 1, 1, 7)])
+    await store.close()
+    store = await opened(tmp_path)
+    assert await store.log.get(QUEUE, 2) == b"b"
+    (stale,) = await store.log.read([Read(QUEUE, 1, 1, 6)])
+    assert isinstance(stale, errors.NotOwner)
+    await store.close()
+
+
+async def test_a_store_and_a_catalog_may_share_a_file(tmp_path: Path) -> None:
+    store, db = await opened(tmp_path), await Database.open(f"sqlite:///{tmp_path}/emq.db")
+    catalog = Catalog(db, "online", store.log.max_queue_qps)
+    puts = (store.log.put([Put(QUEUE, [b"a"])]) for _ in range(20))
+    await asyncio.gather(*puts, *(catalog.create(Topic(f"t{i}", 1)) for i in range(20)))
+    assert (await store.log.bounds([QUEUE]))[0].tail == 21
+    assert len(await catalog.list()) == 20
+    await store.close()
+    await db.close()
+
+
+async def test_a_full_disk_is_answered_and_nothing_of_the_call_is_kept(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    run = store._backend.db.run
+    await store.log.put([Put(QUEUE, [b"first"])])
+    await run(lambda c: c.exec_driver_sql("PRAGMA max_page_count=40").all())
+    refused = await store.log.put([Put(QUEUE, [bytes(100_000)] * 3), Put("other/0/high", [b"x"])])
+    assert [type(answer) for answer in refused] == [errors.StoreFull, errors.StoreFull]
+    with pytest.raises(errors.StoreFull, match="no room left"):
+        await store.sorted.add([Add("shop/0", "x", bytes(300_000), 0)])
+    assert (await store.log.bounds([QUEUE, "other/0/high"]))[0].tail == 2
+    assert await store.log.trim([Trim(QUEUE, 2, 1)]) == [False]
+    await run(lambda c: c.exec_driver_sql("PRAGMA max_page_count=4000").all())
+    assert not isinstance((await store.log.put([Put(QUEUE, [b"second"])]))[0], Exception)
+    await store.close()
+
+
+async def test_the_url_may_name_a_cap_for_one_queue(tmp_path: Path) -> None:
+    for query, cap in (("?max_queue_qps=150", 150.0), ("", None)):
+        store = await opened(tmp_path, query)
+        assert store.log.max_queue_qps == cap
+        await store.close()
+    for wrong in ("0", "many", "inf"):
+        with pytest.raises(errors.InvalidSettings, match=f"max_queue_qps '{wrong}'"):
+            await opened(tmp_path, f"?max_queue_qps={wrong}")
+
+
+async def test_a_file_that_is_no_database_makes_the_store_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "emq.db").write_text("something else, and long enough to be looked at " * 20)
+    with pytest.raises(errors.StoreUnavailable, match="not an SQLite database"):
+        await opened(tmp_path)
+
+
+async def test_a_host_in_another_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    held = os.open(tmp_path / "emq.db.host-lock", os.O_RDWR | os.O_CREAT)
+    # To the system, another open file is another holder; a second process would look the same.
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(errors.HostConflict, match=r"emq\.db already; stop that host"):
+        store.watch()
+    await store.log.put([Put(QUEUE, [b"publishing needs no lock"])])
+    os.close(held)
+    store.claim_host()
+    store.claim_host()
+    await store.close()
+
+
+async def test_hosts_of_one_process_share_the_file_and_the_last_one_frees_it(tmp_path: Path) -> None:
+    def is_free() -> bool:
+        probe = os.open(tmp_path / "emq.db.host-lock", os.O_RDWR)
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(probe)
+        return True
+
+    first, second = host_lock(tmp_path / "emq.db"), host_lock(tmp_path / "emq.db")
+    host_lock(tmp_path / "emq.db", Environment.SANDBOX).release()
+    first.release()
+    first.release()
+    assert not is_free()
+    second.release()
+    assert is_free()
+
+
+async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.log.read([Read(QUEUE, 1, 10, 1)])
+    watcher = store.watch()
+    woken = asyncio.ensure_future(anext(watcher))
+    script = f"""
+import asyncio
+from emq.model import Environment
+from emq.storage import Put
+from storage_adapters.sql import open_store
+
+async def main():
+    store = await open_store("sqlite:///{tmp_path}/emq.db", Environment.ONLINE)
+    await store.log.put([Put("{QUEUE}", [b"a"])])
+    await store.close()
+
+asyncio.run(main())
+"""
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], check=True, timeout=20)
+    async with asyncio.timeout(5):
+        assert await woken == [QUEUE]
+    await store.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(watcher)
+
+
+async def test_a_cancelled_put_is_whole_or_absent_and_still_wakes(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.log.read([Read(QUEUE, 1, 10, 1)])
+    task = asyncio.ensure_future(store.log.put([Put(QUEUE, [b"a", b"b"])]))
+    await asyncio.sleep(0)
+    task.cancel()
+    (bounds,) = await store.log.bounds([QUEUE])
+    assert bounds.tail in (1, 3)
+    if bounds.tail == 3:
+        async with asyncio.timeout(5):
+            assert await anext(store.watch()) == [QUEUE]
+    await store.close()
+
+
+def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+    test_catalog.check_migrations(STORE, tmp_path)
