@@ -38,7 +38,8 @@ class App:
         environment: "online", or "sandbox" to try a change in first.
         options: every other setting, as `emq.settings.load` returns them; `store`, `database` and `environment` given
             here go before.
-        trail: where to record what happens to each message; None records nothing.
+        trail: where to record what happens to each message; None means as the setting `trail` says, a directory or
+            nothing. One given here is the caller's to close.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class App:
         chosen = options or settings.Settings()
         self.settings = settings.merged(chosen, store=store, database=database, environment=environment)
         self.handlers = Handlers()
+        self._given_trail = trail
         self.trail: TrailSink = trail or NullTrail()
         self.clock = SystemClock()
         self.host: Host | None = None
@@ -73,6 +75,8 @@ class App:
             stack.push_async_callback(self._store.close)
             self._database = await Database.open(self.settings.database_url)
             stack.push_async_callback(self._database.close)
+            if self._given_trail is None and self.settings.trail:
+                self.trail = self._open_trail(stack)
             self._catalog = Catalog(self._database, environment, self._store.log.max_queue_qps)
             self._checkpoints = CheckpointStore(self._database, environment)
             self._producer = Producer(self._store.log, self._catalog, self.trail)
@@ -80,6 +84,13 @@ class App:
             stack.callback(self.handlers.close)
             self._stack = stack.pop_all()
         return self
+
+    def _open_trail(self, stack: contextlib.AsyncExitStack) -> TrailSink:
+        from emq.trail.writer import Trail  # needs pyarrow, which only those who keep a trail have
+
+        trail = Trail.open(self.settings.trail, self.host_name(), self.clock)
+        stack.push_async_callback(asyncio.to_thread, trail.close)
+        return trail
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._stack is not None:

@@ -94,7 +94,7 @@ class Ownership:
         for name, bounds in zip(fresh, await self._store.log.bounds(fresh), strict=True):
             saved[name] = Checkpoint(name, 0, bounds.head)
         await self._store.sorted.recover(list(wanted.items()))
-        now_us = int(self._clock.now() * 1e6)
+        now_us = self._clock.now_us()
         for name, epoch in wanted.items():
             group = self._build(name, epoch, saved)
             if self._trail.enabled:
@@ -122,7 +122,7 @@ class Ownership:
             if self.groups.get(group.name) is group:
                 self._forget(group)
                 if self._trail.enabled:
-                    self._trail.released(group.name, group.epoch, int(self._clock.now() * 1e6))
+                    self._trail.released(group.name, group.epoch, self._clock.now_us())
 
     def lost(self, group: OwnedGroup) -> None:
         """A newer owner exists: forget the group at once; what is in flight here settles nothing any more."""

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from emq import errors
 from emq.clock import Clock
 from emq.message import Message
-from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue
+from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class Dispatcher:
         self._granted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
+        self._cancelling = False
         self.in_flight = 0
         self.started = 0
         self.succeeded = 0
@@ -128,6 +129,7 @@ class Dispatcher:
 
     async def cancel(self) -> None:
         """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again."""
+        self._cancelling = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -152,6 +154,7 @@ class Dispatcher:
             room = owner.limit - owner.in_flight
             if group.stopping or not group.buffered or owner.handler is None:
                 group.listed = False
+                self._pass_room_on(owner)
                 continue
             if room <= 0:
                 owner.waiting.append(group)
@@ -159,6 +162,7 @@ class Dispatcher:
             self._granted = group.counter.reserve(min(VISIT, group.buffered, room), now)
             if not self._granted:
                 self._park(group, group.counter.next_at(now))
+                self._pass_room_on(owner)
                 continue
             if owner.batch_size > 1:
                 still_driving = await self._visit_batches(group, driver, now)
@@ -194,7 +198,7 @@ class Dispatcher:
             try:
                 await handler(message)
             except (Exception, asyncio.CancelledError) as failure:
-                if _is_cancelled(failure):
+                if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
                 self.failed += 1
@@ -218,7 +222,7 @@ class Dispatcher:
             try:
                 await handler(batch)
             except (Exception, asyncio.CancelledError) as failure:
-                if _is_cancelled(failure):
+                if self._is_cancelled(failure):
                     for message in batch:
                         self._leave_flight(group, message)
                     raise
@@ -249,6 +253,12 @@ class Dispatcher:
             self._rotation.append(group)
         else:
             group.listed = False
+        self._pass_room_on(group.owner)
+
+    def _pass_room_on(self, owner: OwnedTopic) -> None:
+        """Let the next group that waits for room in flight have what the one before could not use."""
+        if owner.waiting and owner.in_flight < owner.limit:
+            self._rotation.append(owner.waiting.pop(0))
 
     # ------------------------------------------------------------------------------------------- parking and settling
 
@@ -339,13 +349,15 @@ class Dispatcher:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
-        if owner.waiting and owner.in_flight < owner.limit:
-            self._rotation.append(owner.waiting.pop(0))
+        self._pass_room_on(owner)
         if self._driver is None:
             self._wake()
 
-
-def _is_cancelled(failure: BaseException) -> bool:
-    """True if the stint itself is being cancelled, not something that the handler waited for."""
-    task = asyncio.current_task()
-    return isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    def _is_cancelled(self, failure: BaseException) -> bool:
+        """True if the host is cancelling its stints; a handler that cancels itself, or what it awaits, has failed."""
+        if not isinstance(failure, asyncio.CancelledError):
+            return False
+        task = asyncio.current_task()
+        while not self._cancelling and task is not None and task.cancelling():
+            task.uncancel()  # or the timeouts of later handlers in this stint would take it for theirs
+        return self._cancelling

@@ -132,7 +132,7 @@ class Settler:
         self._on_settled(group, m)
 
     def _record(self, m: message.Message, decision: retry.Decision) -> None:
-        now_us = int(self._clock.now() * 1e6)
+        now_us = self._clock.now_us()
         if decision.due_ms is None:
             self.dead += 1
             if self._trail.enabled:

@@ -84,7 +84,7 @@ class Puller:
                 await asyncio.sleep(wait_s)
                 continue
             failures, self.unreachable = 0, None
-            now_us = int(self._clock.now() * 1e6)
+            now_us = self._clock.now_us()
             for (queue, _), batch in zip(taken, batches, strict=True):
                 queue.listed = False
                 if isinstance(batch, errors.NotOwner):
@@ -133,13 +133,17 @@ class Puller:
                 queue.tracker.finish_range(at, offset)
                 self.holes += offset - at
                 if self._trail.enabled:
-                    group = queue.group
-                    now_us = int(self._clock.now() * 1e6)
-                    self._trail.skipped(group.owner.topic.name, group.index, queue.priority, at, offset, now_us)
+                    self._record(queue, at, offset)
             at = offset + 1
         if not queue.dirty:
             queue.dirty = True
             self._on_dirty(queue)
+
+    def _record(self, queue: OwnedQueue, start: int, end: int) -> None:
+        topic = queue.group.owner.topic
+        dropping = topic.options.overflow == "drop_oldest" and topic.options.max_length is not None
+        record = self._trail.dropped if dropping else self._trail.skipped
+        record(topic.name, queue.group.index, queue.priority, start, end, self._clock.now_us())
 
     def _starving(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
         starving = []

@@ -123,7 +123,7 @@ class RetryClaimer:
             m.group = group.index
             m.priority = min(m.priority, len(group.buffers) - 1)
             m.offset = -1
-            m.ready_us = int(self._clock.now() * 1e6)
+            m.ready_us = self._clock.now_us()
             group.retries_buffered += 1
             group.push(m.priority, [m])
         if claimed.entries:
