@@ -124,6 +124,7 @@ class Host:
             HostConflict: another host holds the place; stop it first.
             Exception: a loop broke, which is a bug of ours; progress made so far is saved.
         """
+        self.waker.open()
         await self._membership.join()
         loops = {
             "catalog": self._follow_catalog,
@@ -188,10 +189,17 @@ class Host:
     async def refresh(self) -> None:
         """Look at the catalog now."""
         changes = await self._catalog.changes_since(self._version)
-        self.ownership.apply(changes.changed, changes.deleted)
-        if changes.changed or changes.deleted or self._version == 0:
-            await self._membership.offer(t.group(i) for t in self.ownership.topics.values() for i in range(t.groups))
+        if changes.deleted:
+            # On its own first: a topic that was deleted and created again has new groups under old names.
+            self.ownership.apply((), changes.deleted)
+            await self._offer()
+        self.ownership.apply(changes.changed, ())
+        if changes.changed or self._version == 0:
+            await self._offer()
         self._version = changes.version
+
+    async def _offer(self) -> None:
+        await self._membership.offer(t.group(i) for t in self.ownership.topics.values() for i in range(t.groups))
 
     async def _follow_assignments(self) -> None:
         """Acquire what is newly assigned, release what no longer is."""

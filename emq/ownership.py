@@ -90,9 +90,18 @@ class Ownership:
         wanted = {g: e for g, e in assigned.items() if (t := self.topics.get(topic_of(g))) and index_of(g) < t.groups}
         names = [q for g in wanted for q in self.topics[topic_of(g)].queues(index_of(g))]
         saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
-        fresh = [name for name in names if name not in saved]
-        for name, bounds in zip(fresh, await self._store.log.bounds(fresh), strict=True):
-            saved[name] = Checkpoint(name, 0, bounds.head)
+        for name, bounds in zip(names, await self._store.log.bounds(names), strict=True):
+            checkpoint = saved.get(name)
+            if checkpoint is not None and checkpoint.watermark > bounds.tail:
+                log.warning(
+                    "checkpoint %d of %s is beyond its tail %d: the store was emptied; starting at its head",
+                    checkpoint.watermark,
+                    name,
+                    bounds.tail,
+                )
+                checkpoint = None
+                await self._checkpoints.drop([name])
+            saved[name] = checkpoint or Checkpoint(name, 0, bounds.head)
         await self._store.sorted.recover(list(wanted.items()))
         now_us = self._clock.now_us()
         for name, epoch in wanted.items():
@@ -102,6 +111,8 @@ class Ownership:
             self.loops.retries.acquire(group)
             for queue in group.queues:
                 self.loops.readiness.add(queue)
+                if saved[queue.name].epoch:
+                    self.loops.checkpointer.resumed(queue)
 
     async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
         """Stop consuming groups: start nothing more, await what is in flight, save how far they came.
@@ -129,6 +140,7 @@ class Ownership:
         if self.groups.get(group.name) is group:
             log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
             self.lost_groups += 1
+            group.lost = True
             self._forget(group)
 
     def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:

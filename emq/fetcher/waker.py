@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from emq.fetcher.readiness import Readiness
 from emq.owned import OwnedQueue
@@ -39,12 +39,16 @@ class Waker:
         self._readiness = readiness
         self._on_slots = on_slots
         self._slots = slots
-        self.listening = asyncio.Event()
+        self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
+
+    def open(self) -> None:
+        """Start watching the store. Raises `HostConflict` where only one host may and another does."""
+        self._wakeups = self._store.watch()
 
     async def listen(self) -> None:
         """Pass on wake-ups as they come. Ends by cancellation, or when the store closes."""
-        async for names in self._store.watch():
-            self.listening.set()
+        assert self._wakeups is not None, "open() comes first"
+        async for names in self._wakeups:
             if names is None:
                 self.look_at(self._queues.values())
                 self._on_slots(self._slots())
