@@ -13,9 +13,8 @@ from storage_adapters.memory.world import FIRST_OFFSET, Queue, World
 class MemoryLog:
     """`emq.storage.LogStore` in memory; every call is atomic."""
 
-    first_offset = FIRST_OFFSET
-
     def __init__(self, world: World, wakeups: Wakeups, max_queue_qps: float | None) -> None:
+        self.first_offset = FIRST_OFFSET
         self.max_queue_qps = max_queue_qps
         self._world = world
         self._wakeups = wakeups
@@ -94,7 +93,7 @@ class MemoryLog:
         """Nothing to release: what the log holds belongs to the world."""
 
     def lose(self, queue: str, offset: int) -> bool:
-        """Make a hole, as a lost write would; for simulations. Answers whether there was a message."""
+        """See `MemoryStore.lose`."""
         return self._world.queue(queue).lose(offset)
 
 

@@ -19,11 +19,15 @@ class MemorySorted:
         self._world = world
         self._wakeups = wakeups
 
-    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.NotOwner]:
         """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
         return [self._add(add) for add in adds]
 
-    def _add(self, add: Add) -> bool:
+    def _add(self, add: Add) -> bool | errors.NotOwner:
+        if add.epoch is not None and (stale := self._world.fence(add.slot, add.epoch)):
+            return stale
         slot = self._world.slot(add.slot)
         if add.id in slot.bodies:
             return False

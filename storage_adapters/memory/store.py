@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from emq import errors
 from emq.model import Environment
+from emq.storage import LogStore, SortedStore
 from storage_adapters.memory.log import MemoryLog
 from storage_adapters.memory.sorted import MemorySorted
 from storage_adapters.memory.wakeups import Wakeups
@@ -29,8 +30,9 @@ class MemoryStore:
         self.shared = world is not None
         self._wakeups = Wakeups()
         world = world or World()
-        self.log = MemoryLog(world, self._wakeups, max_queue_qps)
-        self.sorted = MemorySorted(world, self._wakeups)
+        self._log = MemoryLog(world, self._wakeups, max_queue_qps)
+        self.log: LogStore = self._log
+        self.sorted: SortedStore = MemorySorted(world, self._wakeups)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """See `Store.watch`. Wake-ups wait for the watcher, so None is never yielded."""
@@ -39,6 +41,10 @@ class MemoryStore:
     async def close(self) -> None:
         """See `Store.close`. A shared world lives on."""
         self._wakeups.close()
+
+    def lose(self, queue: str, offset: int) -> bool:
+        """Make a hole, as a lost write would; for simulations. Answers whether there was a message."""
+        return self._log.lose(queue, offset)
 
 
 async def open_store(url: str, environment: Environment) -> MemoryStore:

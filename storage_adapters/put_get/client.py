@@ -1,0 +1,66 @@
+"""What the user of the adapter base brings along, and what may be tuned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from emq import errors
+from emq.model import DEFAULT_MAX_QUEUE_QPS
+
+
+class PutGetClient(Protocol):
+    """The storage: physical queues addressed by name and offset.
+
+    Both methods raise `StoreUnavailable` where nothing was applied, and `put` may raise `OutcomeUnknown` and
+    `StoreFull`. They are called concurrently, but `put` never twice at once for one queue by one adapter instance.
+    """
+
+    async def put(self, queue: str, body: bytes) -> int:
+        """Append `body` (any bytes, also none) and return its offset, above those of all puts that returned before.
+        A queue comes into being with its first put."""
+
+    async def get(self, queue: str, offset: int) -> bytes | None:
+        """The body at `offset`, or None if there is none (now)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the adapter base deals with its storage.
+
+    Attributes:
+        first_offset: what the storage gives a queue's first message.
+        max_queue_qps: operations a second on one physical queue, puts and gets together, that are never exceeded in
+            any second; at least 2. The default is what the original's storage takes.
+        hole_window: how many offsets are looked at above a missing one to tell a hole from the tail, at least 1.
+            Where more messages than that were lost in a row, readers are stuck until a put through this instance
+            shows that the queue goes on.
+        hole_grace_s: seconds for which an offset must have been missing, with a message above it, before it is given
+            up as a hole: its write may still be under way. A write that takes longer is lost to the readers.
+        poll_first_s: seconds from finding a queue exhausted to the first poll; each further one waits twice as long.
+        poll_longest_s: most seconds between two polls of an exhausted queue.
+        concurrency: most operations under way at once over all queues.
+    """
+
+    first_offset: int = 1
+    max_queue_qps: float = DEFAULT_MAX_QUEUE_QPS
+    hole_window: int = 16
+    hole_grace_s: float = 2.0
+    poll_first_s: float = 0.05
+    poll_longest_s: float = 5.0
+    concurrency: int = 64
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("first_offset", self.first_offset >= 0, "0 or more"),
+            ("max_queue_qps", math.isfinite(self.max_queue_qps) and self.max_queue_qps >= 2, "at least 2"),
+            ("hole_window", self.hole_window >= 1, "at least 1"),
+            ("hole_grace_s", math.isfinite(self.hole_grace_s) and self.hole_grace_s >= 0, "0 or more"),
+            ("poll_first_s", 0 < self.poll_first_s <= self.poll_longest_s, "above 0 and at most poll_longest_s"),
+            ("poll_longest_s", math.isfinite(self.poll_longest_s), "a finite number"),
+            ("concurrency", self.concurrency >= 1, "at least 1"),
+        )
+        for name, holds, right in rules:
+            if not holds:
+                raise errors.InvalidSettings(f"put_get option {name} is {getattr(self, name)}; it must be {right}")

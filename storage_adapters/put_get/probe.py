@@ -1,0 +1,122 @@
+"""What is known of one queue, and looking for more by GET."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+from storage_adapters.put_get.client import Options, PutGetClient
+from storage_adapters.put_get.limits import QueueLimits
+
+
+class Known:
+    """What this instance knows of one queue.
+
+    Attributes:
+        head: first offset not trimmed, here.
+        reach: one above the highest offset seen with a message.
+        ahead: bodies fetched but not handed out yet.
+        missing_since: loop time at which an offset below `reach` was first found missing.
+        position: where the last read found the queue exhausted.
+        polls: polls in vain since then.
+        surveyed: the whole window above `position` was looked at once.
+    """
+
+    __slots__ = ("ahead", "head", "lock", "missing_since", "polls", "position", "reach", "sealed", "surveyed")
+
+    def __init__(self, first_offset: int) -> None:
+        self.head = first_offset
+        self.reach = first_offset
+        self.ahead: dict[int, bytes] = {}
+        self.missing_since: dict[int, float] = {}
+        self.position = -1
+        self.polls = 0
+        self.surveyed = False
+        self.sealed = False
+        self.lock = asyncio.Lock()
+
+    def forget_below(self, offset: int) -> None:
+        """Drop what was remembered of offsets that nobody will ask for again."""
+        for memory in (self.ahead, self.missing_since):
+            for old in [known for known in memory if known < offset]:
+                del memory[old]
+
+    def note_missing(self, offset: int, now: float) -> None:
+        """Start the grace of an offset found missing, if a message above it shows that it is not just the tail."""
+        if offset < self.reach:
+            self.missing_since.setdefault(offset, now)
+
+
+class Prober:
+    """GETs under each queue's cap, and the search for a queue's tail."""
+
+    def __init__(self, client: PutGetClient, options: Options, limits: QueueLimits) -> None:
+        self._client = client
+        self._options = options
+        self._limits = limits
+        self._slots = asyncio.Semaphore(options.concurrency)
+
+    async def get(self, queue: str, known: Known, offset: int) -> bytes | None:
+        await self._limits.acquire(queue)
+        async with self._slots:
+            body = await self._client.get(queue, offset)
+        if body is not None:
+            known.reach = max(known.reach, offset + 1)
+            known.missing_since.pop(offset, None)
+        return body
+
+    async def fetch(self, queue: str, known: Known, offsets: Iterable[int]) -> list[int]:
+        """GET these offsets at once into `known.ahead`; answers those that are missing."""
+        wanted = [offset for offset in offsets if offset not in known.ahead]
+        bodies = await gather(self.get(queue, known, offset) for offset in wanted)
+        now = asyncio.get_running_loop().time()
+        missing = []
+        for offset, body in zip(wanted, bodies, strict=True):
+            if body is None:
+                missing.append(offset)
+                known.note_missing(offset, now)
+            else:
+                known.ahead[offset] = body
+        return missing
+
+    async def tail(self, queue: str, known: Known) -> int:
+        """The first offset from which on nothing is there, by galloping up and then halving.
+
+        Costs about a window of GETs where nothing is new, and a few for each doubling of what is new.
+        """
+        low = max(known.reach, known.head)
+        step = 1
+        if not await self._any_from(queue, known, low):
+            return low
+        # From here on: a message right below `low`, and after the loop none in the window from `high` on.
+        low = known.reach
+        while await self._any_from(queue, known, high := low + step):
+            low = known.reach
+            step *= 2
+        while low < high:
+            middle = (low + high) // 2
+            if await self._any_from(queue, known, middle):
+                low = known.reach
+            else:
+                high = middle
+        return low
+
+    async def _any_from(self, queue: str, known: Known, offset: int) -> bool:
+        """Whether a message is within the window from `offset` on; raises `known.reach` above one that is."""
+        if await self.get(queue, known, offset) is not None:
+            return True
+        window = range(offset + 1, offset + self._options.hole_window + 1)
+        return any(body is not None for body in await gather(self.get(queue, known, at) for at in window))
+
+
+async def gather(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Like `asyncio.gather`, but when one fails or the caller is cancelled, the others have ended on return."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

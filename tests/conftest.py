@@ -1,0 +1,54 @@
+"""Real servers for every test that asks for one, started once a run.
+
+A server that is not installed skips the test with the reason; with EMQ_REQUIRE_SERVERS=1 it fails it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from emq import servers
+
+S = TypeVar("S", bound=servers.Server)
+
+
+def missing(reason: str) -> None:
+    """Skip the test for want of something, or fail it where that must not be wanting."""
+    if os.environ.get("EMQ_REQUIRE_SERVERS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _serve(start: Callable[[], S]) -> Iterator[S]:
+    try:
+        server = start()
+    except servers.ServerMissing as exc:
+        missing(str(exc))
+    else:
+        with server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[servers.RedisServer]:
+    """A Valkey or Redis with its append-only file on, so that it can also be asked for `fsynced`."""
+    yield from _serve(lambda: servers.start_redis(appendonly=True))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[servers.PostgresServer]:
+    yield from _serve(servers.start_postgres)
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: servers.RedisServer) -> str:
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_server: servers.PostgresServer) -> str:
+    return postgres_server.url

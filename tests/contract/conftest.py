@@ -1,0 +1,92 @@
+"""One fixture for all stores: `target`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from holey_store import HoleyClient
+from target import EVERYTHING, PUT_GET, Can, Target
+
+from emq.model import Environment
+from emq.storage import Store
+from emq.stores import open_store
+from storage_adapters.memory import MemoryStore, World, forget
+from storage_adapters.put_get import Options, PutGetStore
+
+NAMES = ("memory", "sqlite", "postgresql", "redis", "put_get")
+
+CAN = {"put_get": PUT_GET, "redis": EVERYTHING - {Can.REPLICATE}}
+"""What each is asked for, where that is not everything. The Redis server of the tests has no replica."""
+
+_count = itertools.count(1)
+
+
+def _put_get(topic: str) -> Target:
+    """A storage that loses and delays writes, with everything sped up so that a hole is decided in milliseconds."""
+    client = HoleyClient(lost_every=7, late_every=5, late_s=0.002)
+    worlds = {environment: World() for environment in Environment}
+
+    async def opener(environment: Environment) -> Store:
+        options = Options(
+            max_queue_qps=1e6,
+            hole_grace_s=holey.hole_grace_s,
+            poll_first_s=0.002,
+            poll_longest_s=0.02,
+            concurrency=256,
+        )
+        return PutGetStore(client, MemoryStore(worlds[environment]), environment, options)
+
+    holey = Target("put_get", topic, CAN["put_get"], opener)
+    return holey
+
+
+@pytest.fixture(params=NAMES)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    """The store under test, on data of its own; who opens from it closes it (`store` and `opened` do)."""
+    name: str = request.param
+    topic = f"t{os.getpid()}-{next(_count)}"
+    if name == "put_get":
+        yield _put_get(topic)
+        return
+    urls = {"memory": f"memory://{topic}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
+    servers = {"postgresql": "postgres_url", "redis": "redis_url"}
+    url = urls[name] if name in urls else request.getfixturevalue(servers[name])
+    yield Target(name, topic, CAN.get(name, EVERYTHING), lambda environment: open_store(url, environment))
+    forget(topic)
+
+
+@pytest.fixture
+async def opened(target: Target) -> AsyncIterator[Target]:
+    """The target, whose stores are closed after the test."""
+    try:
+        yield target
+    finally:
+        await target.close()
+
+
+@pytest.fixture
+async def store(opened: Target) -> Store:
+    return await opened.open()
+
+
+@pytest.fixture
+async def other(opened: Target, store: Store) -> Store:
+    """A second instance on the same data."""
+    if Can.MANY_INSTANCES not in opened.can:
+        pytest.skip(f"{opened.name} takes one instance only")
+    return await opened.open()
+
+
+@pytest.fixture
+def needs(target: Target) -> Callable[[Can], None]:
+    """Skip where the store's docstring says that it cannot do this."""
+
+    def check(what: Can) -> None:
+        if what not in target.can:
+            pytest.skip(f"{target.name} does not promise: {what.value}")
+
+    return check

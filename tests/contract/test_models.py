@@ -1,0 +1,276 @@
+"""Every store against a plain Python model, over call sequences that hypothesis thinks of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import NamedTuple, TypeVar
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from target import Can, Target
+
+from emq import errors
+from emq.storage import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Trim, Verdict
+
+T = TypeVar("T")
+
+PRIORITIES = ("high", "low")
+IDS = ("a", "b", "c", "d")
+_runs = 0
+
+
+def run_machine(machine: type[StoreMachine], target: Target) -> None:
+    """Try the machine on the target; where each call crosses to a server, fewer sequences, and failures as found."""
+    near = target.name in ("memory", "put_get")
+    phases = [phase for phase in Phase if near or phase not in (Phase.shrink, Phase.explain)]
+    made = type(machine.__name__, (machine,), {"target": target})
+    run_state_machine_as_test(
+        made,
+        settings=settings(
+            max_examples=40 if near else 8,
+            stateful_step_count=30,
+            deadline=None,
+            phases=phases,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Opens the target's store on an event loop of its own; each sequence uses a topic of its own."""
+
+    target: Target
+
+    def __init__(self) -> None:
+        super().__init__()
+        global _runs
+        _runs += 1
+        self.topic = f"{self.target.topic}m{_runs}"
+        self.runner = asyncio.Runner()
+        self.store: Store = self.runner.run(self.target.open())
+
+    def call(self, awaitable: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await awaitable
+
+        return self.runner.run(wait())
+
+    def teardown(self) -> None:
+        self.runner.run(self.target.close())
+        self.runner.close()
+
+
+class LogModel:
+    def __init__(self, first_offset: int) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.head = self.tail = first_offset
+        self.sealed = False
+
+    def trim(self, upto: int) -> None:
+        self.head = max(self.head, min(upto, self.tail))
+        self.bodies = {offset: body for offset, body in self.bodies.items() if offset >= self.head}
+
+
+class LogMachine(StoreMachine):
+    """Two queues of one group; all calls come from its owner or from administration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = self.store.log
+        self.dense = Can.DENSE in self.target.can
+        self.models = {f"{self.topic}/0/{priority}": LogModel(self.log.first_offset) for priority in PRIORITIES}
+        self.queues = list(self.models)
+        self.epoch = 1
+        self.count = 0
+
+    def _bodies(self, count: int) -> list[bytes]:
+        self.count += count
+        return [b"%d" % (self.count - n) for n in range(count)]
+
+    @rule(which=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 5)), min_size=1, max_size=3))
+    def put(self, which: list[tuple[int, int]]) -> None:
+        puts = [Put(self.queues[n], self._bodies(count)) for n, count in which]
+        for put, answer in zip(puts, self.call(self.log.put(puts)), strict=True):
+            model = self.models[put.queue]
+            assert isinstance(answer, errors.QueueSealed) == model.sealed
+            if isinstance(answer, Exception):
+                continue
+            assert len(answer) == len(put.bodies)
+            assert list(answer) == sorted(answer)
+            assert answer[0] == model.tail if self.dense else answer[0] >= model.tail
+            model.bodies.update(zip(answer, put.bodies, strict=True))
+            model.tail = answer[-1] + 1
+
+    @precondition(lambda self: Can.MAX_LENGTH in self.target.can)
+    @rule(n=st.integers(0, 1), count=st.integers(1, 4), most=st.integers(1, 10), drop=st.booleans())
+    def put_bounded(self, n: int, count: int, most: int, drop: bool) -> None:
+        queue, model = self.queues[n], self.models[self.queues[n]]
+        bodies = self._bodies(count)
+        excess = sum(len(m.bodies) for m in self.models.values()) + count - most
+        (answer,) = self.call(self.log.put([Put(queue, bodies, most, drop, self.queues)]))
+        if model.sealed:
+            assert isinstance(answer, errors.QueueSealed)
+        elif excess > 0 and (not drop or excess > len(model.bodies)):
+            assert isinstance(answer, errors.TopicFull)
+        else:
+            assert not isinstance(answer, Exception)
+            for offset in sorted(model.bodies)[: max(excess, 0)]:
+                model.trim(offset + 1)
+            model.bodies.update(zip(answer, bodies, strict=True))
+            model.tail = answer[-1] + 1
+
+    @rule(starts=st.tuples(st.integers(-3, 40), st.integers(-3, 40)), limit=st.integers(1, 6), step=st.integers(0, 1))
+    def read(self, starts: tuple[int, int], limit: int, step: int) -> None:
+        self.epoch += step
+        reads = [
+            Read(queue, min(max(model.head + start, self.log.first_offset), model.tail), limit, self.epoch)
+            for (queue, model), start in zip(self.models.items(), starts, strict=True)
+        ]
+        for read, batch in zip(reads, self.call(self.log.read(reads)), strict=True):
+            assert isinstance(batch, Batch)
+            model = self.models[read.queue]
+            there = [offset for offset in sorted(model.bodies) if offset >= read.start]
+            assert list(batch.offsets) == there[:limit]
+            assert list(batch.bodies) == [model.bodies[offset] for offset in batch.offsets]
+            assert not [offset for offset in there[limit:] if offset < batch.next]
+            if len(there) < limit:
+                assert batch.exhausted
+                assert batch.next == max(read.start, model.tail)
+            elif len(there) > limit:
+                assert not batch.exhausted
+            else:
+                assert batch.next <= model.tail
+
+    @rule(n=st.integers(0, 1), ahead=st.integers(-3, 12), seal=st.sampled_from([None, None, True, False]))
+    def trim(self, n: int, ahead: int, seal: bool | None) -> None:
+        queue, model = self.queues[n], self.models[self.queues[n]]
+        model.trim(model.head + ahead)
+        if seal is False or (seal and not model.bodies):
+            model.sealed = seal
+        epoch = self.epoch if n else None
+        assert self.call(self.log.trim([Trim(queue, model.head + min(ahead, 0), epoch, seal)])) == [model.sealed]
+
+    @rule()
+    def look(self) -> None:
+        bounds = self.call(self.log.bounds(self.queues))
+        assert bounds == [(model.head, model.tail) for model in self.models.values()]
+        for queue, model in self.models.items():
+            for offset in (model.head - 1, model.head, (model.head + model.tail) // 2, model.tail):
+                assert self.call(self.log.get(queue, offset)) == model.bodies.get(offset)
+
+
+class Entry(NamedTuple):
+    """State ("waiting", "prepared", "dead"), due time, body, and the claim's epoch and time."""
+
+    state: str
+    due_ms: int
+    body: bytes
+    epoch: int = 0
+    claimed_ms: int = 0
+
+
+class SortedMachine(StoreMachine):
+    """One slot, whose ids come back again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slot = f"{self.topic}/0"
+        self.entries: dict[str, Entry] = {}
+        self.now_ms = 1_700_000_000_000
+        self.epoch = 1
+        # An epoch that nobody has claimed under fences nobody off.
+        self.call(self.store.sorted.claim([Claim(self.slot, 1, self.epoch)], self.now_ms))
+
+    def _count(self, state: str) -> int:
+        return sum(entry.state == state for entry in self.entries.values())
+
+    @rule(ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3), wait=st.integers(-3, 9), dead=st.booleans())
+    def add(self, ids: list[str], wait: int, dead: bool) -> None:
+        adds, expected = [], []
+        for n, id_ in enumerate(ids):
+            entry = Entry("dead" if dead else "waiting", self.now_ms + wait + n, f"{id_}{n}".encode())
+            adds.append(Add(self.slot, id_, entry.body, entry.due_ms, "born dead" if dead else None))
+            expected.append(id_ not in self.entries)
+            self.entries.setdefault(id_, entry)
+        assert self.call(self.store.sorted.add(adds)) == expected
+
+    @rule(limit=st.integers(1, 4), passed=st.integers(0, 5), step=st.integers(0, 1))
+    def claim(self, limit: int, passed: int, step: int) -> None:
+        self.now_ms += passed
+        self.epoch += step
+        (answer,) = self.call(self.store.sorted.claim([Claim(self.slot, limit, self.epoch)], self.now_ms))
+        assert isinstance(answer, Claimed)
+        due = sorted(e.due_ms for e in self.entries.values() if e.state == "waiting" and e.due_ms <= self.now_ms)
+        dues = []
+        for id_, body in answer.entries:
+            entry = self.entries[id_]
+            assert (entry.state, entry.body) == ("waiting", body)
+            dues.append(entry.due_ms)
+            self.entries[id_] = entry._replace(state="prepared", epoch=self.epoch, claimed_ms=self.now_ms)
+        assert dues == due[:limit]
+        self._check_next(answer.next_due_ms)
+
+    def _check_next(self, next_due_ms: int | None) -> None:
+        waiting = [entry.due_ms for entry in self.entries.values() if entry.state == "waiting"]
+        assert next_due_ms == min(waiting, default=None)
+
+    @rule(id_=st.sampled_from(IDS), verdict=st.sampled_from(Verdict), wait=st.integers(-3, 9), stale=st.integers(0, 9))
+    def settle(self, id_: str, verdict: Verdict, wait: int, stale: int) -> None:
+        administration = verdict in (Verdict.REPLAY, Verdict.PURGE)
+        epoch = None if administration else self.epoch - (stale == 0)
+        body = f"{id_}{verdict}{wait}".encode()
+        (answer,) = self.call(
+            self.store.sorted.settle([Settle(self.slot, id_, verdict, epoch, self.now_ms + wait, body, "why")])
+        )
+        if epoch is not None and epoch < self.epoch:
+            assert isinstance(answer, errors.NotOwner)
+            return
+        entry = self.entries.get(id_)
+        starts = entry is not None and entry.state == ("dead" if administration else "prepared")
+        assert answer is starts
+        if not starts:
+            return
+        if verdict in (Verdict.ACK, Verdict.PURGE):
+            del self.entries[id_]
+        else:
+            self.entries[id_] = Entry("dead" if verdict is Verdict.DEAD else "waiting", self.now_ms + wait, body)
+
+    @rule(by_time=st.booleans(), age=st.integers(0, 5))
+    def recover(self, by_time: bool, age: int) -> None:
+        older_than_ms = self.now_ms - age if by_time else None
+        stranded = [
+            id_
+            for id_, e in self.entries.items()
+            if e.state == "prepared" and (e.epoch < self.epoch or (by_time and e.claimed_ms < self.now_ms - age))
+        ]
+        assert self.call(self.store.sorted.recover([(self.slot, self.epoch)], older_than_ms)) == [len(stranded)]
+        # Which due time they get is the store's choice, as long as it has passed: claim them all, and put them back.
+        waiting = self._count("waiting")
+        (answer,) = self.call(self.store.sorted.claim([Claim(self.slot, 99, self.epoch)], self.now_ms))
+        assert isinstance(answer, Claimed)
+        got = dict(answer.entries)
+        assert {id_: self.entries[id_].body for id_ in stranded}.items() <= got.items()
+        assert waiting + len(stranded) >= len(got)
+        for id_, body in got.items():
+            entry = self.entries[id_] = Entry("waiting", self.now_ms - 1, body)
+            retry = Settle(self.slot, id_, Verdict.RETRY, self.epoch, entry.due_ms, body)
+            assert self.call(self.store.sorted.settle([retry])) == [True]
+
+    @rule()
+    def look(self) -> None:
+        (state,) = self.call(self.store.sorted.inspect([self.slot]))
+        assert state[:3] == tuple(self._count(s) for s in ("waiting", "prepared", "dead"))
+        self._check_next(state.next_due_ms)
+        letters = self.call(self.store.sorted.dead(self.slot))
+        assert {x.id: x.body for x in letters} == {i: e.body for i, e in self.entries.items() if e.state == "dead"}
+
+
+def test_the_log_behaves_like_its_model(target: Target) -> None:
+    target.hole_grace_s = 0.0  # nothing is on its way while the machine looks
+    run_machine(LogMachine, target)
+
+
+def test_the_slots_behave_like_their_model(target: Target) -> None:
+    run_machine(SortedMachine, target)

@@ -1,0 +1,294 @@
+"""What the adapter base for PUT and GET(i) adds: tail, holes, polls and the physical cap, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import virtual_time
+from holey_store import HoleyClient, Operation
+from target import Watcher, put_one, read_all, read_one
+
+from emq import errors
+from emq.model import Environment
+from emq.storage import Bounds, Put, Trim
+from storage_adapters.memory import MemoryStore
+from storage_adapters.put_get import Options, PutGetStore
+from storage_adapters.put_get.limits import QueueLimits
+
+QUEUE = "t/0/high"
+PHYSICAL = f"online/{QUEUE}"
+
+
+def open_on(client: HoleyClient, options: Options | None = None) -> PutGetStore:
+    return PutGetStore(client, MemoryStore(), Environment.ONLINE, options)
+
+
+@asynccontextmanager
+async def watching(store: PutGetStore) -> AsyncIterator[Watcher]:
+    watcher = Watcher(store)
+    task = asyncio.create_task(watcher.run())
+    try:
+        yield watcher
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def most_in_a_second(operations: list[Operation]) -> int:
+    times = sorted(operation.at for operation in operations)
+    first = most = 0
+    for last, at in enumerate(times):
+        while times[first] <= at - 1:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def test_no_second_sees_more_operations_on_a_queue_than_its_cap() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        bodies = [b"%d" % n for n in range(300)]
+        await asyncio.gather(
+            put_one(store.log, QUEUE, *bodies), read_all(store.log, QUEUE, 300), store.log.bounds([QUEUE] * 3)
+        )
+        assert now() <= len(client.operations) / 150 * 1.15
+        await asyncio.sleep(10)
+        await put_one(store.log, QUEUE, *bodies)
+        assert len(client.operations) > 700
+        assert most_in_a_second(client.operations) <= 150
+
+    virtual_time.run(main())
+
+
+def test_the_cap_is_one_for_each_queue() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        await store.log.put([Put(f"t/{group}/high", [b""] * 15) for group in range(100)])
+        assert now() < 0.01
+
+    virtual_time.run(main())
+
+
+def test_only_queues_in_use_have_a_limiter() -> None:
+    async def main() -> None:
+        limits = QueueLimits(150)
+        for n in range(5000):
+            await limits.acquire(f"t/{n}/high")
+            await asyncio.sleep(0.001)
+        assert len(limits) < 300
+
+    virtual_time.run(main())
+
+
+def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        await put_one(store.log, QUEUE, b"1")
+        client.burn(PHYSICAL)
+        await put_one(store.log, QUEUE, b"3")
+        async with watching(store) as watcher:
+            batch = await read_one(store.log, QUEUE, 1)
+            assert (list(batch.offsets), batch.next, batch.exhausted) == ([1], 2, True)
+            started = now()
+            await watcher.wakes(QUEUE)
+            assert 2.0 <= now() - started < 2.1
+            batch = await read_one(store.log, QUEUE, 2)
+            assert (list(batch.offsets), list(batch.bodies), batch.next) == ([3], [b"3"], 4)
+
+    virtual_time.run(main())
+
+
+def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        late = client.burn(PHYSICAL)
+        await put_one(store.log, QUEUE, b"2")
+        async with watching(store) as watcher:
+            assert (await read_one(store.log, QUEUE, 1)).next == 1
+            await asyncio.sleep(1.2)
+            client.appear(PHYSICAL, late, b"1")
+            await watcher.wakes(QUEUE)
+            assert now() < 2.0
+            assert list((await read_one(store.log, QUEUE, 1)).bodies) == [b"1", b"2"]
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize("lost", [1, 5, 16])
+def test_lost_writes_are_not_mistaken_for_the_tail(lost: int) -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        client.burn(PHYSICAL, lost)
+        await put_one(open_on(client).log, QUEUE, b"x")
+        reader = open_on(client)
+        assert await reader.log.bounds([QUEUE]) == [Bounds(1, lost + 2)]
+        async with watching(reader) as watcher:
+            assert (await read_one(reader.log, QUEUE, 1)).exhausted
+            await watcher.wakes(QUEUE)
+            batch = await read_one(reader.log, QUEUE, 1)
+            assert (list(batch.bodies), batch.next) == ([b"x"], lost + 2)
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize("lost", [1, 7, 16])
+def test_polls_find_a_message_above_lost_writes_at_the_tail(lost: int) -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        reader = open_on(client)
+        async with watching(reader) as watcher:
+            assert (await read_one(reader.log, QUEUE, 1)).exhausted
+            client.burn(PHYSICAL, lost)
+            await put_one(open_on(client).log, QUEUE, b"x")
+            await asyncio.sleep(16 * 5 + 2)  # a poll looks at one offset of the window, another each time
+            await watcher.wakes(QUEUE)
+            assert list((await read_one(reader.log, QUEUE, 1)).bodies) == [b"x"]
+
+    virtual_time.run(main())
+
+
+def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_instance() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        client.burn(PHYSICAL, 40)
+        async with watching(store) as watcher:
+            assert (await read_one(store.log, QUEUE, 1)).exhausted
+            await put_one(store.log, QUEUE, b"x")
+            await watcher.wakes(QUEUE)
+            watcher.forget()
+            assert (await read_one(store.log, QUEUE, 1)).exhausted
+            await watcher.wakes(QUEUE)
+            assert list((await read_one(store.log, QUEUE, 1)).offsets) == [41]
+
+    virtual_time.run(main())
+
+
+def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
+    async def main() -> None:
+        client = HoleyClient(lost_every=9)
+        await put_one(open_on(client, Options(max_queue_qps=1e6)).log, QUEUE, *[b""] * 20_000)
+        client.operations.clear()
+        (bounds,) = await open_on(client, Options(max_queue_qps=1e6)).log.bounds([QUEUE])
+        assert bounds == Bounds(1, 20_000 + 20_000 // 9 + 1)
+        assert len(client.operations) < 400
+
+    virtual_time.run(main())
+
+
+def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        reader = open_on(client)
+        queues = [f"t/{group}/high" for group in range(50)]
+        async with watching(reader) as watcher:
+            for queue in queues:
+                await read_one(reader.log, queue, 1)
+            client.operations.clear()
+            await asyncio.sleep(60)
+            counts = Counter(operation.queue for operation in client.operations)
+            assert len(counts) == 50
+            assert max(counts.values()) <= 2 * (8 + 60 / 5)
+            started = now()
+            await put_one(open_on(client).log, queues[7], b"x")
+            await watcher.wakes(queues[7])
+            assert now() - started <= 5.01
+
+    virtual_time.run(main())
+
+
+def test_a_queue_that_is_not_armed_is_not_polled() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        await put_one(store.log, QUEUE, b"a", b"b", b"c")
+        async with watching(store):
+            assert not (await read_one(store.log, QUEUE, 1, limit=2)).exhausted
+            client.operations.clear()
+            await asyncio.sleep(600)
+        assert client.operations == []
+
+    virtual_time.run(main())
+
+
+def test_a_put_through_the_same_instance_wakes_at_once() -> None:
+    async def main() -> None:
+        store = open_on(HoleyClient())
+        async with watching(store) as watcher:
+            await read_one(store.log, QUEUE, 1)
+            await asyncio.sleep(100.5)
+            before = now()
+            await put_one(store.log, QUEUE, b"x")
+            await watcher.wakes(QUEUE)
+            assert now() - before < 0.001
+
+    virtual_time.run(main())
+
+
+def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        async with watching(store) as watcher:
+            await read_one(store.log, QUEUE, 1)
+            client.failing = errors.StoreUnavailable("down; try again later")
+            (answer,) = await store.log.put([Put(QUEUE, [b"x"])])
+            assert answer is client.failing
+            with pytest.raises(errors.StoreUnavailable):
+                await read_one(store.log, QUEUE, 1)
+            await asyncio.sleep(30)
+            client.failing = None
+            await put_one(open_on(client).log, QUEUE, b"x")
+            await watcher.wakes(QUEUE)
+
+    virtual_time.run(main())
+
+
+def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
+    class Fragile(HoleyClient):
+        async def put(self, queue: str, body: bytes) -> int:
+            if body == b"bad":
+                raise errors.StoreUnavailable("down")
+            return await super().put(queue, body)
+
+    async def main() -> None:
+        store = open_on(Fragile())
+        half, whole = await store.log.put([Put(QUEUE, [b"a", b"bad", b"c"]), Put("t/1/high", [b"d"])])
+        assert isinstance(half, errors.OutcomeUnknown)
+        assert "1 of 3 stored" in str(half)
+        assert not isinstance(whole, Exception)
+        assert list(whole) == [1]
+
+    virtual_time.run(main())
+
+
+def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        await put_one(store.log, QUEUE, b"a", b"b")
+        await store.log.trim([Trim(QUEUE, 2, 1)])
+        assert (await read_one(store.log, QUEUE, 1)).bodies == [b"b"]
+        assert (await open_on(client).log.bounds([QUEUE])) == [Bounds(1, 3)]
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_queue_qps", 1.0), ("hole_window", 0), ("hole_grace_s", -1.0), ("poll_first_s", 9.0)]
+)
+def test_an_option_out_of_range_is_named(name: str, value: float) -> None:
+    with pytest.raises(errors.InvalidSettings, match=f"{name} is {value}"):
+        Options(**{name: value})  # type: ignore[arg-type]
