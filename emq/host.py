@@ -83,6 +83,7 @@ class Host:
         self._trail = trail = trail or NullTrail()
         self._gauge = Gauge()
         self._version = 0
+        self._assigned: dict[str, int] = {}
         self._stop = asyncio.Event()
         self.running = asyncio.Event()
         """Set once the first assignment is acquired."""
@@ -214,10 +215,12 @@ class Host:
 
     async def _assign(self, assigned: dict[str, int]) -> None:
         owned = self.ownership.groups
-        gone = [name for name, group in owned.items() if assigned.get(name) != group.epoch]
+        # Not those that are owned: one that was lost meanwhile must be let go of in the cluster's eyes too.
+        gone = [name for name, epoch in self._assigned.items() if assigned.get(name) != epoch]
         if gone:
             await self.ownership.release(gone, self._options.drain_s)
             await self._membership.released(gone)
+        self._assigned = assigned
         new = {name: epoch for name, epoch in assigned.items() if name not in owned}
         if new:
             started = time.monotonic()

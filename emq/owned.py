@@ -95,6 +95,7 @@ class OwnedGroup:
         in_flight: started and not settled.
         listed: it is in the rotation, parked until its counter allows more, or waiting for room in flight.
         stopping: it is being released; nothing more is started.
+        lost: a newer owner exists; nothing more is settled or saved.
     """
 
     __slots__ = (
@@ -108,6 +109,7 @@ class OwnedGroup:
         "in_flight",
         "index",
         "listed",
+        "lost",
         "name",
         "owner",
         "policy",
@@ -139,6 +141,7 @@ class OwnedGroup:
         self.in_flight = 0
         self.listed = False
         self.stopping = False
+        self.lost = False
 
     def push(self, priority: int, messages: list[Message]) -> None:
         """Buffer messages of one priority, in order; they are ready from now on."""

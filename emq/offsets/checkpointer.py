@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 
 from emq import errors
@@ -46,13 +47,19 @@ class Checkpointer:
         self._interval_s = interval_s
         self._dirty: list[OwnedQueue] = []
         self._untrimmed: dict[str, OwnedQueue] = {}
-        self._retained: deque[tuple[float, OwnedQueue, int]] = deque()
+        self._retained: list[tuple[float, int, OwnedQueue, int]] = []
+        self._tickets = itertools.count()
         self.saved = 0
         self.unreachable: str | None = None
 
     def dirty(self, queue: OwnedQueue) -> None:
         """The queue's progress changed for the first time since its last checkpoint (its `dirty` is set)."""
         self._dirty.append(queue)
+
+    def resumed(self, queue: OwnedQueue) -> None:
+        """The queue goes on from a checkpoint; its former owner may have ended before it told the store to drop."""
+        queue.trimmed = 0
+        self._untrimmed[queue.name] = queue
 
     async def checkpoint(self) -> None:
         """Save at every interval, trim at every `TRIM_EVERY`-th. Ends by cancellation."""
@@ -65,8 +72,12 @@ class Checkpointer:
                 await self.trim()
 
     async def save(self) -> None:
-        """Save the progress of all dirty queues now. Where the database does not answer they stay dirty."""
-        queues, self._dirty = self._dirty, []
+        """Save the progress of all dirty queues now. Where the database does not answer they stay dirty.
+
+        A lost group's is never saved: what the store refused to settle counts as finished here, and while its new owner
+        has saved nothing yet, nobody would refuse us.
+        """
+        queues, self._dirty = [queue for queue in self._dirty if not queue.group.lost], []
         if not queues:
             return
         batch = []
@@ -102,11 +113,11 @@ class Checkpointer:
         for queue in queues.values():
             retention_s = queue.group.owner.topic.options.retention_s
             if retention_s > 0:
-                self._retained.append((now + retention_s, queue, queue.saved))
+                heapq.heappush(self._retained, (now + retention_s, next(self._tickets), queue, queue.saved))
             else:
                 ripe[queue.name] = queue, queue.saved
         while self._retained and self._retained[0][0] <= now:
-            _, queue, upto = self._retained.popleft()
+            _, _, queue, upto = heapq.heappop(self._retained)
             ripe[queue.name] = queue, upto
         due = [(q, upto) for q, upto in ripe.values() if upto > q.trimmed and not q.group.stopping]
         for start in range(0, len(due), TRIM_BATCH):
