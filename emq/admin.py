@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from emq import errors, lag
+from emq import errors
 from emq.catalog import Catalog
+from emq.lag import Lag, SlotLag, of_queues, of_slots
 from emq.model import State, Topic
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage import Claim, Settle, Store, Trim, Verdict
 
 CHUNK = 3_000
 """Queues in one call to the store."""
+
+EMPTYING_TRIES = 10
 
 FAR_FUTURE_MS = 1 << 52
 
@@ -60,19 +63,18 @@ class Admin:
             )
         await self.catalog.delete(name)
         queues = topic.all_queues()
-        tails = [b.tail for b in await self._store.log.bounds(queues)]
-        await self._store.log.trim([Trim(q, t, None, seal=True) for q, t in zip(queues, tails, strict=True)])
+        await self._empty_queues(queues)
         await self._empty_slots([topic.group(group) for group in range(topic.groups)])
         await self._checkpoints.drop(queues)
         return held
 
-    async def lag(self, topics: Sequence[Topic]) -> list[lag.Lag]:
+    async def lag(self, topics: Sequence[Topic]) -> list[Lag]:
         """Unfinished messages of each topic and priority."""
-        return await lag.of_queues(self._store.log, self._checkpoints, topics)
+        return await of_queues(self._store.log, self._checkpoints, topics)
 
-    async def slot_lag(self, topics: Sequence[Topic]) -> list[lag.SlotLag]:
+    async def slot_lag(self, topics: Sequence[Topic]) -> list[SlotLag]:
         """Delayed, claimed and dead messages of each topic."""
-        return await lag.of_slots(self._store.sorted, topics)
+        return await of_slots(self._store.sorted, topics)
 
     async def offsets(self, topic: Topic) -> list[tuple[Checkpoint, int, int]]:
         """(checkpoint, head, tail) of each of the topic's queues; watermark = head where there is none yet."""
@@ -87,6 +89,14 @@ class Admin:
         queues = [q for topic in topics for q in topic.all_queues()]
         for start in range(0, len(queues), CHUNK):
             await self._store.log.trim([Trim(q, 0, None, seal=False) for q in queues[start : start + CHUNK]])
+
+    async def _empty_queues(self, queues: Sequence[str]) -> None:
+        """Drop all messages and seal the queues, once more where a producer that was not told yet came in between."""
+        for _ in range(EMPTYING_TRIES):
+            tails = [b.tail for b in await self._store.log.bounds(queues)]
+            trims = [Trim(q, t, None, seal=True) for q, t in zip(queues, tails, strict=True)]
+            if all(sealed is True for sealed in await self._store.log.trim(trims)):
+                return
 
     async def _empty_slots(self, slots: Sequence[str]) -> None:
         """Empty retry slots under an epoch of our own, which fences off a host that still owns them."""

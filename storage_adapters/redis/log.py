@@ -56,7 +56,7 @@ class RedisLogStore:
         shard = self._shard(queue)
         entry = f"0-{offset}"
         found = await self._server.command("XRANGE", shard.log(queue), entry, entry)
-        return found[0][1][1] if found else None
+        return found[0][1][b"m"] if found else None
 
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[Read]) -> list[Batch | errors.NotOwner]:

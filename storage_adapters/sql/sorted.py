@@ -24,21 +24,26 @@ class SqlSorted:
         self._backend = backend
         self._known = known
 
-    async def add(self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED) -> list[bool]:
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.NotOwner]:
         """See `SortedStore.add`."""
         if not adds:
             return []
         return await self._backend.run(lambda t: self._add(t, adds), durability=durability)
 
-    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool]:
+    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (add.slot for add in adds))
-        before = _armed(slots)
+        before = {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
         present = set(_states(transaction, [(slots[add.slot].id, add.id) for add in adds]))
         now_ms = _now_ms()
-        answers: list[bool] = []
+        answers: list[bool | errors.NotOwner] = []
         rows: list[tuple[Any, ...]] = []
         for add in adds:
             slot = slots[add.slot]
+            if add.epoch is not None and (stale := slot.fence(add.epoch)):
+                answers.append(stale)
+                continue
             new = (slot.id, add.id) not in present
             answers.append(new)
             if not new:
@@ -50,7 +55,8 @@ class SqlSorted:
             else:
                 rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.body, add.reason))
         transaction.write("entries_add", rows)
-        _save_armed(transaction, slots, before)
+        changed = [s for name, s in slots.items() if (s.epoch, s.armed, s.armed_due_ms) != before[name]]
+        save_groups(transaction, changed)
         return answers
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
