@@ -243,7 +243,7 @@ class SortedStore(Protocol):
         """Carry out verdicts; False where the entry was not in the state that the verdict starts from."""
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
-        """Return prepared entries to the store, due at once: those claimed under a lower epoch than given with the
+        """Return prepared entries to the store, due as they were: those claimed under a lower epoch than given with the
         slot, and, if `older_than_ms` is set, those claimed before it. Answers how many per slot."""
 
     async def inspect(self, slots: Sequence[str]) -> list[SlotState]:

@@ -11,7 +11,7 @@ slot of a cluster.
     <tag>:woken                zset    "<channel>\\n<queue or slot>", score = second of the wake-up
     <tag>:log:<queue>          stream  id 0-<offset>, one field m = body
     <tag>:waiting:<slot>       zset    id, score = due time in ms
-    <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms>"
+    <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms> <due ms>"
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in whatever state
     <tag>:reason:<slot>        hash    id -> why it is dead

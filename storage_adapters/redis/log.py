@@ -83,7 +83,7 @@ class RedisLogStore:
             for trim in chunk:
                 epoch = -1 if trim.epoch is None else trim.epoch
                 seal = "-" if trim.seal is None else int(trim.seal)
-                args += (trim.queue, group_of(trim.queue), trim.upto, epoch, seal)
+                args += (trim.queue, group_of(trim.queue), max(trim.upto, 0), epoch, seal)
             keys = [shard.tail, shard.fence, shard.sealed, *(shard.log(t.queue) for t in chunk)]
             answers = await self._server.run("trim", keys, args)
             return [

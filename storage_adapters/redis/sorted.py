@@ -64,7 +64,7 @@ class RedisSortedStore:
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
         async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
             keys = [key for slot, _ in chunk for key in (shard.waiting(slot), shard.prepared(slot))]
-            args = [_now_ms(), -1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
+            args = [-1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
             moved: list[int] = await self._server.run("recover", keys, args)
             return moved
 

@@ -13,10 +13,11 @@ for c = 0, (#ARGV - 2) / 3 - 1 do
   else
     if fence < tonumber(epoch) then redis.call('HSET', KEYS[2], slot, epoch) end
     local reply = {-1}
-    local ids = redis.call('ZRANGEBYSCORE', waiting, '-inf', ARGV[1], 'LIMIT', 0, limit)
-    for _, id in ipairs(ids) do
+    local due = redis.call('ZRANGEBYSCORE', waiting, '-inf', ARGV[1], 'WITHSCORES', 'LIMIT', 0, limit)
+    for i = 1, #due, 2 do
+      local id = due[i]
       redis.call('ZREM', waiting, id)
-      redis.call('HSET', prepared, id, epoch .. ' ' .. ARGV[1])
+      redis.call('HSET', prepared, id, epoch .. ' ' .. ARGV[1] .. ' ' .. due[i + 1])
       reply[#reply + 1] = id
       reply[#reply + 1] = redis.call('HGET', bodies, id)
     end

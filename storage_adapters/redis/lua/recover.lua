@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Return prepared entries to waiting, due at once: those of lower epochs, and those claimed before a given time.
+-- Return prepared entries to waiting, due when they were: those of lower epochs, and those claimed before a given time.
 -- KEYS  for each slot: zset waiting, hash prepared
--- ARGV  1 now in ms, 2 claimed before (ms; -1: by epoch only), then an epoch for each slot
+-- ARGV  1 claimed before (ms; -1: by epoch only), then an epoch for each slot
 -- Returns how many were returned for each slot. O(prepared).
 local answer = {}
 for s = 1, #KEYS / 2 do
-  local waiting, prepared, epoch = KEYS[s * 2 - 1], KEYS[s * 2], tonumber(ARGV[s + 2])
+  local waiting, prepared, epoch = KEYS[s * 2 - 1], KEYS[s * 2], tonumber(ARGV[s + 1])
   local entries, moved = redis.call('HGETALL', prepared), 0
   for i = 1, #entries, 2 do
-    local claimed_under, claimed_ms = string.match(entries[i + 1], '^(%S+) (%S+)$')
-    if tonumber(claimed_under) < epoch or tonumber(claimed_ms) < tonumber(ARGV[2]) then
+    local claimed_under, claimed_ms, due_ms = string.match(entries[i + 1], '^(%S+) (%S+) (%S+)$')
+    if tonumber(claimed_under) < epoch or tonumber(claimed_ms) < tonumber(ARGV[1]) then
       redis.call('HDEL', prepared, entries[i])
-      redis.call('ZADD', waiting, ARGV[1], entries[i])
+      redis.call('ZADD', waiting, due_ms, entries[i])
       moved = moved + 1
     end
   end
