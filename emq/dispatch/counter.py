@@ -6,6 +6,7 @@ start a second and compute with integers, so that nothing drifts.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 MICRO = 1_000_000
@@ -67,7 +68,7 @@ class WindowCounter:
             self._second = second
             self._micros = self._next_micros
             self._left = allowance(self._micros, second)
-        granted = n if n < self._left else self._left
+        granted = n if n < self._left else max(0, self._left)
         self._left -= granted
         self.reserved += granted
         return granted
@@ -76,6 +77,17 @@ class WindowCounter:
         self.rolled_back += n
         if int(now) <= self._second:
             self._left += n
+
+    def lend(self, n: int, now: float) -> int:
+        """Grant up to `n` starts to somebody else: of what was not used so far in this second, pro rata.
+
+        What the quota holds for the rest of the second stays, so that a message that comes now still starts at once.
+        """
+        WindowCounter.reserve(self, 0, now)
+        kept = math.ceil(allowance(self._micros, self._second) * (self._second + 1 - now))
+        lent = max(0, min(n, self._left - kept))
+        self._left -= lent
+        return lent
 
     def valid_until(self, now: float) -> float:
         return float(self._second + 1)
@@ -93,8 +105,8 @@ class WindowCounter:
     def set_quota(self, quota: float, now: float) -> None:
         self._next_micros = round(quota * MICRO)
         if self._next_micros < self._micros:
-            lost = allowance(self._micros, self._second) - allowance(self._next_micros, self._second)
-            self._left = max(0, self._left - lost)
+            # May fall below 0, so that what is reserved now and released later does not count as room.
+            self._left -= allowance(self._micros, self._second) - allowance(self._next_micros, self._second)
             self._micros = self._next_micros
 
 
@@ -153,61 +165,3 @@ class SmoothCounter:
         if now_us > self._at_us:
             self._tokens = min(self._capacity, self._tokens + (now_us - self._at_us) * self._micros)
             self._at_us = now_us
-
-
-class Pool:
-    """The summed quota of a topic's groups on this host, for topics that let their groups borrow.
-
-    A group draws from the pool instead of from its own counter alone, so that what one group cannot use serves its
-    sisters; the sum over the groups stays under the sum of their quotas.
-    """
-
-    def __init__(self, now: float) -> None:
-        self._quotas: dict[str, float] = {}
-        self._counter = WindowCounter(0, now)
-
-    def member(self, group: str, quota: float, now: float) -> PoolMember:
-        self.set_quota(group, quota, now)
-        return PoolMember(self, group)
-
-    def set_quota(self, group: str, quota: float, now: float) -> None:
-        self._quotas[group] = quota
-        self._counter.set_quota(sum(self._quotas.values()), now)
-
-    def leave(self, group: str, now: float) -> None:
-        if self._quotas.pop(group, None) is not None:
-            self._counter.set_quota(sum(self._quotas.values()), now)
-
-    @property
-    def counter(self) -> WindowCounter:
-        return self._counter
-
-
-class PoolMember:
-    """A group's view of its topic's pool; a `Counter`."""
-
-    __slots__ = ("_group", "_pool", "reserved", "rolled_back")
-
-    def __init__(self, pool: Pool, group: str) -> None:
-        self._pool = pool
-        self._group = group
-        self.reserved = 0
-        self.rolled_back = 0
-
-    def reserve(self, n: int, now: float) -> int:
-        granted = self._pool.counter.reserve(n, now)
-        self.reserved += granted
-        return granted
-
-    def release(self, n: int, now: float) -> None:
-        self.rolled_back += n
-        self._pool.counter.release(n, now)
-
-    def valid_until(self, now: float) -> float:
-        return self._pool.counter.valid_until(now)
-
-    def next_at(self, now: float) -> float:
-        return self._pool.counter.next_at(now)
-
-    def set_quota(self, quota: float, now: float) -> None:
-        self._pool.set_quota(self._group, quota, now)
