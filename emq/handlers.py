@@ -46,8 +46,13 @@ class Handlers:
         """Bind `function`, an `async def` or a plain function, which then runs in a bounded thread pool.
 
         Raises:
-            InvalidSettings: `batch_size` is below 1, or something is bound to the very same pattern.
+            InvalidSettings: `batch_size` is below 1, something is bound to the very same pattern, or `function` is
+                not a function of a kind that can be a handler.
         """
+        if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise errors.InvalidSettings(
+                f"the handler for {pattern!r} is {function!r}; bind an `async def` or a plain function without `yield`"
+            )
         if batch_size < 1:
             raise errors.InvalidSettings(f"batch_size {batch_size} of the handler for {pattern!r} must be at least 1")
         if any(b.pattern == pattern for b in self._bindings):
@@ -73,9 +78,18 @@ class Handlers:
         async def in_thread(argument: Any) -> object:
             if self._executor is None:
                 self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="emq-handler")
-            return await asyncio.get_running_loop().run_in_executor(self._executor, function, argument)
+            result = await asyncio.get_running_loop().run_in_executor(self._executor, _call, function, argument)
+            # A lambda around a coroutine function, for instance: what it returned has not even begun.
+            return await result if inspect.isawaitable(result) else result
 
         return functools.wraps(function)(in_thread)
+
+
+def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return function(argument)
+    except StopIteration as exc:
+        raise RuntimeError("the handler raised StopIteration") from exc  # which no future can carry: it would never end
 
 
 def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:
