@@ -207,13 +207,16 @@ class Producer:
             puts = [_put(route, g, priority, [encoded[i] for i in at]) for g, at in places.items()]
             answers = await self._log.put(puts, route.topic.options.durability)
             todo = []
+            refusal: errors.EMQError | None = None
             for (group, at), answer in zip(places.items(), answers, strict=True):
                 if isinstance(answer, errors.QueueSealed) and attempt + 1 < SEALED_TRIES:
                     todo = [*todo, *at]
                 elif isinstance(answer, errors.EMQError):
-                    raise answer
+                    refusal = answer
                 else:
                     self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
+            if refusal is not None:
+                raise refusal
             if not todo:
                 break
             await asyncio.sleep(attempt * REOPENING_S)
@@ -241,24 +244,26 @@ class Producer:
     async def _put_singles(self, singles: list[_Single], durability: Durability) -> None:
         places: dict[str, list[_Single]] = {}
         for single in singles:
-            places.setdefault(single.route.queues[single.group][single.priority], []).append(single)
+            # A put is stored whole or not at all: where room may be short, each message is one of its own.
+            alone = single.route.max_length is not None
+            place = single.id if alone else single.route.queues[single.group][single.priority]
+            places.setdefault(place, []).append(single)
         puts = [_put(at[0].route, at[0].group, at[0].priority, [s.body for s in at]) for at in places.values()]
+        answers: Sequence[Sequence[int] | Exception]
         try:
             answers = await self._log.put(puts, durability)
-        except errors.EMQError as exc:
+        except Exception as exc:  # also of a kind that a store must not raise, or its publishers would wait for ever
             answers = [exc] * len(puts)
         except BaseException:
             for single in singles:
                 single.future.cancel()
             raise
-        sealed = False
         for at, answer in zip(places.values(), answers, strict=True):
             first = at[0]
             if isinstance(answer, errors.QueueSealed):
-                sealed = True
                 for single in at:
                     self._reroute(single, answer)
-            elif isinstance(answer, errors.EMQError):
+            elif isinstance(answer, Exception):
                 for single in at:
                     if not single.future.done():
                         single.future.set_exception(answer)
@@ -268,8 +273,6 @@ class Producer:
                 for single in at:
                     if not single.future.done():
                         single.future.set_result(single.id)
-        if sealed:
-            await self.refresh()
 
     def _reroute(self, single: _Single, refusal: errors.QueueSealed) -> None:
         """Its group was retired in the meantime: publish the message anew, once the catalog is read again."""
@@ -277,7 +280,7 @@ class Producer:
         async def again() -> None:
             try:
                 await self._put_again(single, refusal)
-            except errors.EMQError as exc:
+            except Exception as exc:  # see `_put_singles`
                 if not single.future.done():
                     single.future.set_exception(exc)
 
