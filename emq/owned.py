@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from emq.dispatch.borrowing import Sister
 from emq.dispatch.counter import Counter
 from emq.dispatch.priority import STRICT, Policy
 from emq.message import Message
@@ -53,10 +54,11 @@ class OwnedTopic:
         batch_size: above 1, `handler` takes lists of up to so many messages.
         in_flight: messages started and not settled yet, over all its groups here.
         limit: most messages in flight.
+        sisters: its groups, for those that borrow from each other; empty for a topic that does not.
         waiting: groups that could start a message but for `limit`.
     """
 
-    __slots__ = ("batch_size", "groups", "handler", "in_flight", "limit", "pool", "topic", "waiting")
+    __slots__ = ("batch_size", "groups", "handler", "in_flight", "limit", "sisters", "topic", "waiting")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -65,8 +67,8 @@ class OwnedTopic:
         self.in_flight = 0
         self.limit = in_flight_limit(topic)
         self.groups: dict[int, OwnedGroup] = {}
+        self.sisters: deque[Sister] | tuple[()] = ()
         self.waiting: list[OwnedGroup] = []
-        self.pool: object | None = None
 
 
 def in_flight_limit(topic: Topic) -> int:

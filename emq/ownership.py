@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emq.clock import Clock
 from emq.dispatch import priority
-from emq.dispatch.counter import Counter, Pool, SmoothCounter, WindowCounter
+from emq.dispatch.borrowing import BorrowingCounter
+from emq.dispatch.counter import Counter, SmoothCounter, WindowCounter
 from emq.dispatch.dispatcher import Dispatcher
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.retries import RetryClaimer
@@ -151,10 +152,12 @@ class Ownership:
             self._bind(owner)
         index = index_of(name)
         quota = quotas(topic)[index]
-        counter = self._counter(owner, name, quota)
+        counter = self._counter(owner, quota)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         owner.groups[index] = self.groups[name] = group
+        if isinstance(owner.sisters, deque):
+            owner.sisters.append(group)
         for i, queue_name in enumerate(topic.queues(index)):
             checkpoint = saved[queue_name]
             queue = OwnedQueue(group, i, OffsetTracker(checkpoint.watermark, checkpoint.finished), HORIZON_S)
@@ -172,8 +175,8 @@ class Ownership:
         for queue in group.queues:
             del self.queues[queue.name]
         owner.groups.pop(group.index, None)
-        if isinstance(owner.pool, Pool):
-            owner.pool.leave(group.name, self._clock.now())
+        if isinstance(owner.sisters, deque):
+            owner.sisters.remove(group)
         if not owner.groups:
             self.owned.pop(owner.topic.name, None)
 
@@ -208,14 +211,14 @@ class Ownership:
             topic.options.borrow,
         )
         if repaced:
-            owner.pool = None
+            owner.sisters = deque(owner.groups.values()) if topic.options.borrow else ()
         for group in list(owner.groups.values()):
             if group.index >= topic.groups:
                 continue  # the assignment is about to take it away
             group.quota = shares[group.index]
             group.policy = priority.policy_for(topic)
             if repaced:
-                group.counter = self._counter(owner, group.name, group.quota)
+                group.counter = self._counter(owner, group.quota)
             else:
                 group.counter.set_quota(group.quota, now)
             for queue in group.queues:
@@ -233,12 +236,12 @@ class Ownership:
         owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
         owner.batch_size = binding.batch_size
 
-    def _counter(self, owner: OwnedTopic, group: str, quota: float) -> Counter:
+    def _counter(self, owner: OwnedTopic, quota: float) -> Counter:
         options, now = owner.topic.options, self._clock.now()
         if options.borrow:
-            if not isinstance(owner.pool, Pool):
-                owner.pool = Pool(now)
-            return owner.pool.member(group, quota, now)
+            if not isinstance(owner.sisters, deque):
+                owner.sisters = deque()
+            return BorrowingCounter(quota, now, owner.sisters)
         if options.pacing == "smooth":
             return SmoothCounter(quota, now, options.burst)
         return WindowCounter(quota, now)

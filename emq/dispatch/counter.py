@@ -84,7 +84,7 @@ class WindowCounter:
         What the quota holds for the rest of the second stays, so that a message that comes now still starts at once.
         """
         WindowCounter.reserve(self, 0, now)
-        kept = math.ceil(allowance(self._micros, self._second) * (self._second + 1 - now))
+        kept = math.floor(allowance(self._micros, self._second) * (self._second + 1 - now))
         lent = max(0, min(n, self._left - kept))
         self._left -= lent
         return lent
