@@ -122,7 +122,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         known = ", ".join(Settings.__struct_fields__)
         raise errors.InvalidSettings(f"settings: {exc}; the settings are {known}") from exc
     rules = (
-        (settings.checkpoint_s > 0, f"checkpoint_s {settings.checkpoint_s} must be above 0"),
+        (0 < settings.checkpoint_s <= 3600, f"checkpoint_s {settings.checkpoint_s} must be above 0, at most 3600"),
         (settings.drain_s >= 0, f"drain_s {settings.drain_s} must be 0 or more"),
         (settings.max_in_flight >= 1, f"max_in_flight {settings.max_in_flight} must be at least 1"),
         (
