@@ -68,9 +68,10 @@ async def test_a_queue_wakes_once_until_it_is_armed_again(store: Store, target: 
     canary = target.queue("high", 9)
     async with watching(store, canary) as watcher:
         await exhaust(store, target.queue())
-        for body in (b"a", b"b", b"c"):
-            await put_one(store.log, target.queue(), body)
+        await put_one(store.log, target.queue(), b"a")
         await watcher.wakes(target.queue())
+        for body in (b"b", b"c"):
+            await put_one(store.log, target.queue(), body)
         await settle_down(store, watcher, canary)
         assert watcher.woken == [target.queue()]
         watcher.forget()
