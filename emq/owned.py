@@ -219,6 +219,7 @@ class OwnedQueue:
         trimmed: up to where the store was told to drop.
         more: the store holds more from `position` on, as far as is known; False while it is armed.
         listed: it waits to be read, or is being read.
+        woken: it received messages since the last read was sent.
         dirty: its progress has changed since the last checkpoint.
         capacity: messages to keep buffered: the horizon's worth of its group's quota.
         expected: messages that the next read will find, going by the last one.
@@ -237,6 +238,7 @@ class OwnedQueue:
         "saved",
         "tracker",
         "trimmed",
+        "woken",
     )
 
     def __init__(self, group: OwnedGroup, priority: int, tracker: OffsetTracker, horizon_s: float) -> None:
@@ -248,6 +250,7 @@ class OwnedQueue:
         self.saved = tracker.watermark
         self.trimmed = tracker.watermark
         self.more = True
+        self.woken = False
         self.listed = False
         self.dirty = False
         self.capacity = buffer_capacity(group.quota, horizon_s)

@@ -94,7 +94,8 @@ class Puller:
 
     def _buffer(self, queue: OwnedQueue, batch: Batch, now_us: int) -> None:
         group = queue.group
-        start, queue.position, queue.more = queue.position, batch.next, not batch.exhausted
+        start, queue.position = queue.position, batch.next
+        queue.more = queue.woken or not batch.exhausted
         found = len(batch.bodies)
         queue.expected = max(1, found if batch.exhausted else found * 2)
         if batch.next - start != len(batch.offsets):

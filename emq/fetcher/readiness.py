@@ -23,8 +23,12 @@ class Readiness:
         return len(self._queues)
 
     def woken(self, queue: OwnedQueue) -> None:
-        """The store says that the queue received messages."""
-        queue.more = True
+        """The store says that the queue received messages.
+
+        It may say so before the answer of an earlier read arrives on another connection, which found the queue empty:
+        `woken` outlives that answer.
+        """
+        queue.more = queue.woken = True
         self.add(queue)
 
     def drained(self, group: OwnedGroup) -> None:
@@ -51,6 +55,7 @@ class Readiness:
             queue = self._queues.popleft()
             want = wanted(queue)
             if want > 0:
+                queue.woken = False
                 taken.append((queue, want))
                 messages += min(want, queue.expected)
             else:
