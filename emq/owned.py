@@ -93,6 +93,7 @@ class OwnedGroup:
         running: keys of the messages in flight.
         blocked: messages that wait for an earlier one of their key and priority, by (priority, key).
         held: messages in `blocked`.
+        released: (priority, key) of those that came back from `blocked` and were not taken yet.
         retries_buffered: of `buffered` and `held`, those claimed from the retry slot.
         in_flight: started and not settled.
         listed: it is in the rotation, parked until its counter allows more, or waiting for room in flight.
@@ -117,6 +118,7 @@ class OwnedGroup:
         "policy",
         "queues",
         "quota",
+        "released",
         "retries_buffered",
         "running",
         "stopping",
@@ -139,6 +141,7 @@ class OwnedGroup:
         self.running: set[str] = set()
         self.blocked: dict[tuple[int, str], deque[Message]] = {}
         self.held = 0
+        self.released: set[tuple[int, str]] = set()
         self.retries_buffered = 0
         self.in_flight = 0
         self.listed = False
@@ -164,6 +167,8 @@ class OwnedGroup:
             message = buffer.popleft()
             self.buffered -= 1
             if message.key is not None:
+                if self.released:
+                    self.released.discard((message.priority, message.key))
                 if message.key in self.running:
                     self._block(message)
                     continue
@@ -183,6 +188,7 @@ class OwnedGroup:
         for messages in waiting:
             messages.clear()
         self.blocked.clear()
+        self.released.clear()
         self.buffered = self.held = self.retries_buffered = 0
 
     def finish_key(self, key: str) -> None:
@@ -191,7 +197,9 @@ class OwnedGroup:
         if self.held:
             for priority, buffer in enumerate(self.buffers):
                 waiting = self.blocked.get((priority, key))
-                if waiting:
+                # One at a time: a second one would get in front of the first, which another priority's turn delays.
+                if waiting and (priority, key) not in self.released:
+                    self.released.add((priority, key))
                     buffer.appendleft(waiting.popleft())
                     self.buffered += 1
                     self.held -= 1
