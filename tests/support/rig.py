@@ -1,0 +1,226 @@
+"""Hosts built from their parts on one memory store, and what their handlers saw."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from emq.admin import Admin
+from emq.allocation.membership import LocalCluster, Membership
+from emq.catalog import Catalog
+from emq.clock import Clock
+from emq.handlers import Handlers
+from emq.host import Host, HostOptions
+from emq.message import Message
+from emq.model import Topic, TopicOptions
+from emq.offsets.checkpoints import CheckpointStore
+from emq.producer import Producer
+from storage_adapters.memory import MemoryStore, World
+from support.doubles import FaultyStore, InlineDatabase
+from support.virtual import LoopClock
+
+ENVIRONMENT = "online"
+
+
+class Delivery(NamedTuple):
+    """A start as the handler saw it; times in microseconds since the epoch."""
+
+    id: str
+    payload: bytes
+    key: str | None
+    topic: str
+    group: int
+    priority: int
+    attempt: int
+    ready_us: int
+    started_us: int
+    error: str | None
+    host: str
+
+
+class Seen:
+    """Records every delivery; what `then` raises or waits for is what the handler does."""
+
+    def __init__(self, then: Callable[[Message], Awaitable[object]] | None = None) -> None:
+        self.deliveries: list[Delivery] = []
+        self.running = 0
+        self.most_running = 0
+        self.then = then
+
+    def on(self, host: str) -> Callable[[Message], Awaitable[None]]:
+        async def handler(m: Message) -> None:
+            await self.take(m, host)
+
+        return handler
+
+    async def take(self, m: Message, host: str = "") -> None:
+        self.deliveries.append(
+            Delivery(
+                m.id,
+                m.payload,
+                m.key,
+                m.topic,
+                m.group,
+                m.priority,
+                m.attempt,
+                m.ready_us,
+                m.started_us,
+                m.error,
+                host,
+            )
+        )
+        if self.then is None:
+            return
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await self.then(m)
+        finally:
+            self.running -= 1
+
+    def __len__(self) -> int:
+        return len(self.deliveries)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [d.payload for d in self.deliveries]
+
+    @property
+    def ids(self) -> list[str]:
+        return [d.id for d in self.deliveries]
+
+    def of(self, topic: str) -> list[Delivery]:
+        return [d for d in self.deliveries if d.topic == topic]
+
+
+def starts_per_second(deliveries: Iterable[Delivery]) -> Counter[tuple[str, int, int]]:
+    """Starts by (topic, group, aligned second)."""
+    return Counter((d.topic, d.group, d.started_us // 1_000_000) for d in deliveries)
+
+
+def inversions(deliveries: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]]:
+    """Pairs (started, passed over): a lower priority started while a higher one of its group was ready."""
+    found = []
+    by_group: dict[tuple[str, int], list[Delivery]] = {}
+    for d in deliveries:
+        by_group.setdefault((d.topic, d.group), []).append(d)
+    for of_group in by_group.values():
+        for place, low in enumerate(of_group):
+            found += [
+                (low, high)
+                for high in of_group[place + 1 :]
+                if high.priority < low.priority and high.ready_us < low.started_us
+            ]
+    return found
+
+
+async def until(holds: Callable[[], bool], timeout_s: float = 30.0, step_s: float = 0.005) -> None:
+    """Wait until `holds()`; fails the test if it takes longer than `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not holds():
+                await asyncio.sleep(step_s)
+    except TimeoutError:
+        raise AssertionError(f"did not come true within {timeout_s:g} s") from None
+
+
+class Rig:
+    """One catalog, one memory world, one cluster; any number of hosts.
+
+    Attributes:
+        store: the producer's and the administration's.
+        cluster: assigns groups to the hosts of `host`.
+    """
+
+    def __init__(self, db: InlineDatabase, clock: Clock, max_queue_qps: float | None = None) -> None:
+        self.clock = clock
+        self.world = World(clock)
+        self.store = FaultyStore(MemoryStore(self.world))
+        self.db = db
+        self.catalog = Catalog(db, ENVIRONMENT, max_queue_qps)
+        self.checkpoints = CheckpointStore(db, ENVIRONMENT)
+        self.admin = Admin(self.catalog, self.store, self.checkpoints, self.next_epoch)
+        self.producer = Producer(self.store.log, self.catalog)
+        self.cluster = LocalCluster(self.next_epoch)
+
+    async def next_epoch(self) -> int:
+        return await self.db.next_generation(ENVIRONMENT)
+
+    async def topic(self, name: str, qps: float = 1_000.0, **settings: Any) -> Topic:
+        fields = {k: settings.pop(k) for k in ("group_qps", "priorities") if k in settings}
+        [topic] = await self.admin.create([Topic(name, qps, options=TopicOptions(**settings), **fields)])
+        return topic
+
+    def host(
+        self,
+        handlers: Handlers | Seen,
+        name: str = "host-1",
+        *,
+        membership: Membership | None = None,
+        store: FaultyStore | None = None,
+        **options: Any,
+    ) -> Host:
+        if isinstance(handlers, Seen):
+            handlers = bound({"*": handlers.on(name)})
+        return Host(
+            store or FaultyStore(MemoryStore(self.world)),
+            self.catalog,
+            self.checkpoints,
+            membership or self.cluster.member(name),
+            handlers,
+            clock=self.clock,
+            options=HostOptions(**{"catalog_poll_s": 0.05, "checkpoint_s": 0.25, "drain_s": 5.0, **options}),
+        )
+
+    @contextlib.asynccontextmanager
+    async def consuming(self, handlers: Handlers | Seen, name: str = "host-1", **options: Any) -> AsyncIterator[Host]:
+        """A host that runs inside the block, and is stopped cleanly at its end."""
+        host = self.host(handlers, name, **options)
+        async with running(host):
+            yield host
+
+    async def checkpointed(self, queue: str) -> int:
+        """The stored watermark of a queue; 0 where there is none."""
+        saved = await self.checkpoints.load([queue])
+        return saved[queue].watermark if queue in saved else 0
+
+    async def lag(self, topic: str) -> int:
+        return sum(lag.unfinished for lag in await self.admin.lag([await self.catalog.get(topic)]))
+
+
+@contextlib.asynccontextmanager
+async def rig(clock: Clock | None = None) -> AsyncIterator[Rig]:
+    db = await InlineDatabase.open("sqlite://")
+    try:
+        yield Rig(db, clock or LoopClock())
+    finally:
+        await db.close()
+
+
+@contextlib.asynccontextmanager
+async def running(host: Host) -> AsyncIterator[asyncio.Task[None]]:
+    """The host's run as a task; stopped cleanly at the end, and its failure is the test's."""
+    task = asyncio.create_task(host.run())
+    ready = asyncio.create_task(host.running.wait())
+    try:
+        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        yield task
+    finally:
+        ready.cancel()
+        host.stop()
+        if not task.cancelled():
+            await asyncio.wait([task])
+    if not task.cancelled():
+        await task
+
+
+def bound(handlers: dict[str, Callable[[Any], Any]], *, batch_size: int = 1, threads: int = 4) -> Handlers:
+    made = Handlers(threads)
+    for pattern, function in handlers.items():
+        made.bind(pattern, function, batch_size=batch_size)
+    return made

@@ -1,0 +1,67 @@
+"""An event loop whose time jumps to the next timer, and a clock that follows it: seconds of hosting in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+LONGEST_S = 3_600.0
+"""A scenario that goes on for longer than this hangs, as far as a test is concerned."""
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        found = super().select(0)
+        if not found:
+            if timeout is None:
+                raise RuntimeError("everything waits and no timer is set: this would hang for ever")
+            self.now += max(timeout, 0.0)
+        return found
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+class LoopClock:
+    """The running loop's time, as seconds since the epoch; a quarter second into a second at first."""
+
+    def __init__(self) -> None:
+        self._base = int(time.time()) + 0.25
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        return self._base + self._loop.time()
+
+    def now_us(self) -> int:
+        return int(self.now() * 1e6)
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an asynchronous test in virtual time. No threads: a loop that waits for one would jump past its timers."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(LONGEST_S):
+                await test(*args, **kwargs)
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(bounded())
+
+    return run

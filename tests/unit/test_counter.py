@@ -1,0 +1,120 @@
+"""Counters by example."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+
+import pytest
+
+from emq.dispatch import borrowing
+from emq.dispatch.borrowing import BorrowingCounter
+from emq.dispatch.counter import Counter, SmoothCounter, WindowCounter
+
+T = 1_700_000_000  # even
+
+
+@pytest.mark.parametrize(
+    ("quota", "seconds"),
+    [(50.0, [50] * 6), (2.5, [2, 3] * 3), (0.5, [0, 1] * 3), (0.25, [0, 0, 0, 1, 0, 0])],
+)
+def test_a_quota_is_dealt_out_second_by_second(quota: float, seconds: list[int]) -> None:
+    counter = WindowCounter(quota, T - 1)
+    assert [counter.reserve(1_000, T + i) for i in range(6)] == seconds
+
+
+def test_a_new_counter_grants_nothing_in_the_second_it_is_made_in() -> None:
+    counter = WindowCounter(50, T + 0.1)
+    assert counter.reserve(10, T + 0.9) == 0
+    assert counter.next_at(T + 0.9) == T + 1
+    assert counter.reserve(10, T + 1) == 10
+
+
+def test_what_is_released_can_be_reserved_again_in_its_second_only() -> None:
+    counter = WindowCounter(5, T)
+    assert counter.reserve(5, T + 1) == 5
+    counter.release(2, T + 1.5)
+    assert counter.reserve(5, T + 1.6) == 2
+    counter.release(2, T + 2.1)
+    assert counter.reserve(9, T + 2.2) == 5
+    assert (counter.reserved, counter.rolled_back) == (12, 4)
+
+
+def test_a_lower_quota_counts_at_once_also_for_what_is_reserved_and_given_back() -> None:
+    counter = WindowCounter(50, T)
+    assert counter.reserve(50, T + 1) == 50
+    counter.set_quota(10, T + 1.1)
+    counter.release(50, T + 1.2)
+    assert counter.reserve(50, T + 1.3) == 10
+    assert counter.reserve(50, T + 2) == 10
+
+
+def test_a_higher_quota_counts_from_the_next_second_on() -> None:
+    counter = WindowCounter(5, T)
+    assert counter.reserve(50, T + 1) == 5
+    counter.set_quota(20, T + 1.5)
+    assert counter.reserve(50, T + 1.9) == 0
+    assert counter.reserve(50, T + 2) == 20
+
+
+def test_a_quota_of_nothing_is_never_due() -> None:
+    assert WindowCounter(0, T).next_at(T) == math.inf
+    assert SmoothCounter(0, T).next_at(T) == math.inf
+    assert WindowCounter(0, T).reserve(1, T + 100) == 0
+
+
+def test_a_smooth_counter_starts_empty_and_fills_to_its_burst_only() -> None:
+    counter = SmoothCounter(10, T, burst=3)
+    assert counter.reserve(5, T) == 0
+    assert counter.reserve(5, T + 0.1) == 1
+    assert counter.reserve(50, T + 100) == 3
+
+
+def test_the_default_burst_is_one_and_a_tenth_of_a_second() -> None:
+    assert SmoothCounter(50, T).reserve(100, T + 100) == 6
+
+
+def test_a_smooth_quota_changes_at_once_and_keeps_its_tokens_within_the_burst() -> None:
+    counter = SmoothCounter(50, T)
+    counter.set_quota(10, T + 100)
+    assert counter.reserve(100, T + 100) == 2
+    counter.set_quota(100, T + 100)
+    assert counter.reserve(100, T + 100.05) == 5
+
+
+@dataclasses.dataclass
+class Sister:
+    counter: Counter
+    buffered: int = 0
+
+
+def sisters(*quotas: float) -> list[Sister]:
+    family: deque[borrowing.Sister] = deque()
+    family.extend([Sister(BorrowingCounter(quota, T, family)) for quota in quotas])
+    return [s for s in family if isinstance(s, Sister)]
+
+
+def test_a_group_borrows_what_idle_sisters_did_not_use_so_far() -> None:
+    a, b = sisters(10, 20)
+    assert a.counter.reserve(99, T) == 0
+    assert a.counter.reserve(99, T + 1) == 10
+    assert a.counter.reserve(99, T + 1.5) == 10
+    assert b.counter.reserve(99, T + 1.5) == 10
+    assert a.counter.reserve(99, T + 1.9) == 0
+
+
+def test_a_sister_with_messages_lends_nothing() -> None:
+    a, b = sisters(10, 20)
+    b.buffered = 1
+    assert a.counter.reserve(99, T + 1.9) == 10
+    assert b.counter.reserve(99, T + 1.9) == 20
+
+
+def test_borrowing_never_exceeds_the_sum_and_is_tried_again_soon() -> None:
+    a, b, c = sisters(10, 5, 1)
+    total = sum(a.counter.reserve(3, T + 1 + i / 20) for i in range(20))
+    assert total <= 16
+    total += sum(sister.counter.reserve(99, T + 1.999) for sister in (a, b, c))
+    assert total == 16
+    assert a.counter.next_at(T + 1.2) == T + 1.25

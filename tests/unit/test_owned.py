@@ -1,0 +1,156 @@
+"""What a host holds of a group: priorities, keys, and how much is buffered."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.priority import policy_for
+from emq.message import Message
+from emq.model import Topic, TopicOptions
+from emq.owned import Gauge, OwnedGroup, OwnedTopic, buffer_capacity, in_flight_limit
+
+
+def group(priorities: int = 3, gauge: Gauge | None = None, **options: object) -> OwnedGroup:
+    topic = Topic("t", 50.0, priorities=tuple("abcdefgh"[:priorities]), options=TopicOptions(**options))  # type: ignore[arg-type]
+    made = OwnedGroup(OwnedTopic(topic), 0, 1, WindowCounter(50, 0), policy_for(topic), gauge or Gauge())
+    made.buffers = [deque() for _ in range(priorities)]
+    return made
+
+
+def messages(keys: str, first: int = 1, priority: int = 0) -> list[Message]:
+    """One message for each character, which is its key; `.` stands for none."""
+    return [
+        Message(f"{priority}:{first + i}", b"", None if k == "." else k, priority=priority, offset=first + i)
+        for i, k in enumerate(keys)
+    ]
+
+
+def taken(g: OwnedGroup, n: int = 100) -> list[str]:
+    found: list[str] = []
+    while len(found) < n and (m := g.take(0)) is not None:
+        found.append(m.id)
+    return found
+
+
+def test_the_highest_priority_is_taken_first_and_each_in_order() -> None:
+    g = group()
+    for priority in (2, 0, 1):
+        g.push(priority, messages("..", priority=priority))
+    assert taken(g) == ["0:1", "0:2", "1:1", "1:2", "2:1", "2:2"]
+    assert g.take(0) is None
+
+
+def test_a_message_whose_key_runs_waits_and_others_pass_it() -> None:
+    g = group(1)
+    g.push(0, messages("aab.a"))
+    assert taken(g) == ["0:1", "0:3", "0:4"]
+    assert (g.buffered, g.held) == (0, 2)
+    g.finish_key("b")
+    assert taken(g) == []
+    g.finish_key("a")
+    assert taken(g) == ["0:2"]
+    g.push(0, messages("a", first=6))
+    g.finish_key("a")
+    assert taken(g) == ["0:5"]
+    g.finish_key("a")
+    assert taken(g) == ["0:6"]
+    g.finish_key("a")
+    assert (g.buffered, g.held, g.blocked, g.running) == (0, 0, {}, set())
+
+
+def test_order_within_a_priority_survives_another_priority_of_the_key_in_between() -> None:
+    g = group(2)
+    g.push(1, messages("aaa", priority=1))
+    assert taken(g) == ["1:1"]
+    g.finish_key("a")  # the second is ready again ...
+    g.push(0, messages("a"))
+    assert taken(g, 1) == ["0:1"]  # ... but the other priority goes before it
+    g.finish_key("a")
+    assert taken(g) == ["1:2"]
+    g.finish_key("a")
+    assert taken(g) == ["1:3"]
+
+
+def test_a_retry_of_a_running_key_waits_too() -> None:
+    g = group(1)
+    g.push(0, messages("aa"))
+    assert taken(g) == ["0:1"]
+    retry = Message("retry", b"", "a", offset=-1)
+    g.retries_buffered += 1
+    g.push(0, [retry])
+    assert taken(g) == []
+    g.finish_key("a")
+    g.finish_key("a")
+    assert len(taken(g)) == 1
+    g.finish_key("a")
+    assert len(taken(g)) == 1
+    assert g.retries_buffered == 0
+
+
+def test_what_is_buffered_is_counted_on_the_gauge_and_forgotten_by_discard() -> None:
+    gauge = Gauge(max_messages=4, max_bytes=100)
+    g = group(2, gauge)
+    g.push(0, [Message("x", b"12345", "k"), Message("y", b"12345", "k")])
+    g.push(1, [Message("z", b"1234567")])
+    assert (gauge.messages, gauge.bytes) == (3, 17)
+    taken(g)
+    assert (gauge.messages, gauge.bytes, g.held) == (1, 5, 1)
+    g.push(0, [Message("x", b"x" * 95)])
+    assert gauge.full()
+    g.discard()
+    assert (gauge.messages, gauge.bytes, g.buffered, g.held) == (0, 0, 0, 0)
+    assert g.take(0) is None
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_messages_of_one_key_are_taken_one_at_a_time_and_in_order_within_their_priority(data: st.DataObject) -> None:
+    gauge = Gauge()
+    g = group(2, gauge)
+    running: list[Message] = []
+    order: dict[tuple[int, str | None], list[int]] = {}
+    pushed, nexts = 0, [1, 1]
+    for _ in range(data.draw(st.integers(1, 40))):
+        step = data.draw(st.sampled_from(["push", "take", "finish"]))
+        if step == "push":
+            priority = data.draw(st.integers(0, 1))
+            new = messages(data.draw(st.text("abc.", min_size=1, max_size=5)), nexts[priority], priority)
+            nexts[priority] += len(new)
+            pushed += len(new)
+            g.push(priority, new)
+        elif step == "take" and (m := g.take(0)) is not None:
+            assert m.key is None or m.key not in {r.key for r in running}
+            running.append(m)
+            order.setdefault((m.priority, m.key), []).append(m.offset)
+        elif step == "finish" and running:
+            m = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            if m.key is not None:
+                g.finish_key(m.key)
+        assert g.buffered == sum(map(len, g.buffers))
+        assert g.held == sum(map(len, g.blocked.values()))
+        assert gauge.messages == g.buffered + g.held
+    while running or g.buffered:
+        while (m := g.take(0)) is not None:
+            running.append(m)
+            order.setdefault((m.priority, m.key), []).append(m.offset)
+        m = running.pop()
+        if m.key is not None:
+            g.finish_key(m.key)
+    assert g.held == 0
+    assert sum(map(len, order.values())) == pushed
+    assert all(offsets == sorted(offsets) for offsets in order.values())
+
+
+@pytest.mark.parametrize(("quota", "capacity"), [(0.5, 8), (8, 8), (49.5, 50), (1e6, 500)])
+def test_a_buffer_covers_the_horizon_within_bounds(quota: float, capacity: int) -> None:
+    assert buffer_capacity(quota, 1.0) == capacity
+
+
+def test_room_in_flight_follows_the_qps_unless_the_topic_says_so() -> None:
+    assert [in_flight_limit(Topic("t", qps)) for qps in (0.5, 10.0, 1e6)] == [8, 50, 1000]
+    assert in_flight_limit(Topic("t", 1e6, options=TopicOptions(max_in_flight=3))) == 3

@@ -1,0 +1,217 @@
+"""The producer, on a memory store: batching, routing, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from support.rig import Rig, rig
+
+from emq import errors, message
+from emq.clock import SystemClock
+from emq.model import State
+from emq.storage import Read, Trim
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[Rig]:
+    async with rig(SystemClock()) as made:
+        yield made
+
+
+async def stored(r: Rig, topic: str) -> dict[str, list[message.Message]]:
+    """Every message of the topic, by queue."""
+    found = await r.catalog.get(topic)
+    queues = [q for g in range(found.groups) for q in found.queues(g)]
+    batches = await r.store.real.log.read([Read(q, 1, 100_000, 1) for q in queues], 1 << 30)
+    return {
+        q: [message.decode(b) for b in batch.bodies]
+        for q, batch in zip(queues, batches, strict=True)
+        if not isinstance(batch, errors.NotOwner) and batch.bodies
+    }
+
+
+async def test_awaited_single_publishes_share_round_trips(r: Rig) -> None:
+    await r.topic("orders", 50)
+    ids = await asyncio.gather(*(r.producer.publish("orders", b"%d" % i) for i in range(2_000)))
+    assert len(set(ids)) == 2_000
+    assert r.store.log.calls["put"] <= 20
+    [found] = (await stored(r, "orders")).values()
+    assert [m.payload for m in found] == [b"%d" % i for i in range(2_000)]
+    assert [m.id for m in found] == ids
+    assert r.producer.published == 2_000
+
+
+async def test_publishes_to_many_topics_and_durabilities_share_round_trips(r: Rig) -> None:
+    for i in range(50):
+        await r.topic(f"t{i}", 50, **({"durability": "fsynced"} if i % 2 else {}))
+    await asyncio.gather(*(r.producer.publish(f"t{i % 50}", b"x") for i in range(500)))
+    assert r.store.log.calls["put"] <= 6
+    assert [len((await stored(r, f"t{i}"))[f"t{i}/0/mid"]) for i in range(50)] == [10] * 50
+
+
+async def test_messages_without_a_key_go_round_and_those_of_a_key_stay_together(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 95)
+    await asyncio.gather(*(r.producer.publish("orders", b"x") for _ in range(55)))
+    assert set(Counter({q: len(ms) for q, ms in (await stored(r, "orders")).items()}).values()) == {15}
+
+    await r.topic("keyed", 100, group_qps=10)
+    keys = [f"k{i % 40}" for i in range(400)]
+    await r.producer.publish_many("keyed", [b"%d" % i for i in range(400)], keys=keys)
+    await r.producer.publish("keyed", b"400", key="k0")
+    of_key: dict[str | None, set[str]] = {}
+    for queue, found in (await stored(r, "keyed")).items():
+        for m in found:
+            of_key.setdefault(m.key, set()).add(queue)
+        for key in {m.key for m in found}:
+            order = [int(m.payload) for m in found if m.key == key]
+            assert order == sorted(order)
+    assert all(len(queues) == 1 for queues in of_key.values())
+    assert len(set.union(*of_key.values())) > 5
+
+
+async def test_priority_headers_and_text_arrive(r: Rig) -> None:
+    await r.topic("orders", 50)
+    await r.producer.publish("orders", "grüß", priority="high", headers={"a": "b"}, key="k")
+    await r.producer.publish_many("orders", ["eins"], priority="low", headers={"c": "d"}, key="k")
+    found = await stored(r, "orders")
+    [high], [low] = found["orders/0/high"], found["orders/0/low"]
+    assert (high.payload.decode(), high.headers, high.key) == ("grüß", {"a": "b"}, "k")
+    assert (low.payload, low.headers, low.key) == (b"eins", {"c": "d"}, "k")
+
+
+async def test_bad_messages_are_refused_in_one_line_that_names_the_value(r: Rig) -> None:
+    await r.topic("orders", 50, max_payload=10)
+    with pytest.raises(errors.InvalidMessage, match=r"11 bytes; topic 'orders' takes .*10"):
+        await r.producer.publish("orders", b"x" * 11)
+    with pytest.raises(errors.InvalidMessage, match="11 bytes"):
+        await r.producer.publish_many("orders", [b"fine", b"x" * 11])
+    with pytest.raises(errors.InvalidMessage, match="no priority 'urgent'; it has high, mid, low"):
+        await r.producer.publish("orders", b"x", priority="urgent")
+    with pytest.raises(errors.InvalidMessage, match="1 keys for 2 payloads"):
+        await r.producer.publish_many("orders", [b"x", b"y"], keys=["a"])
+    assert await stored(r, "orders") == {}
+    await r.producer.publish("orders", b"x" * 10)
+
+
+async def test_an_unknown_topic_is_refused_with_a_hint(r: Rig) -> None:
+    await r.topic("orders", 50)
+    with pytest.raises(errors.UnknownTopic, match=r"'order'.*did you mean 'orders'"):
+        await r.producer.publish("order", b"x")
+
+
+async def test_a_topic_created_a_moment_ago_is_known(r: Rig) -> None:
+    await r.topic("first", 50)
+    await r.producer.publish("first", b"x")
+    await r.topic("second", 50)
+    await r.producer.publish("second", b"x")
+
+
+async def test_a_draining_topic_takes_nothing_and_a_paused_one_does(r: Rig) -> None:
+    await r.topic("orders", 50)
+    await r.admin.set_state("orders", State.PAUSED)
+    await r.producer.publish("orders", b"x")
+    await r.admin.set_state("orders", State.DRAINING)
+    await r.producer.refresh()
+    with pytest.raises(errors.TopicClosed, match=r"'orders' is draining.*resume"):
+        await r.producer.publish("orders", b"x")
+    with pytest.raises(errors.TopicClosed):
+        await r.producer.publish_many("orders", [b"x"])
+    await r.admin.set_state("orders", State.ACTIVE)
+    await r.producer.refresh()
+    await r.producer.publish("orders", b"x")
+
+
+async def test_a_full_topic_refuses_and_publishes_that_fit_are_not_refused_for_their_neighbours(r: Rig) -> None:
+    await r.topic("orders", 50, max_length=10)
+    outcomes = await asyncio.gather(
+        *(r.producer.publish("orders", b"x", priority="high" if i % 2 else "low") for i in range(25)),
+        return_exceptions=True,
+    )
+    refused = [o for o in outcomes if isinstance(o, errors.TopicFull)]
+    assert (len(refused), len(outcomes) - len(refused)) == (15, 10)
+    assert "max_length" in str(refused[0])
+    assert sum(map(len, (await stored(r, "orders")).values())) == 10
+
+
+async def test_max_length_is_shared_by_the_groups_and_the_oldest_may_be_dropped(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=50, max_length=20, overflow="drop_oldest", priorities=("p",))
+    for i in range(60):
+        await r.producer.publish("orders", b"%d" % i)
+    kept = sorted(int(m.payload) for found in (await stored(r, "orders")).values() for m in found)
+    assert kept == list(range(40, 60))
+
+
+async def test_what_a_publish_of_many_stored_before_a_refusal_is_counted(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=50, max_length=20, priorities=("p",))
+    await r.producer.publish_many("orders", [b"x"] * 8, key="fills one group")
+    with pytest.raises(errors.TopicFull):
+        await r.producer.publish_many("orders", [b"x"] * 10)
+    assert r.producer.published == sum(map(len, (await stored(r, "orders")).values())) == 13
+
+
+@pytest.mark.parametrize(
+    "fault", [errors.StoreUnavailable("gone"), errors.StoreFull("full"), errors.OutcomeUnknown("?")]
+)
+async def test_a_store_that_fails_fails_every_publish_and_none_hangs(r: Rig, fault: errors.EMQError) -> None:
+    await r.topic("orders", 50)
+    r.store.log.fail(fault, "put")
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(
+            *(r.producer.publish("orders", b"x") for _ in range(1_200)), return_exceptions=True
+        )
+        assert set(map(type, outcomes)) == {type(fault)}
+        with pytest.raises(type(fault)):
+            await r.producer.publish_many("orders", [b"x"])
+        r.store.log.heal()
+        await r.producer.publish("orders", b"x")
+
+
+async def test_even_a_bug_in_a_store_reaches_the_publishers(r: Rig) -> None:
+    await r.topic("orders", 50)
+    r.store.log.fail(ZeroDivisionError("a bug"), "put")
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(
+            *(r.producer.publish("orders", b"x") for _ in range(1_200)), return_exceptions=True
+        )
+    assert set(map(type, outcomes)) == {ZeroDivisionError}
+
+
+async def test_a_publish_to_a_retired_group_goes_to_one_that_is_left(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 10)
+    await r.admin.update("orders", qps=10)
+    queues = [q for q in (await r.catalog.get("orders")).all_queues() if not q.startswith("orders/0/")]
+    await r.store.log.trim([Trim(q, 100, None, seal=True) for q in queues])
+    topic = await r.catalog.get("orders")
+    await r.catalog.retire("orders", topic)
+    await asyncio.gather(*(r.producer.publish("orders", b"late") for _ in range(20)))
+    await r.producer.publish_many("orders", [b"late"] * 20)
+    [(queue, found)] = (await stored(r, "orders")).items()
+    assert queue == "orders/0/mid"
+    assert [m.payload for m in found].count(b"late") == 40
+
+
+async def test_sealed_while_the_database_is_gone_fails_and_does_not_hang(r: Rig) -> None:
+    await r.topic("orders", 50)
+    await r.producer.publish("orders", b"x")
+    await r.store.log.trim([Trim(q, 100, None, seal=True) for q in (await r.catalog.get("orders")).all_queues()])
+    r.db.down = True
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(
+            *(r.producer.publish("orders", b"x") for _ in range(700)), return_exceptions=True
+        )
+    assert set(map(type, outcomes)) == {errors.DatabaseUnavailable}
+
+
+async def test_a_cancelled_publish_does_not_disturb_its_neighbours(r: Rig) -> None:
+    await r.topic("orders", 50)
+    await r.producer.publish("orders", b"first")
+    tasks = [asyncio.ensure_future(r.producer.publish("orders", b"x")) for _ in range(20)]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(isinstance(o, str) for o in outcomes) == 19

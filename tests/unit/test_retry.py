@@ -1,0 +1,69 @@
+"""What becomes of a message whose handler failed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from emq import errors
+from emq.dispatch.retry import MAX_REASON, decide, describe
+from emq.model import DEFAULT_BACKOFF_S, TopicOptions
+
+NOW = 1_700_000_000.0
+SOME = random.Random(7)
+
+
+def wait_s(options: TopicOptions, attempt: int, failure: Exception) -> float | None:
+    due_ms = decide(options, attempt, failure, NOW, SOME).due_ms
+    return None if due_ms is None else due_ms / 1000 - NOW
+
+
+def test_waits_follow_the_schedule_and_its_last_entry_repeats() -> None:
+    options = TopicOptions(backoff_s=(1.0, 5.0), jitter=0.0)
+    assert [wait_s(options, n, ValueError()) for n in (1, 2, 3, 15)] == [1, 5, 5, 5]
+
+
+def test_the_default_is_sixteen_attempts_over_the_customary_levels() -> None:
+    options = TopicOptions(jitter=0.0)
+    waits = [wait_s(options, n, ValueError()) for n in range(1, 17)]
+    assert waits == [*DEFAULT_BACKOFF_S[:15], None]
+    assert DEFAULT_BACKOFF_S[:4] == (10, 30, 60, 120)
+    assert DEFAULT_BACKOFF_S[-2:] == (3600, 7200)
+
+
+def test_jitter_only_ever_shortens_and_by_no_more_than_its_fraction() -> None:
+    options = TopicOptions(backoff_s=(100.0,), jitter=0.2)
+    waits = [w for _ in range(500) if (w := wait_s(options, 1, ValueError())) is not None]
+    assert 80 - 0.01 <= min(waits) < 82
+    assert 98 < max(waits) <= 100
+
+
+def test_the_last_attempt_and_a_reject_end_in_the_dead_letters() -> None:
+    assert wait_s(TopicOptions(max_attempts=3), 2, ValueError()) is not None
+    assert wait_s(TopicOptions(max_attempts=3), 3, ValueError()) is None
+    assert wait_s(TopicOptions(max_attempts=3), 3, errors.Retry(after_s=1)) is None
+    assert wait_s(TopicOptions(), 1, errors.Reject("no")) is None
+
+
+@pytest.mark.parametrize(("after_s", "waits"), [(0.0, 0), (0.25, 0.25), (3600.0, 3600), (-5.0, 0)])
+def test_what_the_handler_asks_for_is_taken_as_it_is(after_s: float, waits: float) -> None:
+    assert wait_s(TopicOptions(jitter=1.0), 1, errors.Retry(after_s=after_s)) == pytest.approx(waits, abs=0.001)
+
+
+def test_a_retry_without_a_time_follows_the_schedule() -> None:
+    assert wait_s(TopicOptions(backoff_s=(7.0,), jitter=0.0), 1, errors.Retry("x")) == 7
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (errors.Retry("busy"), "busy"),
+        (errors.Reject("unknown customer"), "unknown customer"),
+        (ValueError("two\nlines  here"), "ValueError: two lines here"),
+        (TimeoutError(), "TimeoutError"),
+        (ValueError("x" * 10_000), "ValueError: " + "x" * (MAX_REASON - 12)),
+    ],
+)
+def test_a_reason_is_one_bounded_line(failure: Exception, reason: str) -> None:
+    assert describe(failure) == reason
