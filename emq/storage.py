@@ -24,7 +24,8 @@ class Durability(enum.StrEnum):
     ACCEPTED = "accepted"
     """The server has it (in memory, or the operating system's cache)."""
     REPLICATED = "replicated"
-    """At least one replica has it, where the store has replicas."""
+    """At least one replica has it. A store that knows no replicas treats this as FSYNCED; one that has none at the
+    moment answers `OutcomeUnknown`, since it holds the message but cannot keep the promise."""
     FSYNCED = "fsynced"
     """It is on disk."""
 
@@ -260,9 +261,14 @@ class Store(Protocol):
         shared: True if several host processes may use the store at once.
     """
 
-    log: LogStore
-    sorted: SortedStore
-    shared: bool
+    @property
+    def log(self) -> LogStore: ...
+
+    @property
+    def sorted(self) -> SortedStore: ...
+
+    @property
+    def shared(self) -> bool: ...
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """Yield names of armed queues that received messages and of armed slots with an earlier due time.

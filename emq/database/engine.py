@@ -26,7 +26,7 @@ _SQLITE_WAL_PAGES = 8000
 _SQLITE_CACHE_KIB = 32 << 10
 
 # Power loss can undo the last commits under NORMAL (never corrupt the file); the death of a process undoes nothing.
-_SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "NORMAL", Durability.FSYNCED: "FULL"}
+_SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "FULL", Durability.FSYNCED: "FULL"}
 _POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_apply", Durability.FSYNCED: "on"}
 
 

@@ -8,7 +8,8 @@ slot of a cluster.
     <tag>:slot_armed           hash    slot -> "<next due ms> <channel>"
     <tag>:fence                hash    group -> highest epoch seen
     <tag>:sealed               set     queues that refuse puts
-    <tag>:woken                zset    "<channel>\\n<queue or slot>", score = second of the wake-up
+    <tag>:woken                zset    "<channel>\\n<queue or slot>", all of score 0, so that a channel's are a range
+    <tag>:watchers             zset    channel, score = second in which its instance last swept
     <tag>:log:<queue>          stream  id 0-<offset>, one field m = body
     <tag>:waiting:<slot>       zset    id, score = due time in ms
     <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms> <due ms>"
@@ -34,6 +35,7 @@ class Shard:
         self.fence = f"{self._tag}:fence"
         self.sealed = f"{self._tag}:sealed"
         self.woken = f"{self._tag}:woken"
+        self.watchers = f"{self._tag}:watchers"
         self._log = f"{self._tag}:log:"
 
     def log(self, queue: str) -> str:

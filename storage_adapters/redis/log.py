@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -37,7 +36,7 @@ class RedisLogStore:
     ) -> list[Sequence[int] | errors.EMQError]:
         async def one(shard: Shard, chunk: Sequence[Put]) -> list[Sequence[int] | errors.EMQError]:
             keys = [shard.tail, shard.armed, shard.sealed, shard.woken]
-            args: list[Any] = [int(time.time())]
+            args: list[Any] = []
             for put in chunk:
                 limit = -1 if put.max_length is None else put.max_length
                 siblings = () if put.max_length is None else put.siblings

@@ -69,19 +69,29 @@ class RedisStore:
                     await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _sweep(self) -> list[str]:
-        """Wake-ups of this instance that no read or claim has answered yet."""
-        missed = []
+        """Wake-ups of this instance that no read or claim has answered yet; forgets those of instances long gone."""
+        missed: list[str] = []
+        now_s, command = int(time.time()), self._server.command
         for shard in self._shards:
-            prefix = shard.channel(self._instance).encode() + b"\n"
-            found = await self._server.command("ZRANGEBYLEX", shard.woken, b"[" + prefix, b"(" + prefix + b"\xff")
-            missed += [member[len(prefix) :].decode() for member in found]
-            await self._server.command("ZREMRANGEBYSCORE", shard.woken, "-inf", int(time.time()) - WOKEN_KEPT_S)
+            channel = shard.channel(self._instance)
+            await command("ZADD", shard.watchers, now_s, channel)
+            first, last = _range_of(channel.encode())
+            found = await command("ZRANGEBYLEX", shard.woken, first, last)
+            missed += [member.partition(b"\n")[2].decode() for member in found]
+            for gone in await command("ZRANGEBYSCORE", shard.watchers, "-inf", now_s - WOKEN_KEPT_S):
+                await command("ZREMRANGEBYLEX", shard.woken, *_range_of(gone))
+                await command("ZREM", shard.watchers, gone)
         return missed
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             await self._client.aclose()
+
+
+def _range_of(channel: bytes) -> tuple[bytes, bytes]:
+    """The range of a channel's members in the set of wake-ups."""
+    return b"[" + channel + b"\n", b"(" + channel + b"\n\xff"
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:

@@ -2,12 +2,12 @@
 -- Append messages to streams, assigning dense offsets; wake the owners of armed queues.
 -- KEYS  1 hash tail (queue -> last offset), 2 hash armed (queue -> channel), 3 set sealed, 4 zset woken,
 --       then for each put: its stream, and its group's streams where max_length is set
--- ARGV  1 now in seconds; then for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1),
+-- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1),
 --       number of sibling keys, bodies ...
 -- Returns for each put its first offset, or -1 (sealed), -2 (full). Refuses as a whole when memory is full (OOM).
 -- O(messages).
 local answer, woken, channels = {}, {}, {}
-local key, arg = 5, 2
+local key, arg = 5, 1
 while arg <= #ARGV do
   local queue, count, max_length = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   local drop, siblings = ARGV[arg + 3] == '1', tonumber(ARGV[arg + 4])
@@ -34,7 +34,7 @@ while arg <= #ARGV do
     local channel = redis.call('HGET', KEYS[2], queue)
     if channel then
       redis.call('HDEL', KEYS[2], queue)
-      redis.call('ZADD', KEYS[4], ARGV[1], channel .. '\n' .. queue)
+      redis.call('ZADD', KEYS[4], 0, channel .. '\n' .. queue)
       if not woken[channel] then
         woken[channel] = {}
         channels[#channels + 1] = channel

@@ -13,7 +13,7 @@ local function wait(i, slot, id, due, waiting)
     local at, channel = string.match(armed, '^(%S+) (.*)$')
     if tonumber(due) < tonumber(at) then
       redis.call('HDEL', KEYS[1], slot)
-      redis.call('ZADD', KEYS[3], math.floor(tonumber(ARGV[1]) / 1000), channel .. '\n' .. slot)
+      redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. slot)
       redis.call('PUBLISH', channel, slot)
     end
   end
