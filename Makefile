@@ -35,10 +35,8 @@ format: setup ## put the code into format, and mend what can be mended mechanica
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: setup ## run one benchmark: NAME=host (BENCH_ARGS=...)
-	@test -n "$(NAME)" || { echo 'make bench: say which one: make bench NAME=host; they are the files in bench/' >&2; exit 2; }
-	@test -e "bench/$(NAME).py" || test -d "bench/$(NAME)" || { echo 'make bench: no benchmark "$(NAME)" in bench/' >&2; exit 2; }
-	@$(BIN)/python -m "bench.$(NAME)" $(BENCH_ARGS)
+bench: setup ## run one benchmark: make bench NAME=host (BENCH_ARGS="--queues 60000"); without NAME, list them
+	@$(BIN)/python -m bench $(or $(NAME),--help) $(BENCH_ARGS)
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
