@@ -172,7 +172,8 @@ class Host:
         with contextlib.suppress(errors.EMQError):
             await self.checkpointer.save()
         await self._recorder.forget()
-        await self._membership.leave()
+        with contextlib.suppress(errors.EMQError):  # the others will find out without being told
+            await self._membership.leave()
 
     # -------------------------------------------------------------------------------------- allocation and catalog
 

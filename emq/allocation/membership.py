@@ -90,24 +90,32 @@ class LocalCluster:
         for host, owned in self._owned.items():
             for group in [g for g in owned if target.get(g) != host]:
                 del owned[group]
-                self._releasing[group] = host
+                if group in self._members[host].seen:  # otherwise it will never say that it let go
+                    self._releasing[group] = host
                 changed.add(host)
         owners = {g for owned in self._owned.values() for g in owned}
         free = [g for g in target if g not in owners and g not in self._releasing]
-        if free:
-            epoch = await self._next_epoch()
-            for group in free:
-                self._owned[target[group]][group] = epoch
-                changed.add(target[group])
-        for host in changed:
-            self._members[host].assign(Assignment(dict(self._owned[host])))
+        try:
+            if free:
+                epoch = await self._next_epoch()
+                for group in free:
+                    self._owned[target[group]][group] = epoch
+                    changed.add(target[group])
+        finally:  # who loses groups must hear of it also when the database gives no epoch to the winners
+            for host in changed:
+                self._members[host].assign(Assignment(dict(self._owned[host])))
 
 
 class LocalMembership:
-    """A member of a `LocalCluster`; see `Membership`."""
+    """A member of a `LocalCluster`; see `Membership`.
+
+    Attributes:
+        seen: groups that it was told of and has not released.
+    """
 
     def __init__(self, cluster: LocalCluster, host: str) -> None:
         self.host = host
+        self.seen: set[str] = set()
         self._cluster = cluster
         self._current = Assignment({})
         self._changed = asyncio.Event()
@@ -122,9 +130,12 @@ class LocalMembership:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            self.seen.update(self._current.groups)
             yield self._current
 
     async def released(self, groups: Iterable[str]) -> None:
+        groups = list(groups)
+        self.seen.difference_update(groups)
         await self._cluster.change(released=groups)
 
     async def leave(self) -> None:
