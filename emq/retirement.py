@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from emq import dead_letters, errors, lag
 from emq.catalog import Catalog
@@ -60,21 +60,25 @@ class Retirement:
         slots = [topic.group(group) for group in retired]
         if any(await lag.unfinished(self._store.log, self._checkpoints, queues)):
             return False
-        if any(s.waiting or s.prepared for s in await self._store.sorted.inspect(slots)):
+        if await self._retrying(slots):
             return False
-        for slot in slots:
-            await dead_letters.move(self._store.sorted, slot, topic.group(0))
         saved = await self._checkpoints.load(queues)
         bounds = await self._store.log.bounds(queues)
         # Up to what was finished and no further: a message that came since keeps its queue from being sealed.
         finished = [saved[q].watermark if q in saved else b.head for q, b in zip(queues, bounds, strict=True)]
         sealed = await self._store.log.trim([Trim(q, f, None, True) for q, f in zip(queues, finished, strict=True)])
-        done = all(s is True for s in sealed) and await self._drop(topic)
+        # Looked at again: a message that came and failed since has left its queue for the slot.
+        done = all(s is True for s in sealed) and not await self._retrying(slots) and await self._drop(topic, slots)
         if not done:
             await self._store.log.trim([Trim(q, 0, None, seal=False) for q in queues])
         return done
 
-    async def _drop(self, topic: Topic) -> bool:
+    async def _retrying(self, slots: Sequence[str]) -> bool:
+        return any(s.waiting or s.prepared for s in await self._store.sorted.inspect(slots))
+
+    async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
         """Compare-and-set in the catalog; False if the topic has changed meanwhile, perhaps grown again."""
+        for slot in slots:
+            await dead_letters.move(self._store.sorted, slot, topic.group(0))
         after = await self._catalog.retire(topic.name, topic)
         return after.groups == after.active_groups == topic.active_groups
