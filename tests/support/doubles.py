@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -44,14 +44,17 @@ class InlineDatabase(Database):
 
 
 class Faulty:
-    """Passes calls on to a store's half; `fault` is raised instead while it is set, `calls` counts by name."""
+    """Passes calls on to a store's half; `fault` is raised instead while it is set, `calls` counts by name.
+
+    What is put into `after` under a call's name is awaited once, between that call and its return.
+    """
 
     def __init__(self, real: LogStore | SortedStore) -> None:
         self._real = real
         self.fault: errors.EMQError | None = None
         self.only: frozenset[str] = frozenset()
         self.calls: dict[str, int] = {}
-        self.before: dict[str, Callable[..., None]] = {}
+        self.after: dict[str, Callable[[], Awaitable[None]]] = {}
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
@@ -60,11 +63,12 @@ class Faulty:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls[name] = self.calls.get(name, 0) + 1
-            if name in self.before:
-                self.before[name](*args)
             if self.fault is not None and (not self.only or name in self.only):
                 raise self.fault
-            return await found(*args, **kwargs)
+            result = await found(*args, **kwargs)
+            if name in self.after:
+                await self.after.pop(name)()
+            return result
 
         return call
 

@@ -1,0 +1,185 @@
+"""Administration and retirement: catalog, store and checkpoints changed in the order that loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.rig import Rig, rig
+
+from emq import errors, message
+from emq.clock import SystemClock
+from emq.message import Message
+from emq.model import Topic
+from emq.offsets.checkpoints import Checkpoint
+from emq.retirement import Retirement
+from emq.storage import Add, Put, Read, Settle, Trim, Verdict
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[Rig]:
+    async with rig(SystemClock()) as made:
+        yield made
+
+
+def retirement(r: Rig) -> Retirement:
+    return Retirement(r.catalog, r.store, r.checkpoints, list)
+
+
+async def shrunk(r: Rig, groups: int = 4) -> Topic:
+    """A topic of so many groups, shrunk to one."""
+    await r.topic("orders", groups * 10, group_qps=10)
+    return await r.admin.update("orders", qps=10)
+
+
+async def sealed(r: Rig, queue: str) -> bool:
+    [answer] = await r.store.log.put([Put(queue, [b"x"])])
+    return isinstance(answer, errors.QueueSealed)
+
+
+async def test_lag_counts_by_priority_what_no_checkpoint_has_finished(r: Rig) -> None:
+    topic = await r.topic("orders", 20, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 20, priority="high")
+    await r.producer.publish_many("orders", [b"x"] * 4, priority="low")
+    await r.checkpoints.save([Checkpoint("orders/0/high", 1, 4, ((6, 8), (9, 10)))])
+    assert [(lag.priority, lag.unfinished) for lag in await r.admin.lag([topic])] == [
+        ("high", 10 + 7 - 3),
+        ("mid", 0),
+        ("low", 4),
+    ]
+
+
+async def test_delayed_retrying_and_dead_are_told_apart(r: Rig) -> None:
+    topic = await r.topic("orders", 20, group_qps=10)
+    body = message.encode_retry(Message("x", b""))
+    await r.store.sorted.add([Add("orders/0", "a", body, 1 << 50), Add("orders/1", "b", body, 1, reason="no")])
+    [found] = await r.admin.slot_lag([topic])
+    assert (found.delayed, found.retrying, found.dead) == (1, 0, 1)
+
+
+async def test_offsets_show_the_checkpoint_between_head_and_tail(r: Rig) -> None:
+    topic = await r.topic("orders", 10, priorities=("p",))
+    await r.producer.publish_many("orders", [b"x"] * 5)
+    assert await r.admin.offsets(topic) == [(Checkpoint("orders/0/p", 0, 1), 1, 6)]
+    await r.checkpoints.save([Checkpoint("orders/0/p", 7, 3)])
+    assert await r.admin.offsets(topic) == [(Checkpoint("orders/0/p", 7, 3), 1, 6)]
+
+
+async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_leaves_nothing(r: Rig) -> None:
+    topic = await r.topic("orders", 20, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 7)
+    body = message.encode_retry(Message("x", b""))
+    await r.store.sorted.add([Add("orders/0", "a", body, 1), Add("orders/1", "b", body, 1, reason="no")])
+    await r.checkpoints.save([Checkpoint("orders/0/mid", 1, 2)])
+    with pytest.raises(errors.StillConsumed, match="'orders' still holds 7 messages.*force"):  # noqa: RUF043
+        await r.admin.delete("orders")
+    assert await r.admin.delete("orders", force=True) == 7
+    with pytest.raises(errors.UnknownTopic):
+        await r.catalog.get("orders")
+    assert await r.store.sorted.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
+    assert all(b.head == b.tail for b in await r.store.log.bounds(topic.all_queues()))
+    assert await r.checkpoints.load_all() == {}
+    assert await sealed(r, "orders/0/mid")
+
+
+async def test_a_topic_can_be_created_again_after_its_deletion(r: Rig) -> None:
+    await r.topic("orders", 10)
+    await r.producer.publish("orders", b"first life")
+    await r.admin.delete("orders", force=True)
+    topic = await r.topic("orders", 10)
+    await r.producer.refresh()
+    await r.producer.publish("orders", b"second life")
+    assert [lag.unfinished for lag in await r.admin.lag([topic])] == [0, 1, 0]
+
+
+async def test_a_producer_that_was_not_told_of_a_deletion_is_refused(r: Rig) -> None:
+    await r.topic("orders", 10)
+    await r.producer.publish("orders", b"x")
+    await r.admin.delete("orders", force=True)
+    with pytest.raises((errors.UnknownTopic, errors.QueueSealed)):
+        await r.producer.publish("orders", b"x")
+
+
+async def test_an_empty_retired_group_is_sealed_and_then_dropped(r: Rig) -> None:
+    topic = await shrunk(r)
+    assert await retirement(r).retire(topic)
+    assert (await r.catalog.get("orders")).groups == 1
+    assert all([await sealed(r, q) for q in topic.all_queues() if not q.startswith("orders/0/")])
+    assert not await sealed(r, "orders/0/mid")
+
+
+async def test_a_topic_that_grows_again_opens_its_groups(r: Rig) -> None:
+    assert await retirement(r).retire(await shrunk(r))
+    topic = await r.admin.update("orders", qps=40)
+    assert topic.active_groups == 4
+    assert not any([await sealed(r, q) for q in topic.all_queues()])
+
+
+@pytest.mark.parametrize("where", ["queue", "waiting", "prepared"])
+async def test_nothing_is_retired_while_something_is_left_in_a_group(r: Rig, where: str) -> None:
+    topic = await shrunk(r)
+    if where == "queue":
+        await r.store.log.put([Put("orders/2/low", [b"x"])])
+    else:
+        await r.store.sorted.add([Add("orders/2", "a", b"", 1)])
+        if where == "prepared":
+            from emq.storage import Claim
+
+            await r.store.sorted.claim([Claim("orders/2", 1, 1)], 10)
+    assert not await retirement(r).retire(topic)
+    assert (await r.catalog.get("orders")).groups == 4
+    assert not await sealed(r, "orders/3/mid")
+
+
+async def test_a_message_that_comes_between_the_look_and_the_seal_is_kept(r: Rig) -> None:
+    topic = await shrunk(r)
+
+    async def late() -> None:
+        await r.store.log.put([Put("orders/2/low", [b"late"])])
+
+    r.store.sorted.after["inspect"] = late
+    assert not await retirement(r).retire(topic)
+    assert (await r.catalog.get("orders")).groups == 4
+    [batch] = await r.store.log.read([Read("orders/2/low", 1, 10, 1)])
+    assert list(batch.bodies) == [b"late"]
+    assert not await sealed(r, "orders/1/mid")
+
+
+async def test_a_message_that_comes_and_fails_between_the_look_and_the_seal_is_kept(r: Rig) -> None:
+    topic = await shrunk(r)
+
+    async def comes_and_fails() -> None:
+        await r.store.log.put([Put("orders/2/low", [b"late"])])
+        await r.store.sorted.add([Add("orders/2", "late", b"", 1)])
+        await r.checkpoints.save([Checkpoint("orders/2/low", 1, 2)])
+
+    r.store.sorted.after["inspect"] = comes_and_fails
+    assert not await retirement(r).retire(topic)
+    assert (await r.catalog.get("orders")).groups == 4
+
+
+async def test_a_topic_that_grows_between_the_look_and_the_drop_keeps_its_groups_open(r: Rig) -> None:
+    topic = await shrunk(r)
+
+    async def grows() -> None:
+        await r.admin.update("orders", qps=30)
+
+    r.store.log.after["trim"] = grows
+    assert not await retirement(r).retire(topic)
+    now = await r.catalog.get("orders")
+    assert (now.active_groups, now.groups) == (3, 4)
+    assert not any([await sealed(r, q) for q in now.all_queues()])
+
+
+async def test_dead_letters_of_a_retired_group_are_kept(r: Rig) -> None:
+    topic = await shrunk(r)
+    await r.store.sorted.add([Add("orders/3", "a", message.encode_retry(Message("a", b"")), 1, reason="no")])
+    assert await retirement(r).retire(topic)
+    assert [d.id for d in await r.store.sorted.dead("orders/0")] == ["a"]
+    assert await r.store.sorted.settle([Settle("orders/0", "a", Verdict.PURGE)]) == [True]
+
+
+async def test_trimming_for_administration_is_not_fenced(r: Rig) -> None:
+    await r.topic("orders", 10)
+    await r.store.log.read([Read("orders/0/mid", 1, 1, 50)])
+    assert await r.store.log.trim([Trim("orders/0/mid", 1, None)]) == [False]

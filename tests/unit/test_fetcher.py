@@ -1,0 +1,316 @@
+"""Fetching: what is read when, holes, lost ownership, and a store that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+import pytest
+from support.doubles import FaultyStore
+from support.rig import until
+from support.virtual import LoopClock, virtual
+
+from emq import message
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.priority import policy_for
+from emq.fetcher.puller import Puller
+from emq.fetcher.readiness import Readiness, wanted
+from emq.fetcher.retries import RetryClaimer
+from emq.message import Message
+from emq.model import Topic
+from emq.offsets.tracker import OffsetTracker
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.storage import Add, Claim, Put, Read
+from emq.trail.sink import NullTrail
+from storage_adapters.memory import MemoryStore, World
+
+
+async def ignore(m: Message) -> None:
+    """A handler."""
+
+
+class Bench:
+    """A puller and a retry claimer for one group of one priority, on a memory store."""
+
+    def __init__(self, qps: float = 20.0, gauge: Gauge | None = None, bodies: int = 0) -> None:
+        self.gauge = gauge or Gauge()
+        self.readiness = Readiness()
+        self.clock = LoopClock()
+        self.world = World(self.clock)
+        self.store = FaultyStore(MemoryStore(self.world))
+        self.buffered: list[OwnedGroup] = []
+        self.dirty: list[OwnedQueue] = []
+        self.lost: list[OwnedGroup] = []
+        self.group = self.new_group(qps)
+        self.queue = self.group.queues[0]
+        self.puller = Puller(
+            self.store.log,
+            self.readiness,
+            self.gauge,
+            self.clock,
+            NullTrail(),
+            on_buffered=self.buffered.append,
+            on_dirty=self.dirty.append,
+            on_lost=self.lost.append,
+        )
+        self.retries = RetryClaimer(
+            self.store.sorted, self.clock, on_buffered=self.buffered.append, on_lost=self.lost.append
+        )
+
+    def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
+        owner = OwnedTopic(Topic(name, qps, priorities=("p",)))
+        owner.handler = ignore
+        group = OwnedGroup(owner, 0, 5, WindowCounter(qps, 0), policy_for(owner.topic), self.gauge)
+        group.quota = qps
+        group.queues = [OwnedQueue(group, 0, OffsetTracker(1), 1.0)]
+        group.buffers = [deque()]
+        return group
+
+    async def put(self, count: int, name: str = "t", body: bytes | None = None) -> None:
+        bodies = [message.encode(str(i), b"%d" % i, None, 1, None) if body is None else body for i in range(count)]
+        await self.store.log.put([Put(f"{name}/0/p", bodies)])
+
+    @contextlib.asynccontextmanager
+    async def pulling(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.puller.pull())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@virtual
+async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_taken() -> None:
+    b = Bench()
+    await b.put(100)
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 20)
+        await asyncio.sleep(10)
+        assert b.group.buffered == 20
+        for _ in range(9):
+            b.group.take(0)
+        b.readiness.drained(b.group)
+        await asyncio.sleep(0.01)
+        assert b.group.buffered == 11
+        b.group.take(0)
+        b.readiness.drained(b.group)
+        await until(lambda: b.group.buffered == 20)
+    assert b.queue.more
+    assert [m.offset for m in b.group.buffers[0]] == list(range(11, 31))
+
+
+@virtual
+async def test_an_exhausted_queue_costs_nothing_until_it_is_woken() -> None:
+    b = Bench()
+    await b.put(3)
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 3)
+        assert not b.queue.more
+        calls = b.store.log.calls["read"]
+        b.readiness.drained(b.group)
+        await asyncio.sleep(600)
+        assert b.store.log.calls["read"] == calls
+        await b.put(1)
+        b.readiness.woken(b.queue)
+        await until(lambda: b.group.buffered == 4)
+
+
+@virtual
+async def test_many_queues_are_read_in_one_round_trip() -> None:
+    b = Bench()
+    groups = [b.new_group(5, f"t{i}") for i in range(250)]
+    for i in range(250):
+        await b.put(2, f"t{i}")
+    for group in groups:
+        b.readiness.add(group.queues[0])
+        b.readiness.add(group.queues[0])
+    assert len(b.readiness) == 250
+    async with b.pulling():
+        await until(lambda: all(g.buffered == 2 for g in groups))
+    assert b.store.log.calls["read"] == 1
+
+
+@virtual
+async def test_holes_count_as_finished_each_once() -> None:
+    b = Bench()
+    await b.put(10)
+    for offset in (1, 2, 5, 10):
+        b.store.real.lose("t/0/p", offset)
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 6)
+    assert b.puller.holes == 4
+    assert b.dirty == [b.queue]
+    assert (b.queue.tracker.watermark, b.queue.tracker.finished()) == (3, [(5, 6), (10, 11)])
+
+
+@virtual
+async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again() -> None:
+    b = Bench()
+    await b.put(10)
+    b.queue.tracker = OffsetTracker(1, [(3, 5), (8, 9)])
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.queue.position == 11)
+    assert [m.offset for m in b.group.buffers[0]] == [1, 2, 5, 6, 7, 9, 10]
+
+
+@virtual
+async def test_a_body_that_cannot_be_read_is_passed_on_as_it_is() -> None:
+    b = Bench()
+    await b.put(1, body=b"\xc1junk")
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 1)
+    m = b.group.take(0)
+    assert m is not None
+    assert (m.id, m.payload, m.offset) == ("t/0/p@1", b"\xc1junk", 1)
+
+
+@virtual
+async def test_a_newer_owner_ends_the_reading() -> None:
+    b = Bench()
+    await b.put(1)
+    await b.store.log.read([Read("t/0/p", 1, 1, 6)])
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.lost == [b.group])
+    assert b.group.buffered == 0
+
+
+@virtual
+async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_it_is_back() -> None:
+    b = Bench()
+    await b.put(5)
+    b.store.fail()
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await asyncio.sleep(60)
+        assert 5 <= b.store.log.calls["read"] <= 20
+        assert "out of reach" in (b.puller.unreachable or "")
+        b.store.heal()
+        await until(lambda: b.group.buffered == 5, 6)
+        assert b.puller.unreachable is None
+
+
+@virtual
+async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_read() -> None:
+    b = Bench()
+    assert wanted(b.queue) == 20
+    b.group.held = 4 * 20
+    assert wanted(b.queue) == 0
+    b.group.held = 0
+    b.group.owner.handler = None
+    assert wanted(b.queue) == 0
+    b.group.owner.handler = ignore
+    b.group.stopping = True
+    assert wanted(b.queue) == 0
+    b.readiness.add(b.queue)
+    assert len(b.readiness) == 0
+
+
+@virtual
+async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_one() -> None:
+    b = Bench(gauge=Gauge(max_messages=10))
+    other = b.new_group(5, "other")
+    await b.put(100)
+    await b.put(100, "other")
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 20)
+        b.readiness.add(other.queues[0])
+        await until(lambda: other.buffered == 1)
+        for _ in range(12):
+            b.group.take(0)
+        b.readiness.drained(b.group)
+        await until(lambda: b.group.buffered > 8)
+
+
+@virtual
+async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
+    b = Bench()
+    now_ms = int(b.clock.now() * 1000)
+    for wait_ms in (5_000, 2_000):
+        m = Message(f"after {wait_ms}", b"x", attempt=2)
+        await b.store.sorted.add([Add("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
+    task = asyncio.create_task(b.retries.claim())
+    b.retries.acquire(b.group)
+    await asyncio.sleep(1.9)
+    assert b.group.buffered == 0
+    await asyncio.sleep(0.2)
+    assert b.group.buffered == 1
+    await asyncio.sleep(3)
+    assert [m.id for m in b.group.buffers[0]] == ["after 2000", "after 5000"]
+    assert {m.offset for m in b.group.buffers[0]} == {-1}
+    assert b.group.retries_buffered == 2
+    assert b.store.sorted.calls["claim"] <= 4
+    await asyncio.sleep(1_000)
+    assert b.store.sorted.calls["claim"] <= 4
+    task.cancel()
+
+
+@virtual
+async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> None:
+    b = Bench(qps=10)
+    bodies = [Message(str(i), b"x") for i in range(50)]
+    await b.store.sorted.add([Add("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
+    task = asyncio.create_task(b.retries.claim())
+    b.retries.acquire(b.group)
+    await asyncio.sleep(5)
+    assert b.group.retries_buffered == 10
+    taken = 0
+    for _ in range(100):
+        while b.group.take(0) is not None:
+            taken += 1
+        await asyncio.sleep(0.3)
+    assert taken == 50
+    task.cancel()
+
+
+@virtual
+async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> None:
+    b = Bench()
+    await b.store.sorted.add([Add("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
+    b.store.fail()
+    task = asyncio.create_task(b.retries.claim())
+    b.retries.acquire(b.group)
+    await asyncio.sleep(30)
+    assert b.store.sorted.calls["claim"] < 40
+    b.store.heal()
+    await until(lambda: b.group.buffered == 1)
+    task.cancel()
+
+
+@virtual
+async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
+    b = Bench()
+    await b.store.sorted.claim([Claim("t/0", 1, 6)], 1)
+    task = asyncio.create_task(b.retries.claim())
+    b.retries.acquire(b.group)
+    await until(lambda: b.lost == [b.group])
+    b.retries.release(b.group)
+    b.retries.at("t/0", 0)
+    await asyncio.sleep(1)
+    assert not task.done()
+    task.cancel()
+
+
+@pytest.mark.parametrize("priority", [0, 1, 7])
+def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int) -> None:
+    async def scenario() -> None:
+        b = Bench()
+        m = Message("x", b"", priority=priority)
+        await b.store.sorted.add([Add("t/0", "x", message.encode_retry(m), 1)])
+        task = asyncio.create_task(b.retries.claim())
+        b.retries.acquire(b.group)
+        await asyncio.sleep(0.01)
+        assert b.group.buffers[0][0].priority == 0
+        task.cancel()
+
+    asyncio.run(scenario())
