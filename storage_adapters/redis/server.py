@@ -20,9 +20,11 @@ DURABILITY_TIMEOUT_MS = 5_000
 
 
 @functools.cache
-def _script(name: str) -> tuple[str, str]:
+def _script(name: str, allow_oom: bool) -> tuple[str, str]:
     """(digest, text) of lua/<name>.lua."""
     text = importlib.resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    if allow_oom:
+        text = text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
     return hashlib.sha1(text.encode()).hexdigest(), text
 
 
@@ -34,16 +36,25 @@ class Server:
         self._url = url
 
     async def run(
-        self, name: str, keys: Sequence[str], args: Iterable[Any], durability: Durability = Durability.ACCEPTED
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        durability: Durability = Durability.ACCEPTED,
+        *,
+        allow_oom: bool = False,
     ) -> Any:
         """Run one script; one round trip unless the server has never seen it.
+
+        Args:
+            allow_oom: run it on a full server too, because it helps to drain it.
 
         Raises:
             StoreFull: the server is out of memory; nothing was applied.
             OutcomeUnknown: the connection broke, or the replica or disk did not confirm in time.
             StoreUnavailable: the server could not be reached or refused; nothing was applied.
         """
-        digest, text = _script(name)
+        digest, text = _script(name, allow_oom)
         call = [digest, len(keys), *keys, *args]
         with self._translated_errors():
             try:

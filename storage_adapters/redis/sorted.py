@@ -31,7 +31,9 @@ class RedisSortedStore:
                 keys += (shard.waiting(add.slot), shard.body(add.slot), shard.dead(add.slot), shard.reason(add.slot))
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.slot, add.id, epoch, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
-            answers = await self._server.run("add", keys, args, durability)
+            # What moves here from a log queue was in the store before, and is dropped there once it is here.
+            moved = all(add.epoch is not None for add in chunk)
+            answers = await self._server.run("add", keys, args, durability, allow_oom=moved)
             return [not_owner(a.slot, a.epoch) if n == -1 else n == 1 for a, n in zip(chunk, answers, strict=True)]
 
         return await self._each(adds, lambda a: a.slot, one)

@@ -18,6 +18,7 @@ from emq import errors
 from emq.model import Environment
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.log import RedisLogStore
+from storage_adapters.redis.packing import pack_in_c
 from storage_adapters.redis.server import Server
 from storage_adapters.redis.sorted import RedisSortedStore
 
@@ -126,6 +127,7 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
         )
     except ValueError as exc:
         raise errors.InvalidSettings(f"store URL {shown}: {exc}") from exc
+    pack_in_c(client)
     store = RedisStore(client, shown, [Shard(environment.value, i) for i in range(shards)], max_queue_qps)
     try:
         await _check_version(store._server, shown)

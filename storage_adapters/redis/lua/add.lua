@@ -4,7 +4,7 @@
 --       hash bodies, zset dead, hash reasons
 -- ARGV  1 now in ms; then for each add: slot, id, epoch (-1: not fenced), body, due_ms, reason, dead (0/1)
 -- Returns 1 for each id that was new, 0 where it was not, -1 (stale epoch). Refuses as a whole when memory is full
---       (OOM). O(adds log entries).
+--       (OOM), unless the caller allows it. O(adds log entries).
 local answer = {}
 for i = 0, (#ARGV - 1) / 7 - 1 do
   local slot, id, epoch, body, due, reason, dead = unpack(ARGV, 2 + i * 7, 8 + i * 7)

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Take due entries of many slots: waiting -> prepared. Arm each slot with the due time of its next waiting entry.
 -- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, hash prepared, hash bodies
 -- ARGV  1 now in ms, 2 the claimer's channel; then for each claim: slot, limit, epoch

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Read many queues from given offsets; arm those whose tail was reached, so that the next put wakes the reader.
 -- KEYS  1 hash tail, 2 hash armed, 3 hash fence (group -> highest epoch seen), 4 zset woken, then a stream each
 -- ARGV  1 the reader's channel, 2 most bytes of bodies; then for each queue: queue, group, start, limit, epoch

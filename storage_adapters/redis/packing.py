@@ -1,0 +1,24 @@
+"""Connections that pack commands in C: a read of 300 queues has 1,800 arguments, a put of 500 messages even more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hiredis
+import redis.asyncio
+
+
+class _Packing:
+    """Before a connection class of the library, whose own asyncio connections pack in Python (0.6 us an argument)."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        if " " in str(args[0]):  # "CLIENT SETINFO" and the like come as one word; the library knows how to split them
+            packed: list[bytes] = super().pack_command(*args)  # type: ignore[misc]
+            return packed
+        return [hiredis.pack_command(args)]
+
+
+def pack_in_c(client: redis.asyncio.Redis) -> None:
+    """Make the client's future connections pack in C."""
+    pool = client.connection_pool
+    pool.connection_class = type("PackingConnection", (_Packing, pool.connection_class), {})
