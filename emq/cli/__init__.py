@@ -1,0 +1,17 @@
+"""The `emq` command line. `main` is its entry point; the commands are assembled in `emq.cli.commands`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run one command. Exits with 0, 1 (failure, said in one line on standard error) or 2 (usage)."""
+    try:
+        # Loading takes a moment, in which Ctrl-C must already find somebody at home.
+        from emq.cli.commands import app
+
+        app(prog_name="emq")
+    except KeyboardInterrupt:
+        print("emq: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(1)

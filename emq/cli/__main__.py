@@ -1,0 +1,5 @@
+"""`python -m emq.cli` is `emq`."""
+
+from emq.cli import main
+
+main()

@@ -1,0 +1,30 @@
+"""All commands of `emq`, put together. What a command needs is loaded when it runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from emq.cli import dead, host, misc, offsets, publish, topics, watching
+from emq.cli.session import command
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Consume tens of thousands of queues, each at no more than its own rate, in priority order.",
+    epilog="Settings: options of a command, EMQ_ variables, emq.toml; see `emq settings`.",
+)
+
+app.command("demo")(misc.demo)
+command(app, "up", json=False, endless=True)(host.up)
+command(app, "host", json=False, endless=True)(host.host)
+app.add_typer(topics.app, name="topic")
+command(app, "publish")(publish.publish)
+command(app, "stats")(watching.stats)
+command(app, "top", endless=True)(watching.top)
+command(app, "lag")(watching.lag)
+app.add_typer(dead.app, name="dead")
+app.add_typer(offsets.app, name="offsets")
+app.add_typer(misc.trail, name="trail")
+command(app, "settings")(misc.settings)

@@ -1,0 +1,115 @@
+"""One host, or several processes of one, from start to clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import uvloop
+
+from emq import errors
+from emq.app import App, run_until_signal
+from emq.cli import binding, output, supervisor
+from emq.cli.session import Session
+from emq.stores import hide_password
+
+log = logging.getLogger("emq")
+
+
+def run(session: Session, member: str | None = None) -> None:
+    """Consume in this process until a signal.
+
+    Args:
+        member: `I/N` if this is the I-th of N processes of a parent.
+    """
+    _logging(session)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_consume(session, member))
+
+
+def run_many(session: Session, processes: int) -> None:
+    """Consume in several processes until a signal.
+
+    Raises:
+        InvalidSettings: store or database cannot be shared, or the handlers cannot be loaded; nothing was started.
+    """
+    _logging(session)
+    asyncio.run(_refuse_unshared(session, processes))
+    if session.settings.app:
+        binding.load(session.settings.app)  # to fail here rather than in every process
+    asyncio.run(supervisor.Supervisor(session.settings, processes).run())
+
+
+async def _consume(session: Session, member: str | None) -> None:
+    app = session.app(recorded=True)
+    async with binding.handlers(app), app:
+        membership = None
+        if member is not None:
+            index, members = map(int, member.split("/"))
+            membership = app.static_membership(index, members)
+            _stop_with_parent(app)
+        announcer = asyncio.create_task(_announce(app))
+        try:
+            await run_until_signal(app, membership)
+        finally:
+            announcer.cancel()
+    if app.host is not None:
+        totals = app.host.statistics().totals
+        counts = (f"{n:,}" for n in (totals.started, totals.succeeded, totals.failed))
+        log.info("stopped: %s messages started, %s succeeded, %s failed", *counts)
+
+
+async def _announce(app: App) -> None:
+    while app.host is None:  # noqa: ASYNC110 (the host is made in the first steps of `run`)
+        await asyncio.sleep(0.01)
+    await app.host.running.wait()
+    ownership = app.host.ownership
+    idle = sum(owner.handler is None for owner in ownership.owned.values())
+    log.info(
+        "consuming %s in %s from %s [%s]%s; Ctrl-C stops",
+        output.count(len(ownership.owned) - idle, "topic"),
+        output.count(len(ownership.groups), "group"),
+        hide_password(app.settings.store),
+        app.settings.environment,
+        f" ({output.count(idle, 'topic')} without a handler or push.url, or paused)" if idle else "",
+    )
+
+
+def _stop_with_parent(app: App) -> None:
+    """Standard input is a pipe from the parent, which ends with it, however that ends."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if app.host is None:
+            loop.call_later(0.05, stop)  # it is being made
+        else:
+            app.stop()
+
+    def gone() -> None:
+        loop.remove_reader(0)
+        stop()
+
+    loop.add_reader(0, gone)
+
+
+async def _refuse_unshared(session: Session, processes: int) -> None:
+    settings = session.settings
+    async with session.app() as app:
+        if not app.store.shared:
+            raise errors.InvalidSettings(
+                f"store {hide_password(settings.store)!r} serves one host process, not {processes}; "
+                "use redis:// or postgresql://, or --processes 1"
+            )
+    if settings.database_url in ("sqlite://", "sqlite:///:memory:"):
+        raise errors.InvalidSettings(
+            f"database {settings.database_url!r} is in memory, where {processes} processes cannot share it; "
+            "give --database sqlite:///FILE or postgresql://..."
+        )
+
+
+def _logging(session: Session) -> None:
+    logging.basicConfig(
+        level=session.settings.log_level.upper(),
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        datefmt="%H:%M:%S",
+    )

@@ -1,0 +1,208 @@
+"""`emq dead`: look at dead letters, put them back, or throw them away."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq import errors
+from emq.cli import output
+from emq.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from emq.dead_letters import Letter, Selection
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, put them back, or throw them away.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Died at or after: 2030-01-31T12:00, or 90s, 15m, 2h, 7d ago.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Died before.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Part of the reason, in any case.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Of a message; may be repeated.")]
+
+
+@command(app, "list")
+async def list_(
+    session: Session,
+    pattern: Annotated[
+        str, typer.Argument(metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern.", show_default=False)
+    ],
+    since: Since = None,
+    until: Until = None,
+    reason: Reason = "",
+    limit: Annotated[int, typer.Option(min=1, help="Most letters listed.")] = 50,
+) -> None:
+    """List dead letters, topic by topic, oldest first in each group."""
+    from emq import dead_letters
+    from emq.cli.topics import matching
+
+    selection = _selection(since, until, reason)
+    found: list[Letter] = []
+    async with session.app() as opened:
+        for topic in await matching(opened, pattern):
+            if len(found) > limit:
+                break
+            async for letter in dead_letters.find(opened.store.sorted, topic, selection):
+                found.append(letter)
+                if len(found) > limit:
+                    break
+    more, found = len(found) > limit, found[:limit]
+    if session.json:
+        session.show([_data(letter) for letter in found], str)
+        return
+    if not found:
+        session.out.print("no dead letters")
+        return
+    rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in found]
+    session.out.print(output.table("", ("topic", "id", "priority", "tries", "died", "reason"), rows, right=("tries",)))
+    if more:
+        session.out.print(f"there are more; these are the first {limit} (--limit)")
+
+
+@command(app, "show")
+async def show(
+    session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
+) -> None:
+    """Show one dead letter in full."""
+    from emq import dead_letters
+
+    async with session.app() as opened:
+        of_topic = await opened.catalog.get(topic)
+        wanted = dead_letters.Selection(ids=frozenset([message_id]))
+        async for letter in dead_letters.find(opened.store.sorted, of_topic, wanted):
+            session.show(_data(letter), lambda letter=letter: _facts(letter))  # type: ignore[misc]
+            return
+    raise errors.EMQError(f"topic {topic!r} has no dead letter {message_id!r}; list them with: emq dead list {topic}")
+
+
+@command(app, "replay")
+async def replay(
+    session: Session,
+    topic: Topic,
+    since: Since = None,
+    until: Until = None,
+    reason: Reason = "",
+    ids: Ids = None,
+    rate: Annotated[float | None, typer.Option(help="Most letters put back in a second.")] = None,
+) -> None:
+    """Deliver dead letters again, as first attempts at their own priority.
+
+    Safe to interrupt: each letter is either dead or waiting, never both and never neither.
+    """
+    from emq import dead_letters
+
+    if rate is not None and not rate > 0:
+        raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
+    selection = _selection(since, until, reason, ids)
+    async with session.app() as opened:
+        of_topic = await opened.catalog.get(topic)
+        [lag] = await opened.admin.slot_lag([of_topic])
+        with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
+            count = await dead_letters.replay(
+                opened.store.sorted, of_topic, selection, rate_per_s=rate, on_replayed=bar.set
+            )
+    session.say(f"replayed {output.count(count, 'dead letter')} of {topic!r}", {"replayed": count})
+
+
+@command(app, "purge")
+async def purge(
+    session: Session,
+    topic: Topic,
+    since: Since = None,
+    until: Until = None,
+    reason: Reason = "",
+    ids: Ids = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Throw dead letters away for good."""
+    from emq import dead_letters
+
+    selection = _selection(since, until, reason, ids)
+    async with session.app() as opened:
+        of_topic = await opened.catalog.get(topic)
+        what = "all dead letters" if selection == dead_letters.EVERY else "the dead letters meant"
+        session.confirm(f"Throw away {what} of topic {topic!r} for good?", yes)
+        count = await dead_letters.purge(opened.store.sorted, of_topic, selection)
+    session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
+
+
+def moment(text: str, option: str) -> int:
+    """Milliseconds since the epoch of a time given as ISO 8601 (local unless it says otherwise) or as an age."""
+    if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
+        seconds = float(age[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[age[2]]
+        return int((time.time() - seconds) * 1000)
+    try:
+        return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write 2030-01-31T12:00, or an age such as 90s, 15m, 2h, 7d", param_hint=option
+        ) from None
+
+
+def _selection(since: str | None, until: str | None, reason: str, ids: list[str] | None = None) -> Selection:
+    from emq.dead_letters import EVERY
+
+    selection = EVERY._replace(reason=reason, ids=frozenset(ids or ()))
+    if since is not None:
+        selection = selection._replace(since_ms=max(0, moment(since, "--since")))
+    if until is not None:
+        selection = selection._replace(until_ms=moment(until, "--until"))
+    return selection
+
+
+def _data(letter: Letter) -> dict[str, Any]:
+    """A letter as plain values; the payload as text where it is text, else in base64."""
+    data = {**letter._asdict(), "died": output.when(letter.dead_ms)}
+    try:
+        data["payload"] = letter.payload.decode()
+    except UnicodeDecodeError:
+        data["payload_base64"] = data.pop("payload")
+    return data
+
+
+def _facts(letter: Letter) -> Any:
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in (
+        ("id", letter.id),
+        ("topic", letter.topic),
+        ("group", str(letter.group)),
+        ("priority", letter.priority),
+        ("tries", str(letter.attempts)),
+        ("died", output.when(letter.dead_ms)),
+        ("reason", letter.reason),
+    ):
+        facts.add_row(name, output.plain(value))
+    facts.add_row("payload", output.payload(letter.payload))
+    return facts
+
+
+class _Bar:
+    """A progress bar on a terminal, else nothing."""
+
+    def __init__(self, session: Session, text: str, total: int | None) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        quiet = session.json or not session.err.is_terminal
+        self._progress = Progress(*columns, console=session.err, transient=True, disable=quiet)
+        self._task = self._progress.add_task("", total=total)
+
+    def set(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,148 @@
+"""`emq offsets`: how far a topic's queues are consumed, and setting that anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from emq import errors
+from emq.cli import output
+from emq.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from emq.app import App
+    from emq.offsets.checkpoints import Checkpoint
+
+app = typer.Typer(no_args_is_help=True, help="How far a topic's queues are consumed, and setting that anew.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+
+
+class Change(NamedTuple):
+    """Attributes:
+    to: the offset to consume from next.
+    again: messages that would be delivered again.
+    skipped: unfinished messages that would not be delivered at all.
+    """
+
+    queue: str
+    watermark: int
+    to: int
+    head: int
+    tail: int
+    again: int
+    skipped: int
+
+
+@command(app, "show")
+async def show(session: Session, topic: Topic) -> None:
+    """Show each queue's checkpoint: everything below the watermark is finished."""
+    from emq.cli.topic_view import unfinished
+
+    async with session.app() as opened:
+        found = await opened.admin.offsets(await opened.catalog.get(topic))
+    rows = [(c.queue, c.watermark, head, tail, unfinished(c, head, tail), c.epoch) for c, head, tail in found]
+    columns = ("queue", "watermark", "head", "tail", "unfinished", "epoch")
+    data = [
+        {**dict(zip(columns, row, strict=True)), "finished": c.finished}
+        for row, (c, _, _) in zip(rows, found, strict=True)
+    ]
+    session.show(data, lambda: output.table("", columns, rows, right=columns[1:]))
+
+
+@command(app, "reset")
+async def reset(
+    session: Session,
+    topic: Topic,
+    to: Annotated[str, typer.Option(help="head (all that is still stored), tail (skip all), or an offset.")] = "head",
+    queue: Annotated[
+        list[str] | None, typer.Option(help="Only this queue, as GROUP/PRIORITY; may be repeated.  [default: all]")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is only shown.")] = False,
+) -> None:
+    """Set from where a topic's queues are consumed. Shows what would change, and changes it with --execute.
+
+    Refused while a host runs: it would carry on from where it is. Messages that were dropped behind the checkpoint
+    (see the topic's retention_s) cannot come back.
+    """
+    async with session.app() as opened:
+        of_topic = await opened.catalog.get(topic)
+        found = _chosen(topic, await opened.admin.offsets(of_topic), queue)
+        changes = [_change(c, head, tail, to) for c, head, tail in found]
+        if execute:
+            await refuse_if_consumed(opened)
+            for change in changes:
+                await opened.checkpoints.reset(change.queue, change.to)
+    data = {"executed": execute, "queues": [c._asdict() for c in changes]}
+    if session.json:
+        session.show(data, str)
+        return
+    columns = ("queue", "from", "to", "head", "tail", "again", "skipped")
+    session.out.print(output.table("", columns, changes, right=columns[1:]))
+    if execute:
+        session.out.print(f"{output.count(len(changes), 'queue')} set")
+    else:
+        session.out.print("this is a preview; add --execute to do it")
+
+
+async def refuse_if_consumed(opened: App) -> None:
+    """Raise `StillConsumed` while a host runs on this store: it would save over what is changed here.
+
+    A store of one host's own tells by itself whether its place is taken; else this takes it, until `opened` is closed,
+    so that none starts meanwhile. On a shared store, a host is taken to run while its snapshot is fresh.
+    """
+    from emq import statistics
+    from emq.cli import snapshots
+
+    hosts = [s.host.host for s in await snapshots.load(opened) if s.live]
+    named = f"host {', '.join(map(repr, hosts))}" if hosts else "a host"
+    claim = None if opened.store.shared else getattr(opened.store, "claim_host", None)
+    try:
+        if claim is not None:
+            claim()
+            return
+    except errors.HostConflict as exc:
+        raise errors.StillConsumed(f"{named} is running; stop it (Ctrl-C or SIGTERM), then try again") from exc
+    if hosts:
+        raise errors.StillConsumed(
+            f"{named} is running; stop it (Ctrl-C or SIGTERM), then try again; one that was killed counts for "
+            f"{statistics.LIVE_S:g} s more"
+        )
+
+
+def _chosen(
+    topic: str, found: list[tuple[Checkpoint, int, int]], queues: list[str] | None
+) -> list[tuple[Checkpoint, int, int]]:
+    if not queues:
+        return found
+    by_name = {entry[0].queue: entry for entry in found}
+    chosen = []
+    for queue in queues:
+        entry = by_name.get(queue) or by_name.get(f"{topic}/{queue}")
+        if entry is None:
+            known = ", ".join(name.removeprefix(f"{topic}/") for name in list(by_name)[:6])
+            more = ", ..." if len(by_name) > 6 else ""
+            raise errors.EMQError(f"topic {topic!r} has no queue {queue!r}; it has {known}{more}")
+        chosen.append(entry)
+    return chosen
+
+
+def _change(checkpoint: Checkpoint, head: int, tail: int, to: str) -> Change:
+    from emq.cli.topic_view import unfinished
+
+    if to in ("head", "tail"):
+        target = head if to == "head" else tail
+    else:
+        if not to.isdecimal():
+            raise typer.BadParameter(f"{to!r} is neither head nor tail nor an offset", param_hint="--to")
+        target = int(to)
+        if not head <= target <= tail:
+            raise errors.EMQError(
+                f"queue {checkpoint.queue!r} has offsets from {head} to {tail}; {target} is not one of them"
+            )
+    left = unfinished(checkpoint, head, tail)
+    after = max(0, tail - target)
+    # What is finished above the watermark is forgotten by a reset.
+    below = unfinished(checkpoint, head, target) if target > checkpoint.watermark else 0
+    return Change(checkpoint.queue, checkpoint.watermark, target, head, tail, max(0, after - (left - below)), below)

@@ -1,0 +1,98 @@
+"""How numbers, times and tables look on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Cell = str | int | float | None
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: Iterable[str] = ()) -> Table:
+    """A table without vertical lines; names are folded, never cut off, numbers have thousands separators.
+
+    Args:
+        title: above the table, at the left; empty for none.
+        right: the columns of numbers.
+    """
+    from rich import box
+    from rich.table import Table
+
+    numbers = set(right)
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+    )
+    for column in columns:
+        made.add_column(
+            column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column in numbers
+        )
+    for row in rows:
+        made.add_row(*map(cell, row))
+    return made
+
+
+def cell(value: Cell) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return plain(value)
+    return number(value)
+
+
+def number(value: float) -> str:
+    """12,345, or 3.5 and 0.25 where the fraction matters."""
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def plain(text: str) -> str:
+    """The text with whatever could disturb a terminal shown as an escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def payload(body: bytes) -> str:
+    """A payload for people: text where it is text."""
+    try:
+        return plain(body.decode())
+    except UnicodeDecodeError:
+        return repr(body)
+
+
+def by_priority(counts: Mapping[str, int]) -> str:
+    """`high 3  mid 0  low 12`."""
+    return "  ".join(f"{name} {number(count)}" for name, count in counts.items())
+
+
+def when(ms: float) -> str:
+    """Local time to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
+
+
+def when_briefly(ms: float) -> str:
+    """Local time: to the second today, to the minute before."""
+    then, now = time.localtime(ms / 1000), time.localtime()
+    today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)
+
+
+def duration(seconds: float) -> str:
+    """45 s, 12 min, 3.5 h, 2 d."""
+    for limit, unit, divisor in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / divisor:.3g} {unit}"
+    return f"{seconds / 86_400:.3g} d"
+
+
+def count(n: int, noun: str) -> str:
+    """`1 topic`, `2 topics`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

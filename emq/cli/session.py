@@ -1,0 +1,202 @@
+"""What every command shares: the options that say where EMQ's data lies, `--json`, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq import errors
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from emq.app import App
+    from emq.settings import Settings
+
+PIPE_WIDTH = 160
+"""Columns of a table that does not go to a terminal."""
+
+
+class World(enum.StrEnum):
+    """The environments, as in `emq.model`, which is not loaded for `--help`."""
+
+    ONLINE = "online"
+    SANDBOX = "sandbox"
+
+
+_PANEL = "Where"
+_OPTIONS: dict[str, Any] = {
+    "store": Annotated[
+        str | None,
+        typer.Option(
+            help="URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ],
+    "database": Annotated[
+        str | None,
+        typer.Option(help="URL of the catalog; beside the store if left out.", rich_help_panel=_PANEL),
+    ],
+    "environment": Annotated[
+        World | None, typer.Option("--env", help="Production, or a place to try things.", rich_help_panel=_PANEL)
+    ],
+    "settings_file": Annotated[
+        str | None,
+        typer.Option("--settings", help="TOML file; else emq.toml, if there.", metavar="FILE", rich_help_panel=_PANEL),
+    ],
+}
+_JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@dataclasses.dataclass
+class Session:
+    """One run of a command.
+
+    Attributes:
+        overrides: settings from the command line; None where not given.
+        settings_file: where the others are read from.
+        json: print data as JSON.
+    """
+
+    overrides: Mapping[str, Any]
+    settings_file: str | None = None
+    json: bool = False
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        from emq import settings
+
+        return settings.load(self.settings_file, **self.overrides)
+
+    def app(self, *, recorded: bool = False) -> App:
+        """An `App` with the effective settings, to be entered.
+
+        Args:
+            recorded: keep a trail if the settings ask for one; for commands that publish or consume.
+        """
+        from emq.app import App
+        from emq.trail.sink import NullTrail
+
+        return App(options=self.settings, trail=None if recorded else NullTrail())
+
+    def show(self, data: object, human: Callable[[], RenderableType]) -> None:
+        """Print `data` as one JSON document, or what `human` makes of it.
+
+        Args:
+            data: plain values, structs, dataclasses or named tuples.
+        """
+        if self.json:
+            print_json(data)
+        else:
+            self.out.print(human())
+
+    def say(self, text: str, data: Mapping[str, object]) -> None:
+        """Print one line, or `data` as JSON."""
+        self.show(data, lambda: text)
+
+    @functools.cached_property
+    def out(self) -> Console:
+        return console()
+
+    @functools.cached_property
+    def err(self) -> Console:
+        return console(stderr=True)
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Return if the user agrees. Raises `typer.Exit` (1) otherwise, also when nobody can be asked."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise errors.EMQError(f"{question} Add --yes to do it; nobody can be asked here")
+        if not typer.confirm(question, err=True):
+            raise errors.EMQError("nothing was changed")
+
+
+def command(
+    group: typer.Typer, name: str, *, json: bool = True, endless: bool = False, **options: Any
+) -> Callable[[Any], Any]:
+    """Decorator: make a function that takes a `Session` and its own parameters a command of `group`.
+
+    The command gets the options that say where EMQ's data lies, and `--json`. A coroutine function is run in an
+    event loop of its own. `EMQError` and Ctrl-C end it with one line and exit code 1.
+
+    Args:
+        json: offer `--json`.
+        endless: Ctrl-C is how it is meant to end, with exit code 0.
+        options: as for `typer.Typer.command`.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(function, eval_str=True)
+        shared = {**_OPTIONS, **({"as_json": _JSON} if json else {})}
+        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]] + [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=None if key != "as_json" else False, annotation=hint
+            )
+            for key, hint in shared.items()
+        ]
+
+        def call(**arguments: Any) -> None:
+            where = {key: arguments.pop(key) for key in shared}
+            session = Session(
+                {key: where[key] for key in ("store", "database", "environment")},
+                where["settings_file"],
+                where.get("as_json", False),
+            )
+            guard(lambda: function(session, **arguments), endless=endless)
+
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in parameters}
+        call.__doc__ = function.__doc__
+        group.command(name, **options)(call)
+        return function
+
+    return register
+
+
+def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool = False) -> None:
+    """Run a command; what it raises on purpose becomes one line and exit code 1."""
+    try:
+        result = run()
+        if inspect.iscoroutine(result):
+            import asyncio
+
+            asyncio.run(result)
+    except errors.EMQError as exc:
+        fail(str(exc))
+    except KeyboardInterrupt:
+        if not endless:
+            fail("interrupted")
+
+
+def fail(text: str) -> None:
+    """Print one line to standard error; raises `typer.Exit` (1)."""
+    typer.echo(f"emq: {' '.join(text.split())}", err=True)
+    raise typer.Exit(1)
+
+
+def print_json(data: object, *, indent: bool = True) -> None:
+    """Print one JSON document; `indent` False puts it on one line."""
+    import msgspec
+
+    text = msgspec.json.encode(data)
+    typer.echo(msgspec.json.format(text, indent=2 if indent else 0).decode() if indent else text.decode())
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that takes text as it is: names and payloads are not markup."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
+    if not made.is_terminal:
+        # Nothing is lost from a table in a file or a pipe for want of columns.
+        made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=PIPE_WIDTH)
+    return made

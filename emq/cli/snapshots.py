@@ -1,0 +1,87 @@
+"""The snapshots that hosts keep in the database, put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from emq import statistics
+from emq.statistics import HostStatistics, Rates, Totals
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+FORGOTTEN_S = 3600.0
+"""Hosts that were gone for longer are not spoken of any more."""
+
+
+class Seen(NamedTuple):
+    """A host's snapshot.
+
+    Attributes:
+        age_s: seconds since it was taken, by this machine's clock.
+    """
+
+    host: HostStatistics
+    age_s: float
+
+    @property
+    def live(self) -> bool:
+        return self.age_s <= statistics.LIVE_S
+
+
+class TopicTotal(msgspec.Struct):
+    """A topic over all live hosts that count it among their busiest."""
+
+    name: str
+    qps: float
+    state: str
+    groups: int = 0
+    started_per_s: float = 0.0
+    in_flight: int = 0
+    buffered: dict[str, int] = {}
+    retries_buffered: int = 0
+
+
+async def load(app: App) -> list[Seen]:
+    """All hosts heard of within the last hour, by name; one of another version is left out."""
+    now_s, seen = time.time(), []
+    for _, text, saved_ms in await app.database.load_host_stats(app.settings.environment):
+        age_s = max(0.0, now_s - saved_ms / 1000)
+        if age_s > FORGOTTEN_S:
+            continue
+        try:
+            seen.append(Seen(statistics.decode(text), age_s))
+        except msgspec.DecodeError:
+            continue
+    return seen
+
+
+def topics(seen: Iterable[Seen]) -> list[TopicTotal]:
+    """Topics over all live hosts, the busiest first."""
+    found: dict[str, TopicTotal] = {}
+    for host in (s.host for s in seen if s.live):
+        for t in host.busiest:
+            total = found.setdefault(t.name, TopicTotal(t.name, t.qps, t.state))
+            total.groups += t.groups
+            total.started_per_s += t.started_per_s
+            total.in_flight += t.in_flight
+            total.retries_buffered += t.retries_buffered
+            for priority, n in t.buffered.items():
+                total.buffered[priority] = total.buffered.get(priority, 0) + n
+    return sorted(found.values(), key=lambda t: (-t.started_per_s, -sum(t.buffered.values()), -t.in_flight, t.name))
+
+
+def totals(seen: Sequence[Seen]) -> Totals:
+    """Counts since their start, over all live hosts."""
+    live = [s.host.totals for s in seen if s.live]
+    return Totals(*(sum(getattr(t, field) for t in live) for field in Totals.__struct_fields__))
+
+
+def rates(seen: Sequence[Seen]) -> Rates:
+    """Counts a second, over all live hosts."""
+    live = [s.host.rates for s in seen if s.live]
+    return Rates(*(sum(getattr(r, field) for r in live) for field in Rates.__struct_fields__))

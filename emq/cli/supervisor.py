@@ -1,0 +1,126 @@
+"""`emq host --processes N`: N host processes on one machine, started, watched and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from emq import errors
+from emq.settings import Settings
+
+log = logging.getLogger("emq")
+
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Waits before a process that failed is started again; the last repeats."""
+
+HEALTHY_S = 60.0
+"""One that ran for so long begins the waits anew when it fails."""
+
+MAX_FAILURES = 10
+"""Failures in a row of one process after which all are stopped: something is wrong that starting cannot mend."""
+
+
+class Supervisor:
+    """Runs one child for each share of the groups; the shares do not move while a child is being restarted.
+
+    States of a child: *running*, *waiting* (it failed and is started again after a while), *ended* (after a signal,
+    or for good). Children are in process groups of their own, so that Ctrl-C reaches only this process, which passes
+    it on as SIGTERM; a second one ends them at once. A child notices by its standard input that this process is gone.
+
+    Args:
+        settings: handed to the children through their environment.
+        processes: how many.
+    """
+
+    def __init__(self, settings: Settings, processes: int) -> None:
+        self._settings = settings
+        self._processes = processes
+        self._children: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Return when all children have ended after SIGTERM or Ctrl-C.
+
+        Raises:
+            EMQError: a child failed `MAX_FAILURES` times in a row; the others were stopped.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        log.info("starting %d host processes; Ctrl-C stops", self._processes)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index in range(self._processes):
+                    group.create_task(self._keep(index))
+        except* errors.EMQError as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        log.info("all host processes have stopped")
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        for child in self._children.values():
+            _terminate(child)
+
+    async def _keep(self, index: int) -> None:
+        """Start the child, wait for its end, start it again."""
+        failures = 0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = await self._run_child(index)
+            if self._stopping.is_set():
+                return
+            failures = 1 if time.monotonic() - started > HEALTHY_S else failures + 1
+            if failures >= MAX_FAILURES:
+                raise errors.EMQError(
+                    f"host process {index + 1} of {self._processes} failed {failures} times in a row, "
+                    f"at last with status {code}; stopped the others"
+                )
+            wait_s = BACKOFF_S[min(failures, len(BACKOFF_S)) - 1]
+            log.warning("host process %d ended with status %s; starting it again in %g s", index + 1, code, wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
+
+    async def _run_child(self, index: int) -> int:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "emq.cli", "host", "--member", f"{index}/{self._processes}"),
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, **_environment(self._settings)},
+            start_new_session=True,
+        )
+        self._children[index] = child
+        if self._stopping.is_set():
+            _terminate(child)
+        try:
+            return await child.wait()
+        except asyncio.CancelledError:
+            _terminate(child)
+            await child.wait()
+            raise
+        finally:
+            del self._children[index]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The settings as environment variables, which go before a settings file."""
+    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    # A child that is started again goes on under its old name.
+    plain["host_name"] = settings.host_name or f"{socket.gethostname()}-{os.getpid()}"
+    return {f"EMQ_{name.upper()}": str(value) for name, value in plain.items()}
+
+
+def _terminate(child: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.terminate()

@@ -1,0 +1,174 @@
+"""The live screen of `emq top`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from emq import errors
+from emq.app import App
+from emq.cli import output, snapshots
+from emq.cli.snapshots import Seen, TopicTotal
+from emq.model import Topic
+
+MANY = 300
+"""With more topics than this, only those that the hosts count among their busiest are looked at."""
+
+DUTY = 0.25
+"""Most of its time that the screen spends asking store and database."""
+
+
+class Row(NamedTuple):
+    """A topic on the screen.
+
+    Attributes:
+        rate: starts a second now; 0 where no live host counts it among its busiest.
+        backlog: ready or in flight by priority, as of the last checkpoints.
+        retries: waiting for their time, or claimed.
+    """
+
+    topic: str
+    limit: float
+    state: str
+    rate: float
+    backlog: dict[str, int]
+    in_flight: int
+    retries: int
+    dead: int
+
+
+class Frame(NamedTuple):
+    """One refresh.
+
+    Attributes:
+        trouble: why it is not up to date; empty if it is.
+    """
+
+    hosts: list[Seen]
+    rows: list[Row]
+    topics: int
+    trouble: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        live = [s.host for s in self.hosts if s.live]
+        return {
+            "time": time.time(),
+            "hosts": [
+                {"host": h.host, "buffered": h.buffered_messages, "in_flight": h.in_flight, "loop_lag_s": h.loop_lag_s}
+                for h in live
+            ],
+            "topics": [row._asdict() for row in self.rows],
+            "trouble": self.trouble or None,
+        }
+
+    def render(self, rows: int) -> RenderableType:
+        columns = ("topic", "limit", "rate", "backlog", "in flight", "retries", "dead", "")
+        cells = [
+            (r.topic, r.limit, r.rate, output.by_priority(r.backlog), r.in_flight, r.retries, r.dead,
+             "" if r.state == "active" else r.state)
+            for r in self.rows[:rows]
+        ]  # fmt: skip
+        parts: list[RenderableType] = [Text(self._head()), *map(Text, map(_host_line, self.hosts))]
+        if self.trouble:
+            parts.append(Text(self.trouble, style="red"))
+        right = ("limit", "rate", "in flight", "retries", "dead")
+        parts.append(output.table("", columns, cells, right=right))
+        return Group(*parts)
+
+    def _head(self) -> str:
+        live = sum(s.live for s in self.hosts)
+        started = snapshots.rates(self.hosts).started
+        shown = f", {len(self.rows)} shown" if len(self.rows) < self.topics else ""
+        return (
+            f"{time.strftime('%H:%M:%S')}  {output.count(live, 'live host')}  "
+            f"{output.count(self.topics, 'topic')}{shown}  {output.number(started)} started a second"
+        )
+
+
+class Screen:
+    """Keeps a picture of the catalog, and asks for the rest at each refresh."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._topics: dict[str, Topic] = {}
+        self._version = 0
+        self._last = Frame([], [], 0)
+
+    async def live(self, console: Console, interval_s: float, count: int | None) -> None:
+        """Refresh until cancelled, or `count` times."""
+        rounds = 0
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while rounds != count:
+                began = time.monotonic()
+                room = max(3, console.height - 5)
+                frame = await self.refresh(room)
+                live.update(frame.render(max(3, room - len(frame.hosts))), refresh=True)
+                rounds += 1
+                took = time.monotonic() - began
+                await asyncio.sleep(max(interval_s - took, took * (1 - DUTY) / DUTY))
+
+    async def refresh(self, rows: int) -> Frame:
+        """Look now. Where something cannot be reached, the last frame is answered again, with the reason."""
+        try:
+            self._last = await self._look(rows)
+        except errors.EMQError as exc:
+            self._last = self._last._replace(trouble=str(exc))
+        return self._last
+
+    async def _look(self, rows: int) -> Frame:
+        await self._follow_catalog()
+        seen = await snapshots.load(self._app)
+        busy = {t.name: t for t in snapshots.topics(seen) if t.name in self._topics}
+        if len(self._topics) <= MANY:
+            chosen = list(self._topics.values())
+        else:
+            chosen = [self._topics[name] for name in list(busy)[:rows]]
+        found = await self._rows(chosen, busy)
+        found.sort(key=lambda r: (-r.rate, -sum(r.backlog.values()) - r.retries, -r.in_flight, r.topic))
+        return Frame(seen, found[:rows], len(self._topics))
+
+    async def _rows(self, chosen: Sequence[Topic], busy: dict[str, TopicTotal]) -> list[Row]:
+        backlog: dict[str, dict[str, int]] = {t.name: {} for t in chosen}
+        for lag in await self._app.admin.lag(chosen):
+            backlog[lag.topic][lag.priority] = lag.unfinished
+        rows = []
+        for topic, slots in zip(chosen, await self._app.admin.slot_lag(chosen), strict=True):
+            now = busy.get(topic.name)
+            rows.append(
+                Row(
+                    topic.name,
+                    topic.qps,
+                    topic.state.value,
+                    now.started_per_s if now else 0.0,
+                    backlog[topic.name],
+                    now.in_flight if now else 0,
+                    slots.delayed + slots.retrying,
+                    slots.dead,
+                )
+            )
+        return rows
+
+    async def _follow_catalog(self) -> None:
+        changes = await self._app.catalog.changes_since(self._version)
+        for name in changes.deleted:
+            self._topics.pop(name, None)
+        self._topics.update({t.name: t for t in changes.changed})
+        self._version = changes.version
+
+
+def _host_line(seen: Seen) -> str:
+    host = seen.host
+    if not seen.live:
+        return f"{host.host}: stale, last heard of {output.duration(seen.age_s)} ago"
+    trouble = host.store_unreachable or host.database_unreachable
+    return (
+        f"{host.host}: {output.number(host.buffered_messages)} buffered, {output.number(host.in_flight)} in flight, "
+        f"loop lag {host.loop_lag_s * 1000:.1f} ms{f', {trouble}' if trouble else ''}"
+    )

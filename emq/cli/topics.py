@@ -1,0 +1,242 @@
+"""`emq topic`: create, look at, change and delete topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq import errors
+from emq.cli import output
+from emq.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from emq.model import Topic
+
+app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
+Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern over names, such as 'shop.*'.")]
+
+
+@command(app, "create")
+async def create(
+    session: Session,
+    name: Name,
+    qps: Annotated[float, typer.Option(help="Most starts a second; below 1 is allowed.", show_default=False)],
+    group_qps: Annotated[float | None, typer.Option(help="Capacity of one group.  [default: 50]")] = None,
+    priorities: Annotated[
+        str | None, typer.Option(help="Names, highest first, with commas.  [default: high,mid,low]")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Push its messages to this HTTP endpoint.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other option, as key=value; may be repeated.")
+    ] = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave a topic of that name as it is.")] = False,
+) -> None:
+    """Create a topic."""
+    import msgspec
+
+    from emq.cli import topic_settings
+    from emq.model import Topic, TopicOptions
+
+    pairs = list(settings or ()) + ([f"push.url={url}"] if url is not None else [])
+    given = topic_settings.parse(name, pairs)
+    fields: dict[str, Any] = {"name": name, "qps": qps}
+    if group_qps is not None:
+        fields["group_qps"] = group_qps
+    if priorities is not None:
+        fields["priorities"] = tuple(part.strip() for part in priorities.split(","))
+    options = {key: value for key, value in given.settings.items() if key in TopicOptions.__struct_fields__}
+    for key in given.settings.keys() - options.keys():
+        known = ", ".join(TopicOptions.__struct_fields__)
+        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; there are {known}, push.NAME")
+    topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
+    topic_settings.check_push(topic)
+    async with session.app() as opened:
+        [made] = await opened.admin.create([topic], exist_ok=exist_ok)
+    kept = " (was there)" if exist_ok and msgspec.structs.replace(made, active_groups=0, groups=0) != topic else ""
+    groups = output.count(made.groups, "group")
+    session.say(f"topic {name!r}: {output.number(made.qps)} a second in {groups}{kept}", _data(made))
+
+
+@command(app, "list")
+async def list_(session: Session, pattern: Pattern = "*") -> None:
+    """List topics."""
+    from emq.cli import topic_settings
+
+    async with session.app() as opened:
+        topics = await opened.catalog.list(pattern)
+    if not session.json and not topics:
+        session.out.print(_none(pattern))
+        return
+    rows = [
+        (t.name, t.qps, t.groups, ", ".join(t.priorities), t.state.value, topic_settings.endpoint(t) or "-")
+        for t in topics
+    ]
+    columns = ("topic", "qps", "groups", "priorities", "state", "endpoint")
+    session.show([_data(t) for t in topics], lambda: output.table("", columns, rows, right=("qps", "groups")))
+
+
+@command(app, "show")
+async def show(session: Session, name: Name) -> None:
+    """Show a topic: settings, groups with their quotas, and what it still has to do."""
+    from emq.cli import topic_view
+
+    async with session.app() as opened:
+        topic = await opened.catalog.get(name)
+        [slots] = await opened.admin.slot_lag([topic])
+        groups = topic_view.groups(topic, await opened.admin.offsets(topic))
+    data = {**_data(topic), "lag": topic_view.lag(topic, groups, slots), "group_list": groups}
+
+    def human() -> RenderableType:
+        return topic_view.render(topic, groups, slots)
+
+    session.show(data, human)
+
+
+@command(app, "set")
+async def set_(
+    session: Session,
+    name: Name,
+    settings: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="Such as qps=100 max_attempts=5 push.url=https://...")
+    ],
+) -> None:
+    """Change settings of a topic, live: hosts and producers follow within a second.
+
+    Lists are written with commas, 'none' is no value, and an empty value takes an attribute (push.NAME,
+    attributes.NAME) away.
+    """
+    import msgspec
+
+    from emq.cli import topic_settings
+
+    given = topic_settings.parse(name, settings)
+    async with session.app() as opened:
+        topic = await opened.catalog.get(name)
+        changes = dict(given.settings)
+        if given.attributes:
+            changes["attributes"] = attributes = given.merged(topic.options.attributes)
+            options = msgspec.structs.replace(topic.options, attributes=attributes)
+            topic_settings.check_push(msgspec.structs.replace(topic, options=options))
+        changed = await opened.admin.update(name, **changes)
+    session.say(f"topic {name!r}: changed {', '.join([*given.settings, *given.attributes])}", _data(changed))
+
+
+@command(app, "pause")
+async def pause(session: Session, name: Name) -> None:
+    """Stop consuming a topic; publishing goes on."""
+    await _set_state(session, name, "paused", "is paused: it takes messages and starts none")
+
+
+@command(app, "resume")
+async def resume(session: Session, name: Name) -> None:
+    """Publish and consume again."""
+    await _set_state(session, name, "active", "is active")
+
+
+@command(app, "drain")
+async def drain(session: Session, name: Name) -> None:
+    """Stop publishing to a topic; consuming goes on until it is empty."""
+    await _set_state(session, name, "draining", "is draining: it takes no messages and works off what it has")
+
+
+@command(app, "delete")
+async def delete(
+    session: Session,
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Also if it holds messages, which are dropped.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a topic with its dead letters and checkpoints."""
+    async with session.app() as opened:
+        topic = await opened.catalog.get(name)
+        session.confirm(f"Delete topic {topic.name!r} and its dead letters?", yes)
+        dropped = await opened.admin.delete(name, force=force)
+    session.say(
+        f"deleted topic {name!r} and {output.count(dropped, 'message')}", {"deleted": name, "messages": dropped}
+    )
+
+
+@command(app, "export", json=False)
+async def export(
+    session: Session,
+    fmt: Annotated[str, typer.Option("--format", help="toml or json.")] = "toml",
+    file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
+) -> None:
+    """Print all topics as a file that `emq topic import` takes."""
+    if fmt not in ("toml", "json"):
+        raise typer.BadParameter(f"{fmt!r} is not known; choose toml or json", param_hint="--format")
+    async with session.app() as opened:
+        text = await opened.catalog.export("json" if fmt == "json" else "toml")
+    if file is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        file.write_text(text)
+    except OSError as exc:
+        raise errors.EMQError(f"cannot write {file}: {exc.strerror}") from exc
+
+
+@command(app, "import")
+async def import_(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .toml or .json file of topics.", show_default=False)],
+) -> None:
+    """Create or update the topics in a file, all or none; others stay as they are."""
+    from emq import catalog_file
+    from emq.cli import topic_settings
+    from emq.storage import Trim
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
+    for topic in catalog_file.load(text, fmt := "json" if file.suffix == ".json" else "toml"):
+        topic_settings.check_push(topic)
+    async with session.app() as opened:
+        topics = await opened.catalog.import_(text, "json" if fmt == "json" else "toml")
+        # Queues of an earlier life, or of groups that come back, may be sealed.
+        queues = [queue for topic in topics for queue in topic.all_queues()]
+        for start in range(0, len(queues), CHUNK):
+            await opened.store.log.trim([Trim(q, 0, None, seal=False) for q in queues[start : start + CHUNK]])
+    session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
+
+
+CHUNK = 3_000
+"""Queues in one call to the store."""
+
+
+async def matching(app: Any, pattern: str) -> list[Topic]:
+    """The topics that a pattern means. Raises `UnknownTopic` if a plain name is not there."""
+    topics: list[Topic] = await app.catalog.list(pattern)
+    if not topics and not set("*?[") & set(pattern):
+        await app.catalog.get(pattern)
+    return topics
+
+
+async def _set_state(session: Session, name: str, state: str, text: str) -> None:
+    from emq.model import State
+
+    async with session.app() as opened:
+        topic = await opened.admin.set_state(name, State(state))
+    session.say(f"topic {name!r} {text}", _data(topic))
+
+
+def _data(topic: Topic) -> dict[str, Any]:
+    """All of a topic, with what was left at its default."""
+    import msgspec
+
+    options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
+    data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
+    return data
+
+
+def _none(pattern: str) -> str:
+    if pattern == "*":
+        return "there are no topics yet; create one with: emq topic create NAME --qps 10"
+    return f"no topic matches {pattern!r}"
