@@ -210,7 +210,7 @@ class Host:
                 try:
                     await self._assign(assignment.groups)
                     break
-                except (errors.DatabaseUnavailable, errors.StoreUnavailable) as exc:
+                except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
                     log.warning("%s; trying again", exc)
                     await asyncio.sleep(TRY_AGAIN_S)
 

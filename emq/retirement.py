@@ -50,7 +50,12 @@ class Retirement:
             for topic in list(self._shrunk()):
                 try:
                     await self.retire(topic)
-                except (errors.UnknownTopic, errors.StoreUnavailable, errors.DatabaseUnavailable) as exc:
+                except (
+                    errors.UnknownTopic,
+                    errors.StoreUnavailable,
+                    errors.StoreFull,
+                    errors.DatabaseUnavailable,
+                ) as exc:
                     log.info("%s; the retired groups of %s stay for now", exc, topic.name)
 
     async def retire(self, topic: Topic) -> bool:

@@ -74,7 +74,7 @@ class Puller:
             reads = [Read(q.name, q.position, want, q.group.epoch) for q, want in taken]
             try:
                 batches = await self._store.read(reads, READ_BYTES)
-            except errors.StoreUnavailable as exc:
+            except (errors.StoreUnavailable, errors.StoreFull) as exc:
                 self._give_back(taken)
                 wait_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
                 if failures == 0:

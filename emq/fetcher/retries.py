@@ -101,7 +101,7 @@ class RetryClaimer:
         claims = [Claim(g.name, _room(g), g.epoch) for g in groups]
         try:
             answers = await self._store.claim(claims, now_ms)
-        except errors.StoreUnavailable as exc:
+        except (errors.StoreUnavailable, errors.StoreFull) as exc:
             log.warning("%s; retries wait", exc)
             for slot in slots:
                 self.at(slot, now_ms + 1)
