@@ -22,7 +22,8 @@ async def fail_once(m: Message) -> None:
 
 
 @virtual
-async def test_a_store_outage_is_survived_without_loss_or_repetition() -> None:
+@pytest.mark.parametrize("fault", [None, errors.StoreFull("no room"), errors.OutcomeUnknown("the reply was lost")])
+async def test_a_store_outage_is_survived_without_loss_or_repetition(fault: errors.EMQError | None) -> None:
     async with rig() as r:
         await r.topic("orders", 50, backoff_s=(0.5,))
         sent = await r.producer.publish_many("orders", [b"x"] * 200)
@@ -31,7 +32,7 @@ async def test_a_store_outage_is_survived_without_loss_or_repetition() -> None:
         host = r.host(seen, store=store)
         async with running(host):
             await until(lambda: len(seen) > 60)
-            store.fail()
+            store.fail(fault)
             await asyncio.sleep(12)
             assert host.puller.unreachable is not None
             tries = sum(store.log.calls.values()) + sum(store.sorted.calls.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from support.doubles import FaultyStore
@@ -70,8 +70,8 @@ class Bench:
 
 
 @pytest.fixture
-async def b() -> AsyncIterator[Bench]:
-    yield Bench()
+async def b() -> Bench:
+    return Bench()
 
 
 async def test_only_dirty_queues_are_saved_with_watermark_and_ranges(b: Bench) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from emq import errors
-from emq.allocation.membership import LocalCluster, LocalMembership, StaticMembership
+from emq.allocation.membership import Assignment, LocalCluster, LocalMembership, StaticMembership
 from emq.allocation.plan import plan
 
 GROUPS = [f"t{i}/{j}" for i in range(5) for j in range(4)]
@@ -56,15 +56,15 @@ class Member:
         await self.membership.released(groups)
 
 
-async def newest(assignments: AsyncIterator[object]) -> dict[str, int] | None:
-    waiting = asyncio.ensure_future(anext(assignments))  # type: ignore[arg-type]
+async def newest(assignments: AsyncIterator[Assignment]) -> dict[str, int] | None:
+    waiting = asyncio.ensure_future(anext(assignments))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     if not waiting.done():
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         return None
-    return waiting.result().groups  # type: ignore[attr-defined,no-any-return]
+    return waiting.result().groups
 
 
 async def settled(members: Iterable[Member]) -> None:
