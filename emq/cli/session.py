@@ -91,7 +91,7 @@ class Session:
         """Print `data` as one JSON document, or what `human` makes of it.
 
         Args:
-            data: plain values, structs, dataclasses or named tuples.
+            data: plain values, structs or dataclasses (a named tuple becomes a list).
         """
         if self.json:
             print_json(data)

@@ -90,7 +90,7 @@ async def show(session: Session, name: Name) -> None:
         topic = await opened.catalog.get(name)
         [slots] = await opened.admin.slot_lag([topic])
         groups = topic_view.groups(topic, await opened.admin.offsets(topic))
-    data = {**_data(topic), "lag": topic_view.lag(topic, groups, slots), "group_list": groups}
+    data = {**_data(topic), "lag": topic_view.lag(topic, groups, slots), "group_list": [g._asdict() for g in groups]}
 
     def human() -> RenderableType:
         return topic_view.render(topic, groups, slots)

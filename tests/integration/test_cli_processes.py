@@ -1,0 +1,213 @@
+"""Commands as processes: pipes, signals, and a host that is really there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from emq.cli.commands import app
+
+EMQ = (sys.executable, "-m", "emq.cli")
+PATIENCE_S = 20.0
+
+
+class Shell:
+    """Starts `emq` processes in the current directory, and leaves none behind; `here` runs one in this process."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[str]] = []
+
+    def here(self, line: str) -> str:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, line: str) -> Any:
+        return json.loads(self.here(f"{line} --json"))
+
+    def start(self, line: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [*EMQ, *line.split()],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def __call__(self, line: str, stdin: str = "", code: int = 0) -> tuple[str, str]:
+        process = self.start(line)
+        out, err = process.communicate(stdin, PATIENCE_S)
+        assert process.returncode == code, err
+        assert "Traceback" not in err
+        return out, err
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("EMQ_") and name != "EMQ_REQUIRE_SERVERS"]:
+        monkeypatch.delenv(name)
+    shell = Shell()
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def shared(emq: Shell, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that several host processes may use."""
+    monkeypatch.setenv("EMQ_STORE", redis_url)
+    monkeypatch.setenv("EMQ_DATABASE", "sqlite:///catalog.db")
+    monkeypatch.setenv("EMQ_HOST_NAME", "h")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "did not come true"
+        time.sleep(0.02)
+
+
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """The next line of the process's standard error that has `text` in it."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return line
+    raise AssertionError(f"ended without saying {text!r}")
+
+
+def test_a_pipe_with_a_malformed_line_is_published_up_to_it(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    good = "".join(f'{{"payload": {n}}}\n' for n in range(3_000))
+    out, err = emq("publish t", good + "{broken\n" + good, code=1)
+    assert out == ""
+    assert err.startswith("emq: line 3001 is not valid JSON")
+    assert "3,000 messages published" in err
+    assert err.count("\n") == 1
+    [lag] = emq.json("lag")
+    assert lag["ready"]["mid"] == 3_000
+
+
+def test_ctrl_c_while_waiting_for_input_counts_what_was_published(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    process = emq.start("publish t -")
+    assert process.stdin is not None
+    process.stdin.write('{"payload": 1}\n{"payload": 2}\n')
+    process.stdin.flush()
+    until(lambda: emq.json("lag")[0]["ready"]["mid"] == 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 1
+    assert process.stderr is not None
+    assert process.stderr.read() == "emq: interrupted; 2 messages published before\n"
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours(emq: Shell) -> None:
+    topics = [{"name": f"topic-{n}", "qps": 1} for n in range(2_000)]
+    Path("t.json").write_text(json.dumps({"topics": topics}))
+    emq.here("topic import t.json")
+    for line in ("topic export", "topic list"):
+        process = emq.start(line)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) in (0, 1)
+        assert process.stderr.read() == ""
+
+
+def test_a_running_host_is_seen_respected_and_stopped_cleanly(emq: Shell) -> None:
+    Path("mine.py").write_text("import emq\napp = emq.App()\n\n\n@app.handler('t')\nasync def handle(m):\n    pass\n")
+    emq.here("topic create t --qps 20")
+    emq.here("topic create nobody --qps 20")
+    emq.here("publish t " + "x " * 200)
+    host = emq.start("up --app mine")
+    announced = line_with(host, "consuming")
+    assert "1 topic in 2 groups" in announced
+    assert "1 topic without a handler" in announced
+
+    _, refusal = emq("up --app mine", code=1)
+    assert "emq.db already" in refusal
+    assert refusal.count("emq: ") == 1
+    _, refusal = emq("offsets reset t --to head --execute", code=1)
+    assert "is running; stop it" in refusal
+    until(lambda: emq.json("stats")["totals"]["started"] >= 20)
+    [seen] = emq.json("stats")["hosts"]
+    assert seen["live"]
+    assert seen["groups"] == 2
+
+    host.send_signal(signal.SIGINT)
+    assert host.wait(PATIENCE_S) == 0
+    assert "stopped: " in line_with(host, "stopped")
+    assert emq.json("stats")["hosts"] == []
+    assert "3 queues set" in emq.here("offsets reset t --to tail --execute")
+
+
+def test_a_killed_host_does_not_stand_in_the_way_of_a_reset(emq: Shell) -> None:
+    emq.here("topic create t --qps 20")
+    host = emq.start("up")
+    line_with(host, "consuming")
+    host.kill()
+    host.wait(PATIENCE_S)
+    assert "3 queues set" in emq.here("offsets reset t --execute")
+
+
+def test_ctrl_c_ends_a_live_view_without_complaint(emq: Shell) -> None:
+    emq.here("topic create t --qps 20")
+    view = emq.start("top --json --interval 0.1")
+    assert view.stdout is not None
+    assert view.stderr is not None
+    assert json.loads(view.stdout.readline())["topics"][0]["topic"] == "t"
+    view.send_signal(signal.SIGINT)
+    assert view.wait(PATIENCE_S) == 0
+    assert view.stderr.read() == ""
+
+
+def test_host_processes_share_a_store_are_restarted_and_stopped_together(emq: Shell, shared: None) -> None:
+    Path("mine.py").write_text("import emq\napp = emq.App()\napp.handler('cli-*')(lambda m: None)\n")
+    emq.here("topic create cli-many --qps 400")
+    parent = emq.start("host --processes 2 --app mine")
+
+    def hosts() -> dict[str, int]:
+        found = emq.json("stats")["hosts"]
+        return {host["host"]: host["groups"] for host in found if host["live"] and host["groups"]}
+
+    until(lambda: sum(hosts().values()) == 8)
+    assert set(hosts()) == {"h-0", "h-1"}
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    assert len(children) == 2
+    os.kill(int(children[0]), signal.SIGKILL)
+    assert "starting it again" in line_with(parent, "status -9")
+    emq.here("publish cli-many " + "x " * 400)
+    until(lambda: sum(emq.json("lag cli-many")[0]["ready"].values()) == 0)
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(PATIENCE_S) == 0
+    assert hosts() == {}
+    emq.here("topic delete cli-many --yes --force")
+
+
+def test_host_processes_end_when_their_parent_was_killed(emq: Shell, shared: None) -> None:
+    parent = emq.start("host --processes 2")
+    line_with(parent, "consuming")
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    parent.kill()
+    parent.wait(PATIENCE_S)
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))

@@ -1,0 +1,406 @@
+"""Every command on an embedded store: what it does, what it prints, and how it says no."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from emq import errors, statistics
+from emq.app import App
+from emq.cli import offsets
+from emq.cli.commands import app
+from emq.storage import Add
+
+
+class Shell:
+    """Runs `emq` commands in a directory of their own."""
+
+    def __init__(self) -> None:
+        self._runner = CliRunner()
+
+    def __call__(self, line: str, *more: str, code: int = 0, stdin: str | bytes | None = None) -> str:
+        """Standard output of a command, whose exit code must be `code`."""
+        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    def json(self, line: str, *more: str, **options: Any) -> Any:
+        return json.loads(self(f"{line} --json", *more, **options))
+
+    def refused(self, line: str, *more: str, code: int = 1, stdin: str | None = None) -> str:
+        """The one line with which a command fails."""
+        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
+        assert result.exit_code == code, result.output
+        assert isinstance(result.exception, SystemExit), result.exception
+        if code == 1:
+            assert result.stderr.count("\n") == 1
+            assert result.stderr.startswith("emq: ")
+        return result.stderr
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("EMQ_")]:
+        monkeypatch.delenv(name)
+    return Shell()
+
+
+def opened(work: Callable[[App], Any]) -> Any:
+    """Do something to the store that the commands use."""
+
+    async def run() -> Any:
+        async with App() as made:
+            return await work(made)
+
+    return asyncio.run(run())
+
+
+def bury(topic: str, *ids: str, reason: str = "HTTP 503") -> None:
+    async def add(made: App) -> None:
+        await made.store.sorted.add([Add(f"{topic}/0", i, b"body of " + i.encode(), 0, reason) for i in ids])
+
+    opened(add)
+
+
+# --------------------------------------------------------------------------------------------------------------- topics
+
+
+def test_a_topic_lives_from_create_to_delete(emq: Shell) -> None:
+    assert emq("topic create shop --qps 120 --set max_attempts=3") == "topic 'shop': 120 a second in 3 groups\n"
+    assert "shop" in emq("topic list")
+    assert emq.json("topic set shop qps=40 backoff_s=1,2 handler_timeout_s=none")["qps"] == 40
+    shown = emq.json("topic show shop")
+    assert shown["options"]["backoff_s"] == [1, 2]
+    assert shown["options"]["max_attempts"] == 3
+    assert [g["quota"] for g in shown["group_list"]] == [14, 13, 13]
+    assert emq.json("topic pause shop")["state"] == "paused"
+    assert emq.json("topic drain shop")["state"] == "draining"
+    assert "resume it first" in emq.refused("publish shop x")
+    assert emq.json("topic resume shop")["state"] == "active"
+    emq("publish shop x")
+    assert "still holds 1 messages" in emq.refused("topic delete shop --yes")
+    assert emq.json("topic delete shop --yes --force") == {"deleted": "shop", "messages": 1}
+    assert emq.json("topic list") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("topic show shap", "did you mean 'shop'"),
+        ("topic create a/b --qps 1", "'/'"),
+        ("topic create t --qps 0", "qps 0.0 must be"),
+        ("topic create t --qps nan", "finite"),
+        ("topic create t --qps 1 --group-qps 1000", "group_qps 1000 must be from 1 to 150"),
+        ("topic create t --qps 1 --set max_attemps=2", "max_attemps"),
+        ("topic create t --qps 1 --set max_attempts", "key=value"),
+        ("topic create t --qps 1 --url ftp://h", "must start with http"),
+        ("topic create t --qps 1 --set push.timeout_s=5", "push.url is missing"),
+        ("topic create shop --qps 99", "exists already"),
+        ("topic set shop qpss=1", "did you mean 'qps'"),
+        ("topic set shop max_attempts=many", "max_attempts='many'"),
+        ("topic set shop priorities=a,b", "may not change"),
+        ("topic set shop push.url=nonsense", "push.url"),
+        ("topic import nothing.toml", "nothing.toml"),
+        ("publish shop x --priority urgent", "high, mid, low"),
+        ("publish nothing x", "no topic 'nothing'"),
+        ("offsets reset shop --to 77", "77"),
+        ("offsets reset shop --queue 9/high", "it has 0/high"),
+        ("dead show shop nothing", "no dead letter 'nothing'"),
+        ("dead purge shop", "--yes"),
+        ("topic delete shop", "--yes"),
+        ("lag --store nonsense:", "schemes there are"),
+        ("lag --store sqlite:////no/such/place.db", "/no/such/place.db"),
+        ("lag --store redis://127.0.0.1:1", "127.0.0.1:1"),
+        ("lag --settings nothing.toml", "nothing.toml"),
+        ("host --processes 2", "one host process"),
+        ("up --app no_such_module", "no_such_module"),
+        ("trail verify nowhere", "nowhere"),
+    ],
+)
+def test_bad_input_gets_one_line_that_names_the_value(emq: Shell, arguments: str, said: str) -> None:
+    emq("topic create shop --qps 20")
+    assert said in emq.refused(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "nothing",
+        "topic create t",
+        "topic create t --qps fast",
+        "publish shop x --header novalue",
+        "dead list shop --since yesterday",
+        "dead replay shop --rate 0",
+        "offsets reset shop --to middle",
+        "lag --env production",
+        "top --count 0",
+        "topic export --format yaml",
+        "demo --store nonsense",
+    ],
+)
+def test_wrong_usage_exits_with_2(emq: Shell, arguments: str) -> None:
+    emq("topic create shop --qps 20")
+    emq.refused(arguments, code=2)
+
+
+def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> None:
+    emq("topic create a --qps 20 --priorities fast,slow --url https://a.example/x")
+    emq("topic create b --qps 70")
+    for fmt in ("toml", "json"):
+        file = tmp_path / f"topics.{fmt}"
+        emq(f"topic export --format {fmt} -o {file}")
+        assert file.read_text() == emq(f"topic export --format {fmt}")
+        before = emq.json("topic list")
+        emq("topic delete b --yes --force")
+        assert emq.json(f"topic import {file}") == {"topics": ["a", "b"]}
+        assert emq.json("topic list") == before
+        emq("publish b after-its-second-birth")
+
+
+def test_an_import_with_a_wrong_endpoint_changes_nothing(emq: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    bad = {"name": "b", "qps": 1, "options": {"attributes": {"push.url": "ftp://b"}}}
+    file.write_text(json.dumps({"topics": [{"name": "a", "qps": 1}, bad]}))
+    assert "'b'" in emq.refused(f"topic import {file}")
+    assert emq.json("topic list") == []
+
+
+def test_an_attribute_is_taken_away_by_an_empty_value(emq: Shell) -> None:
+    emq("topic create t --qps 1 --url http://h/x --set attributes.team=blue")
+    emq("topic set t push.url= push.url=")
+    assert emq.json("topic show t")["options"]["attributes"] == {"team": "blue"}
+
+
+def test_secrets_in_headers_are_not_shown(emq: Shell) -> None:
+    emq("topic create t --qps 1 --url http://h/x --set push.headers.Authorization=hush")
+    assert "hush" not in emq("topic show t")
+
+
+# -------------------------------------------------------------------------------------------------------------- publish
+
+
+def contents(topic: str, priority: str = "mid") -> list[tuple[bytes, str | None, dict[str, str] | None]]:
+    from emq import message
+    from emq.storage import Read
+
+    async def read(made: App) -> Any:
+        [batch] = await made.store.log.read([Read(f"{topic}/0/{priority}", 1, 10_000, 1 << 40)])
+        return [(m.payload, m.key, m.headers) for m in map(message.decode, batch.bodies)]
+
+    found: list[tuple[bytes, str | None, dict[str, str] | None]] = opened(read)
+    return found
+
+
+def test_arguments_are_published_in_order(emq: Shell) -> None:
+    emq("topic create t --qps 1")
+    made = emq.json("publish t one two --key k --priority high --header a=b")
+    assert made["published"] == len(set(made["ids"])) == 2
+    assert contents("t", "high") == [(b"one", "k", {"a": "b"}), (b"two", "k", {"a": "b"})]
+
+
+def test_lines_are_published_in_order_each_as_it_says(emq: Shell) -> None:
+    emq("topic create t --qps 1")
+    emq("topic create u --qps 1")
+    lines = [
+        '{"payload": "caf\\u00e9"}',
+        '{"payload": {"n": 1.50, "s": "x"}, "key": "k", "headers": {"h": "1"}}',
+        "",
+        '{"payload": [1,2], "headers": {"h": "2"}}',
+        '{"payload": null, "topic": "u", "priority": "low"}',
+        '{"payload": "last"}',
+    ]
+    assert emq.json("publish t --header d=0", stdin="\n".join(lines)) == {"published": 5}
+    default = {"d": "0"}
+    assert contents("t") == [
+        ("café".encode(), None, default),
+        (b'{"n": 1.50, "s": "x"}', "k", {"h": "1"}),
+        (b"[1,2]", None, {"h": "2"}),
+        (b"last", None, default),
+    ]
+    assert contents("u", "low") == [(b"null", None, default)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ('{"payload": "c"', "line 3 is not valid JSON"),
+        ('{"payload": "c", "colour": 1}', "line 3 is not a message"),
+        ('{"topic": "t"}', "line 3 is not a message"),
+        ('{"payload": "c", "priority": "urgent"}', "line 3: topic 't' has no priority 'urgent'"),
+        ('{"payload": "c", "topic": "nothing"}', "line 3: no topic 'nothing'"),
+        ('{"payload": "cccccccccccccccc"}', "line 3: payload of 16 bytes"),
+    ],
+)
+def test_lines_before_a_bad_one_are_published_and_counted(emq: Shell, bad: str, said: str) -> None:
+    emq("topic create t --qps 1 --set max_payload=9")
+    text = f'{{"payload": "a"}}\n{{"payload": "b"}}\n{bad}\n{{"payload": "d"}}\n'
+    error = emq.refused("publish t -", stdin=text)
+    assert said in error
+    assert "2 messages published" in error
+    assert [payload for payload, _, _ in contents("t")] == [b"a", b"b"]
+
+
+def test_a_refusal_by_the_store_counts_what_went_in(emq: Shell) -> None:
+    emq("topic create t --qps 1 --set max_length=2")
+    emq("publish t one two")
+    assert "0 messages published" in emq.refused("publish t", stdin='{"payload": "three"}\n')
+
+
+def test_lines_without_any_topic_are_refused(emq: Shell) -> None:
+    assert "line 1: no topic" in emq.refused("publish -", stdin='{"payload": 1}\n')
+
+
+# ------------------------------------------------------------------------------------- watching, dead letters, offsets
+
+
+def test_every_data_command_prints_valid_json(emq: Shell) -> None:
+    emq("topic create t --qps 2")
+    emq("publish t a b")
+    bury("t", "d1")
+    assert emq.json("lag") == [
+        {"topic": "t", "ready": {"high": 0, "mid": 2, "low": 0}, "delayed": 0, "retrying": 0, "dead": 1}
+    ]
+    assert emq.json("stats")["hosts"] == []
+    [row] = emq.json("top --count 1")["topics"]
+    assert (row["topic"], row["backlog"]["mid"], row["dead"]) == ("t", 2, 1)
+    assert emq.json("settings")["store"] == "sqlite:///emq.db"
+    assert [q["unfinished"] for q in emq.json("offsets show t")] == [0, 2, 0]
+    assert emq.json("dead list t")[0]["payload"] == "body of d1"
+    assert emq.json("dead show t d1")["reason"] == "HTTP 503"
+    assert emq.json("dead replay t") == {"replayed": 1}
+    assert emq.json("dead purge t --yes") == {"purged": 0}
+    assert emq.json("offsets reset t")["executed"] is False
+
+
+def test_every_data_command_prints_a_table(emq: Shell) -> None:
+    assert "no topics yet" in emq("topic list")
+    emq("topic create t --qps 2")
+    bury("t", "d1")
+    for line in ("lag", "top --count 1", "offsets show t", "topic show t", "dead list t", "dead show t d1"):
+        assert emq(line).count("\n") >= 3
+    assert "no host is running" in emq("stats")
+    assert "drain_s" in emq("settings")
+    assert "# drain_s = 10.0" in emq("settings --defaults")
+
+
+def test_stats_mark_hosts_that_are_stale_and_leave_them_out_of_the_sums(emq: Shell) -> None:
+    snapshot = statistics.HostStatistics(
+        "h1", 0, 5, 1, 1, 3, 0, 7, 7, 2, 0.001, None, None, statistics.Totals(started=10),
+        statistics.Rates(started=3),
+        (statistics.TopicStatistics("t", 50, "active", 1, 3.0, 2, {"high": 7}, 1),),
+    )  # fmt: skip
+
+    async def save(made: App) -> None:
+        now_ms = int(time.time() * 1000)
+        for host, age_ms in (("h1", 1_000), ("h2", 60_000), ("h3", 7_200_000)):
+            text = msgspec.json.encode(msgspec.structs.replace(snapshot, host=host)).decode()
+            await made.database.save_host_stats("online", host, text, now_ms - age_ms)
+
+    opened(save)
+    found = emq.json("stats")
+    assert [(h["host"], h["live"]) for h in found["hosts"]] == [("h1", True), ("h2", False)]
+    assert found["totals"]["started"] == 10
+    assert [(t["name"], t["started_per_s"], t["buffered"]) for t in found["topics"]] == [("t", 3, {"high": 7})]
+    assert "stale" in emq("stats")
+
+
+def test_dead_letters_are_chosen_by_time_reason_and_id(emq: Shell) -> None:
+    emq("topic create t --qps 2")
+    bury("t", "old", reason="HTTP 500")
+    time.sleep(0.003)
+    between = datetime.datetime.now().isoformat()
+    time.sleep(0.003)
+    bury("t", "new", "newer", reason="connect timeout")
+
+    def ids(options: str) -> list[str]:
+        return [letter["id"] for letter in emq.json(f"dead list * {options}")]
+
+    assert ids("") == ["old", "new", "newer"]
+    assert ids(f"--since {between}") == ["new", "newer"]
+    assert ids(f"--until {between}") == ["old"]
+    assert ids("--since 1h --until 0s") == ["old", "new", "newer"]
+    assert ids("--until 1h") == []
+    assert ids("--limit 2") == ["old", "new"]
+    assert ids("--reason TIMEOUT") == ["new", "newer"]
+    assert emq.json("dead replay t --id newer --rate 1000") == {"replayed": 1}
+    assert emq.json("dead purge t --reason timeout --yes") == {"purged": 1}
+    assert ids("") == ["old"]
+    assert emq.json("lag t")[0]["delayed"] == 1
+
+
+def test_a_reset_is_a_preview_until_executed(emq: Shell) -> None:
+    emq("topic create t --qps 2")
+    emq("publish t a b c")
+    preview = emq.json("offsets reset t --to tail --queue 0/mid")
+    assert preview["queues"] == [
+        {"queue": "t/0/mid", "watermark": 1, "to": 4, "head": 1, "tail": 4, "again": 0, "skipped": 3}
+    ]
+    assert "--execute" in emq("offsets reset t --to tail")
+    assert emq.json("lag t")[0]["ready"]["mid"] == 3
+    emq("offsets reset t --to tail --queue 0/mid --execute")
+    assert emq.json("lag t")[0]["ready"]["mid"] == 0
+    [back] = emq.json("offsets reset t --to 2 --queue t/0/mid --execute")["queues"]
+    assert (back["again"], back["skipped"]) == (2, 0)
+    assert emq.json("lag t")[0]["ready"]["mid"] == 2
+
+
+async def test_a_reset_is_refused_while_a_fresh_snapshot_speaks_of_a_host_on_a_shared_store() -> None:
+    async with App("memory:") as made:
+        made.store.shared = True
+        await offsets.refuse_if_consumed(made)
+        snapshot = statistics.HostStatistics(
+            "h1", 0, 5, 1, 1, 3, 0, 7, 7, 2, 0.0, None, None, statistics.Totals(), statistics.Rates(), ()
+        )
+        text, now_ms = msgspec.json.encode(snapshot).decode(), int(time.time() * 1000)
+        await made.database.save_host_stats("online", "h1", text, now_ms)
+        with pytest.raises(errors.StillConsumed, match=r"'h1'.*stop it"):
+            await offsets.refuse_if_consumed(made)
+        await made.database.save_host_stats("online", "h1", text, now_ms - 20_000)
+        await offsets.refuse_if_consumed(made)
+
+
+def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
+    emq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "emq.toml").write_text('store = "sqlite:///file.db"\ndrain_s = 3\nlog_level = "error"\n')
+    (tmp_path / "other.toml").write_text("drain_s = 4\n")
+    monkeypatch.setenv("EMQ_STORE", "sqlite:///variable.db")
+    found = emq.json("settings --env sandbox")
+    assert (found["store"], found["drain_s"], found["environment"]) == ("sqlite:///variable.db", 3, "sandbox")
+    assert emq.json("settings --store sqlite:///given.db")["database"] == "sqlite:///given.db"
+    assert emq.json("settings --settings other.toml")["drain_s"] == 4
+    assert "secret" not in emq("settings --store redis://u:secret@h/0")
+
+
+def test_the_sandbox_shares_nothing_with_online(emq: Shell) -> None:
+    emq("topic create t --qps 1 --env sandbox")
+    assert emq.json("topic list") == []
+    assert len(emq.json("topic list --env sandbox")) == 1
+
+
+def test_only_commands_that_publish_or_consume_keep_a_trail(
+    emq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMQ_TRAIL", str(tmp_path / "trail"))
+    emq("topic create t --qps 1")
+    emq("lag")
+    assert not (tmp_path / "trail").exists()
+    emq("publish t x")
+    found = emq.json("trail verify trail --catalog")
+    assert (found["ok"], found["published"], found["caps_judged"]) == (True, 1, True)
+    assert "caps were not judged" in emq("trail verify trail")
+    segment = next((tmp_path / "trail").iterdir())
+    segment.write_bytes(b"torn")
+    assert emq.json("trail verify trail", code=1)["ok"] is False

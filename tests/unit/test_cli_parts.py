@@ -1,0 +1,116 @@
+"""The parts of the command line that need no store."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emq import errors
+from emq.cli import binding, lines, output, topic_settings
+from emq.handlers import Handlers
+
+HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "storage_adapters"}
+
+
+def test_help_loads_none_of_what_only_commands_need() -> None:
+    # Beyond what importing the package itself loads.
+    code = (
+        "import sys, emq; before = set(sys.modules); import emq.cli.commands; "
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not HEAVY & set(loaded)
+    assert "typer" in loaded
+
+
+class Dripping(io.RawIOBase):
+    """A stream that gives a few bytes at a time, as a slow pipe does."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._data, self._size = data, size
+
+    def read1(self, _size: int) -> bytes:
+        part, self._data = self._data[: self._size], self._data[self._size :]
+        return part
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_lines_are_whole_however_a_stream_drips(size: int) -> None:
+    text = b"one\n\ntwo and more\nlast"
+    found = [line for chunk in lines.chunks(Dripping(text, size)) for line in chunk]  # type: ignore[arg-type]
+    assert found == text.split(b"\n")
+
+
+def test_a_slow_source_is_followed_line_by_line() -> None:
+    chunks = lines.chunks(Dripping(b"ab\ncd\n", 3))  # type: ignore[arg-type]
+    assert list(chunks) == [[b"ab"], [b"cd"]]
+
+
+def test_what_disturbs_a_terminal_is_escaped() -> None:
+    assert output.plain("a\x1b[31mb\nc\u202e é") == "a\\x1b[31mb\\nc\\u202e é"
+    assert output.payload(b"\xff\x00") == "b'\\xff\\x00'"
+
+
+def test_numbers_are_readable() -> None:
+    shown = [output.number(n) for n in (0, 12345, 3.0, 0.25, 99.96, 1234.5)]
+    assert shown == ["0", "12,345", "3", "0.25", "100", "1,234"]
+    assert [output.duration(s) for s in (3.21, 600, 9000, 400_000)] == ["3.21 s", "10 min", "2.5 h", "4.63 d"]
+    assert output.count(1, "topic") == "1 topic"
+    assert output.count(2000, "topic") == "2,000 topics"
+
+
+def test_settings_of_a_topic_are_read_as_their_types() -> None:
+    given = topic_settings.parse(
+        "t",
+        ["qps=2.5", "borrow=true", "backoff_s=1, 2.5", "max_length=none", "pacing=smooth", "push.url=http://h/?a=b"],
+    )
+    assert given.settings == {
+        "qps": 2.5,
+        "borrow": True,
+        "backoff_s": (1.0, 2.5),
+        "max_length": None,
+        "pacing": "smooth",
+    }
+    assert given.attributes == {"push.url": "http://h/?a=b"}
+    with pytest.raises(errors.InvalidTopic, match="pacing='fast'"):
+        topic_settings.parse("t", ["pacing=fast"])
+
+
+def test_a_modules_app_lends_its_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "cli_handlers_ok.py").write_text("import emq\napp = emq.App()\nclass more:\n    app = app\nx = 1\n")
+    (tmp_path / "cli_handlers_broken.py").write_text("\n1 / 0\n")
+    (tmp_path / "cli_handlers_needy.py").write_text("import cli_no_such_package\n")
+    assert binding.load("cli_handlers_ok") is binding.load("cli_handlers_ok:more.app")
+    for text, said in (
+        ("cli_handlers_ok:x", "not an emq.App"),
+        ("cli_handlers_ok:y", "not an emq.App"),
+        ("cli_handlers_broken", r"ZeroDivisionError.*line 2"),
+        ("cli_handlers_needy", "needs the module 'cli_no_such_package'"),
+        ("cli_no_such", "no module 'cli_no_such'"),
+    ):
+        with pytest.raises(errors.InvalidSettings, match=said):
+            binding.load(text)
+
+
+def test_push_takes_what_handlers_leave_and_only_topics_with_an_endpoint() -> None:
+    async def push(_: object) -> None: ...
+
+    async def own(_: object) -> None: ...
+
+    handlers = Handlers()
+    handlers.bind("mine*", own)
+    both = binding.WithPush(handlers, push, {"tenant", "mine-too"}.__contains__)
+
+    def bound(topic: str) -> object:
+        found = both.find(topic)
+        return None if found is None else found.call
+
+    assert bound("mine-too") is own
+    assert bound("tenant") is push
+    assert bound("neither") is None
