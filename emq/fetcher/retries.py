@@ -128,7 +128,7 @@ class RetryClaimer:
             group.push(m.priority, [m])
         if claimed.entries:
             self._on_buffered(group)
-        if claimed.next_due_ms is not None:
+        if claimed.next_due_ms is not None and group.owner.handler is not None:  # a resumed topic is looked at anew
             crowded = claimed.next_due_ms <= now_ms
             self.at(group.name, now_ms + int(CROWDED_S * 1000) if crowded and not _room(group) else claimed.next_due_ms)
 
