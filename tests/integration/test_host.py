@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from support.doubles import FaultyStore
 from support.rig import Seen, bound, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
 from emq.message import Message
 from emq.model import State
+from emq.storage import Read
+from storage_adapters.memory import MemoryStore
 
 
 @virtual
@@ -209,6 +213,74 @@ async def test_pause_stops_starting_and_resume_goes_on_with_nothing_lost() -> No
             await r.admin.set_state("orders", State.ACTIVE)
             await until(lambda: len(seen) == 101)
         assert sorted(seen.ids) == sorted(sent)
+
+
+@virtual
+async def test_due_retries_of_a_paused_topic_wait_without_being_asked_for() -> None:
+    async def fail_once(m: Message) -> None:
+        if m.attempt == 1:
+            raise ValueError("once")
+
+    async with rig() as r:
+        await r.topic("orders", 50, backoff_s=(2.0,))
+        await r.producer.publish_many("orders", [b"x"] * 10)
+        seen = Seen(fail_once)
+        store = FaultyStore(MemoryStore(r.world))
+        async with r.consuming(seen, store=store):
+            await until(lambda: len(seen) == 10)
+            await asyncio.sleep(0.5)
+            await r.admin.set_state("orders", State.PAUSED)
+            await asyncio.sleep(5)
+            claims = store.sorted.calls["claim"]
+            await asyncio.sleep(100)
+            assert len(seen) == 10
+            assert store.sorted.calls["claim"] == claims
+            await r.admin.set_state("orders", State.ACTIVE)
+            await until(lambda: len(seen) == 20, 5)
+
+
+@virtual
+async def test_idle_queues_cost_one_look_each_in_two_minutes() -> None:
+    async with rig() as r:
+        for i in range(40):
+            await r.topic(f"tenant.{i}", 100)
+        store = FaultyStore(MemoryStore(r.world))
+        async with r.consuming(Seen(), store=store, catalog_poll_s=0.5):
+            await asyncio.sleep(10)
+            reads: list[Read] = []
+            asked = store.real.log.read
+
+            async def read(entries: Sequence[Read], max_bytes: int) -> object:
+                reads.extend(entries)
+                return await asked(entries, max_bytes)
+
+            store.log.replace("read", read)
+            before, queries = dict(store.sorted.calls), r.db.calls
+            await asyncio.sleep(240)
+            assert store.sorted.calls == before
+            assert len(reads) <= 2 * 40 * 2 * 3 + 10
+            assert r.db.calls - queries <= 240 * 2 + 60  # the catalog's version twice a second, a sign of life
+
+
+@virtual
+async def test_a_loop_that_breaks_ends_the_host_with_its_error_and_what_was_done_is_saved() -> None:
+    async def broken() -> None:
+        await asyncio.sleep(1.5)
+        raise ZeroDivisionError("a bug")
+
+    async with rig() as r:
+        await r.topic("orders", 50)
+        await r.producer.publish_many("orders", [b"x"] * 20)
+        seen = Seen()
+        host = r.host(seen, checkpoint_s=1_000.0)
+        host.waker.sweep = broken  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await host.run()
+        assert len(seen) == 20
+        assert await r.lag("orders") == 0
+        async with r.consuming(seen):
+            await asyncio.sleep(2)
+        assert len(seen) == 20
 
 
 @virtual

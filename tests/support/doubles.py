@@ -54,6 +54,7 @@ class Faulty:
         self.fault: errors.EMQError | None = None
         self.only: frozenset[str] = frozenset()
         self.calls: dict[str, int] = {}
+        self._instead: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.after: dict[str, Callable[[], Awaitable[None]]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +66,7 @@ class Faulty:
             self.calls[name] = self.calls.get(name, 0) + 1
             if self.fault is not None and (not self.only or name in self.only):
                 raise self.fault
-            result = await found(*args, **kwargs)
+            result = await self._instead.get(name, found)(*args, **kwargs)
             if name in self.after:
                 await self.after.pop(name)()
             return result
@@ -79,6 +80,10 @@ class Faulty:
 
     def heal(self) -> None:
         self.fault = None
+
+    def replace(self, name: str, call: Callable[..., Awaitable[Any]]) -> None:
+        """From now on `call` answers in place of the method of that name."""
+        self._instead[name] = call
 
 
 class FaultyStore:

@@ -1,0 +1,136 @@
+"""Settling: batched, repeated until the store has it, and given up where a newer owner exists."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+from support.doubles import FaultyStore
+from support.rig import until
+from support.virtual import LoopClock, virtual
+
+from emq import errors
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.priority import policy_for
+from emq.dispatch.settler import Settler
+from emq.message import Message, decode
+from emq.model import Topic, TopicOptions
+from emq.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.storage import Claim, Claimed
+from emq.trail.sink import NullTrail
+from storage_adapters.memory import MemoryStore, World
+
+EPOCH = 5
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        self.store = FaultyStore(MemoryStore(World(self.clock)))
+        topic = Topic("t", 10, priorities=("p",), options=TopicOptions(max_attempts=2, backoff_s=(5.0,), jitter=0.0))
+        self.group = OwnedGroup(OwnedTopic(topic), 0, EPOCH, WindowCounter(1, 0), policy_for(topic), Gauge())
+        self.group.buffers = [deque()]
+        self.settled: list[str] = []
+        self.due: list[tuple[str, int]] = []
+        self.lost: list[OwnedGroup] = []
+        self.settler = Settler(
+            self.store.sorted,
+            self.clock,
+            NullTrail(),
+            on_settled=lambda _, m: self.settled.append(m.id),
+            on_due=lambda slot, due_ms: self.due.append((slot, due_ms)),
+            on_lost=self.lost.append,
+        )
+
+    @contextlib.asynccontextmanager
+    async def settling(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.settler.settle())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def claimed(self) -> list[Message]:
+        """What is due within the next hour, claimed."""
+        [found] = await self.store.real.sorted.claim(
+            [Claim("t/0", 100, EPOCH)], int(self.clock.now() * 1000) + 3_600_000
+        )
+        assert isinstance(found, Claimed)
+        return [decode(body) for _, body in found.entries]
+
+    def started(self, id_: str, offset: int = 1, attempt: int = 1) -> Message:
+        return Message(id_, b"x", offset=offset, attempt=attempt, started_us=self.clock.now_us())
+
+
+@virtual
+async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_it_counts_as_settled() -> None:
+    b = Bench()
+    async with b.settling():
+        now_ms = int(b.clock.now() * 1000)
+        b.settler.failed(b.group, b.started("a"), ValueError("no"))
+        assert b.settled == []
+        await b.settler.idle()
+        assert b.settled == ["a"]
+        assert b.due == [("t/0", now_ms + 5_000)]
+        [m] = await b.claimed()
+        assert (m.id, m.attempt, m.error, m.first_us) == ("a", 2, "ValueError: no", now_ms * 1000)
+        b.settler.acknowledge(b.group, m)
+        await b.settler.idle()
+    assert await b.store.sorted.inspect(["t/0"]) == [(0, 0, 0, None)]
+    assert (b.settler.retried, b.settler.dead, b.settler.refused) == (1, 0, 0)
+
+
+@virtual
+async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_the_slot() -> None:
+    b = Bench()
+    async with b.settling():
+        b.settler.failed(b.group, b.started("from the log"), errors.Reject("never"))
+        b.settler.failed(b.group, b.started("from the slot"), ValueError("once"))
+        await b.settler.idle()
+        [m] = await b.claimed()
+        m.offset = -1
+        b.settler.failed(b.group, m, ValueError("twice"))
+        await b.settler.idle()
+    dead = {d.id: (d.reason, decode(d.body).attempt) for d in await b.store.sorted.dead("t/0")}
+    assert dead == {"from the log": ("never", 1), "from the slot": ("ValueError: twice", 2)}
+
+
+@virtual
+async def test_many_verdicts_take_few_calls() -> None:
+    b = Bench()
+    async with b.settling():
+        for i in range(1_000):
+            b.settler.failed(b.group, b.started(str(i), i + 1), ValueError())
+        await b.settler.idle()
+        assert b.store.sorted.calls == {"add": 2}
+    assert len(b.settled) == 1_000
+
+
+@virtual
+async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> None:
+    b = Bench()
+    b.store.fail(errors.StoreFull("no room"))
+    async with b.settling():
+        b.settler.failed(b.group, b.started("a"), ValueError())
+        await asyncio.sleep(10)
+        assert b.settled == []
+        assert b.store.sorted.calls["add"] <= 12
+        b.store.heal()
+        await until(lambda: b.settled == ["a"])
+    assert len(await b.claimed()) == 1
+
+
+@virtual
+async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() -> None:
+    b = Bench()
+    await b.store.sorted.claim([Claim("t/0", 1, EPOCH + 1)], 1)
+    async with b.settling():
+        b.settler.failed(b.group, b.started("a"), ValueError())
+        b.settler.acknowledge(b.group, b.started("b", offset=-1, attempt=2))
+        await b.settler.idle()
+    assert sorted(b.settled) == ["a", "b"]  # no longer in flight here
+    assert b.lost == [b.group] * 2
+    assert (b.settler.refused, b.settler.retried, b.due) == (2, 0, [])
+    assert await b.store.sorted.inspect(["t/0"]) == [(0, 0, 0, None)]
