@@ -91,7 +91,7 @@ def demo(
     ] = 36.0,
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=365, help="Days of flights in each half.  [default: as many as --seconds allows]"),
+        typer.Option(min=1, max=365, help="Days of flights in each half. (default: as many as --seconds allows)"),
     ] = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep store and trail in this new or empty directory.")

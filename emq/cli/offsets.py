@@ -57,7 +57,7 @@ async def reset(
     topic: Topic,
     to: Annotated[str, typer.Option(help="head (all that is still stored), tail (skip all), or an offset.")] = "head",
     queue: Annotated[
-        list[str] | None, typer.Option(help="Only this queue, as GROUP/PRIORITY; may be repeated.  [default: all]")
+        list[str] | None, typer.Option(help="Only this queue, as GROUP/PRIORITY; may be repeated. (default: all)")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is only shown.")] = False,
 ) -> None:

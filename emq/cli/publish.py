@@ -29,10 +29,10 @@ def publish(
     session: Session,
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="Where to; a line that names a topic goes there.", show_default=False),
+        typer.Argument(metavar="TOPIC", help="Where to; a line that names a topic goes there.", show_default=False),
     ] = None,
     payloads: Annotated[
-        list[str] | None, typer.Argument(metavar="[PAYLOAD]...", help="One message each; '-' reads lines instead.")
+        list[str] | None, typer.Argument(metavar="PAYLOAD", help="One message each; '-' reads lines instead.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Messages of one key run one at a time, in order.")] = None,
     priority: Annotated[str | None, typer.Option(help="One of the topic's; the middle one if left out.")] = None,

@@ -155,7 +155,8 @@ def command(
 
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in parameters}
-        call.__doc__ = function.__doc__
+        paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+        call.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         group.command(name, **options)(call)
         return function
 

@@ -71,7 +71,7 @@ def render(topic: Topic, found: list[GroupView], slots: SlotLag) -> RenderableTy
         facts.add_row(name, value)
     rows = [(g.group, g.quota, *g.unfinished.values(), "retired" if g.retired else "") for g in found[:MAX_GROUPS]]
     numbers = ("group", "quota", *topic.priorities)
-    parts: list[RenderableType] = [facts, output.table("", (*numbers, ""), rows, right=numbers)]
+    parts: list[RenderableType] = [facts, "", output.table("", (*numbers, ""), rows, right=numbers)]
     if len(found) > MAX_GROUPS:
         parts.append(Text(f"... and {len(found) - MAX_GROUPS:,} more groups; --json has all"))
     return Group(*parts)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
-Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern over names, such as 'shop.*'.")]
+Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over names, such as 'shop.*'.")]
 
 
 @command(app, "create")
@@ -27,9 +27,9 @@ async def create(
     session: Session,
     name: Name,
     qps: Annotated[float, typer.Option(help="Most starts a second; below 1 is allowed.", show_default=False)],
-    group_qps: Annotated[float | None, typer.Option(help="Capacity of one group.  [default: 50]")] = None,
+    group_qps: Annotated[float | None, typer.Option(help="Capacity of one group. (default: 50)")] = None,
     priorities: Annotated[
-        str | None, typer.Option(help="Names, highest first, with commas.  [default: high,mid,low]")
+        str | None, typer.Option(help="Names, highest first, with commas. (default: high,mid,low)")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Push its messages to this HTTP endpoint.")] = None,
     settings: Annotated[
@@ -103,7 +103,7 @@ async def set_(
     session: Session,
     name: Name,
     settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="Such as qps=100 max_attempts=5 push.url=https://...")
+        list[str], typer.Argument(metavar="KEY=VALUE", help="Such as qps=100 max_attempts=5 push.url=https://...")
     ],
 ) -> None:
     """Change settings of a topic, live: hosts and producers follow within a second.

@@ -38,7 +38,7 @@ async def stats(session: Session) -> None:
 
 async def lag(
     session: Session,
-    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern over topic names.")] = "*",
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over topic names.")] = "*",
 ) -> None:
     """Show what topics still have to do, by the store and the checkpoints; no host need run.
 
