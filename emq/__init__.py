@@ -1,11 +1,17 @@
 """EMQ: tens of thousands of queues, each consumed at no more than its own rate, in priority order, at least once."""
 
-from emq.app import App
-from emq.errors import EMQError, PartialFailure, Reject, Retry
-from emq.message import Message
-from emq.model import Environment, State, Topic, TopicOptions
-from emq.settings import Settings
-from emq.storage import Durability
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emq.app import App
+    from emq.errors import EMQError, PartialFailure, Reject, Retry
+    from emq.message import Message
+    from emq.model import Environment, State, Topic, TopicOptions
+    from emq.settings import Settings
+    from emq.storage import Durability
 
 __all__ = [
     "App",
@@ -21,3 +27,25 @@ __all__ = [
     "Topic",
     "TopicOptions",
 ]
+
+_HOMES = {
+    "App": "emq.app",
+    "Durability": "emq.storage",
+    "EMQError": "emq.errors",
+    "Environment": "emq.model",
+    "Message": "emq.message",
+    "PartialFailure": "emq.errors",
+    "Reject": "emq.errors",
+    "Retry": "emq.errors",
+    "Settings": "emq.settings",
+    "State": "emq.model",
+    "Topic": "emq.model",
+    "TopicOptions": "emq.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command line starts without loading SQLAlchemy."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

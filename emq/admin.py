@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from emq import errors
 from emq.catalog import Catalog
@@ -44,6 +44,12 @@ class Admin:
         if topic.active_groups > before.active_groups:
             await self._open([topic])
         return topic
+
+    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> list[Topic]:
+        """Create or update the topics of an export, all or none; see `Catalog.import_`."""
+        topics = await self.catalog.import_(text, fmt)
+        await self._open(topics)
+        return topics
 
     async def set_state(self, name: str, state: State) -> Topic:
         return await self.catalog.update(name, state=state)

@@ -149,26 +149,25 @@ def split(topic: Topic) -> Topic:
 
 
 def quotas(topic: Topic) -> list[float]:
-    """Starts a second for each of the topic's `groups`; they add up to its qps exactly.
+    """Starts a second for each of the topic's `groups`; they add up to its qps exactly."""
+    return [quota_of(topic, group) for group in range(topic.groups)]
+
+
+def quota_of(topic: Topic, group: int) -> float:
+    """Starts a second for one group.
 
     Whole numbers are dealt out evenly, the first groups getting one more where it does not divide; a fraction goes
-    to the last group. Where that would be more than group_qps, which need not be whole, all get the same to a
-    millionth. While retired groups drain, a group may get less than 1 (or nothing, if there are more groups
+    to the last group. While retired groups drain, a group may get less than 1 (or nothing, if there are more groups
     than whole starts: then the fraction is shared by all in millionths).
     """
     n = topic.groups
     total = round(topic.qps * MICRO)
-    micros = _dealt(total, n, MICRO if total >= n * MICRO else 1)
-    if max(micros) > topic.group_qps * MICRO:  # a fraction of a start has no room above a fractional group_qps
-        micros = _dealt(total, n, 1)
-    return [m / MICRO for m in micros]
-
-
-def _dealt(total: int, n: int, unit: int) -> list[int]:
+    unit = MICRO if total >= n * MICRO else 1
     base, extra = divmod(total // unit, n)
-    shares = [(base + (i < extra)) * unit for i in range(n)]
-    shares[-1] += total - sum(shares)
-    return shares
+    micros = (base + (group < extra)) * unit
+    if group == n - 1:
+        micros += total % unit
+    return micros / MICRO
 
 
 MICRO = 1_000_000

@@ -15,7 +15,7 @@ from emq.dispatch.dispatcher import Dispatcher
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.retries import RetryClaimer
 from emq.handlers import Handlers, with_timeout
-from emq.model import State, Topic, quotas
+from emq.model import State, Topic, quota_of
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.tracker import OffsetTracker
@@ -151,7 +151,7 @@ class Ownership:
             owner = self.owned[topic.name] = OwnedTopic(topic)
             self._bind(owner)
         index = index_of(name)
-        quota = quotas(topic)[index]
+        quota = quota_of(topic, index)
         counter = self._counter(owner, quota)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
@@ -204,7 +204,6 @@ class Ownership:
         owner.limit = in_flight_limit(topic)
         self._bind(owner)
         now = self._clock.now()
-        shares = quotas(topic)
         repaced = (before.options.pacing, before.options.burst, before.options.borrow) != (
             topic.options.pacing,
             topic.options.burst,
@@ -215,7 +214,7 @@ class Ownership:
         for group in list(owner.groups.values()):
             if group.index >= topic.groups:
                 continue  # the assignment is about to take it away
-            group.quota = shares[group.index]
+            group.quota = quota_of(topic, group.index)
             group.policy = priority.policy_for(topic)
             if repaced:
                 group.counter = self._counter(owner, group.quota)

@@ -158,7 +158,7 @@ class Recorder:
     def __init__(self, host: Host, gauge: Gauge, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
         self._host = host
         self._gauge = gauge
-        self._database, self._environment = checkpoints._db, checkpoints._environment
+        self._database, self._environment = checkpoints.database, checkpoints.environment
         self._name = name
         self._clock = clock
         self._born = clock.now()

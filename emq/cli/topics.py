@@ -190,7 +190,6 @@ async def import_(
     """Create or update the topics in a file, all or none; others stay as they are."""
     from emq import catalog_file
     from emq.cli import topic_settings
-    from emq.storage import Trim
 
     try:
         text = file.read_text()
@@ -199,16 +198,8 @@ async def import_(
     for topic in catalog_file.load(text, fmt := "json" if file.suffix == ".json" else "toml"):
         topic_settings.check_push(topic)
     async with session.app() as opened:
-        topics = await opened.catalog.import_(text, "json" if fmt == "json" else "toml")
-        # Queues of an earlier life, or of groups that come back, may be sealed.
-        queues = [queue for topic in topics for queue in topic.all_queues()]
-        for start in range(0, len(queues), CHUNK):
-            await opened.store.log.trim([Trim(q, 0, None, seal=False) for q in queues[start : start + CHUNK]])
+        topics = await opened.admin.import_(text, "json" if fmt == "json" else "toml")
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
-
-
-CHUNK = 3_000
-"""Queues in one call to the store."""
 
 
 async def matching(app: Any, pattern: str) -> list[Topic]:

@@ -32,13 +32,13 @@ class CheckpointStore:
     """The checkpoints of one environment.
 
     Args:
-        db: an open database with the catalog's tables.
-        environment: "online" or "sandbox".
+        db: an open database with the catalog's tables; also an attribute, `database`.
+        environment: "online" or "sandbox"; also an attribute.
     """
 
     def __init__(self, db: Database, environment: str) -> None:
-        self._db = db
-        self._environment = str(environment)
+        self.database = db
+        self.environment = str(environment)
 
     async def load_all(self) -> dict[str, Checkpoint]:
         """Every checkpoint of the environment, by queue.
@@ -47,8 +47,8 @@ class CheckpointStore:
             DatabaseUnavailable: try again later.
         """
         query = sa.select(_table.c.queue, _table.c.epoch, _table.c.watermark, _table.c.finished)
-        query = query.where(_table.c.environment == self._environment)
-        return await self._db.run(lambda c: _checkpoints(c.execute(query)), read_only=True)
+        query = query.where(_table.c.environment == self.environment)
+        return await self.database.run(lambda c: _checkpoints(c.execute(query)), read_only=True)
 
     async def load(self, queues: Sequence[str]) -> dict[str, Checkpoint]:
         """The checkpoints of these queues; one that has none yet is not in the answer.
@@ -56,12 +56,12 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        values = {"environment": self._environment, "queues": _json(list(queues))}
+        values = {"environment": self.environment, "queues": _json(list(queues))}
 
         def find(connection: sa.Connection) -> dict[str, Checkpoint]:
             return _checkpoints(connection.execute(statements.catalog(connection, "checkpoints_find"), values))
 
-        return await self._db.run(find, read_only=True)
+        return await self.database.run(find, read_only=True)
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
         """Save checkpoints, all in one statement and one transaction; answers the queues that were refused.
@@ -80,13 +80,13 @@ class CheckpointStore:
 
         def save(connection: sa.Connection) -> list[str]:
             # As one JSON parameter the whole batch is unpacked inside the database, without holding the GIL.
-            values = {"environment": self._environment, "rows": _json(unique)}
+            values = {"environment": self.environment, "rows": _json(unique)}
             accepted = connection.execute(statements.catalog(connection, "checkpoints_save"), values).rowcount
             if accepted == len(unique):
                 return []
             return list(connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars())
 
-        return await self._db.run(save)
+        return await self.database.run(save)
 
     async def reset(self, queue: str, watermark: int) -> Checkpoint:
         """Set a queue's watermark outright, back or forward, and forget what was finished above it.
@@ -104,13 +104,13 @@ class CheckpointStore:
         """
         if watermark < 0:
             raise ValueError(f"watermark {watermark} of queue {queue!r} must be 0 or more")
-        values = {"environment": self._environment, "queue": queue, "watermark": watermark}
+        values = {"environment": self.environment, "queue": queue, "watermark": watermark}
 
         def reset(connection: sa.Connection) -> Checkpoint:
             epoch = connection.execute(statements.catalog(connection, "checkpoints_reset"), values).scalar_one()
             return Checkpoint(queue, epoch, watermark)
 
-        return await self._db.run(reset)
+        return await self.database.run(reset)
 
     async def drop(self, queues: Sequence[str]) -> int:
         """Forget the checkpoints of queues whose topic is gone; answers how many there were. Safe to repeat.
@@ -118,8 +118,10 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        values = {"environment": self._environment, "queues": _json(list(queues))}
-        return await self._db.run(lambda c: int(c.execute(statements.catalog(c, "checkpoints_drop"), values).rowcount))
+        values = {"environment": self.environment, "queues": _json(list(queues))}
+        return await self.database.run(
+            lambda c: int(c.execute(statements.catalog(c, "checkpoints_drop"), values).rowcount)
+        )
 
 
 def _checkpoints(rows: Iterable[Any]) -> dict[str, Checkpoint]:
