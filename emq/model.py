@@ -157,12 +157,12 @@ def quota_of(topic: Topic, group: int) -> float:
     """Starts a second for one group.
 
     Whole numbers are dealt out evenly, the first groups getting one more where it does not divide; a fraction goes
-    to the last group. While retired groups drain, a group may get less than 1 (or nothing, if there are more groups
-    than whole starts: then the fraction is shared by all in millionths).
+    to the last group. Where whole numbers cannot be (fewer starts than groups while retired ones drain, or a
+    fractional `group_qps` that they would exceed), all is dealt out in millionths.
     """
     n = topic.groups
     total = round(topic.qps * MICRO)
-    unit = MICRO if total >= n * MICRO else 1
+    unit = MICRO if n * MICRO <= total and -(-total // (n * MICRO)) <= topic.group_qps else 1
     base, extra = divmod(total // unit, n)
     micros = (base + (group < extra)) * unit
     if group == n - 1:
