@@ -93,10 +93,12 @@ async def test_cancelling_a_host_repeats_what_was_in_flight_and_nothing_else() -
         seen = Seen(slow)
         task = asyncio.create_task(r.host(seen).run())
         await until(lambda: len(seen) >= 75)
-        unfinished = seen.running
+        unfinished, started = seen.running, len(seen)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await asyncio.sleep(3)
+        assert (seen.running, len(seen)) == (0, started)
         async with r.consuming(seen):
             await until(lambda: set(seen.ids) == set(sent))
             await asyncio.sleep(1)
@@ -123,6 +125,38 @@ async def test_a_crash_repeats_at_most_what_was_unfinished_or_not_checkpointed()
             await asyncio.sleep(1)
         repeated = sum(n - 1 for n in Counter(seen.ids).values())
         assert 0 < repeated <= 50 + 50  # a second of work, and what was in flight
+
+
+@virtual
+@pytest.mark.parametrize("clean", [True, False])
+async def test_retries_that_a_host_had_claimed_are_delivered_by_the_next(clean: bool) -> None:
+    async def fails_then_hangs(m: Message) -> None:
+        if m.attempt == 1:
+            raise ValueError("once")
+        if first_life:
+            await asyncio.sleep(10_000)
+
+    async with rig() as r:
+        await r.topic("orders", 4, backoff_s=(0.5,), max_in_flight=3)
+        await r.producer.publish_many("orders", [b"x"] * 8)
+        seen, first_life = Seen(fails_then_hangs), True
+        host = r.host(seen, drain_s=0.5)
+        task = asyncio.create_task(host.run())
+        await asyncio.sleep(6)
+        [slot] = await r.store.sorted.inspect(["orders/0"])
+        assert slot.prepared == 8  # three run, the others are buffered
+        if clean:
+            host.stop()
+        else:
+            task.cancel()
+        await asyncio.wait([task])
+        first_life = False
+        async with r.consuming(seen):
+            await until(lambda: len([d for d in seen.deliveries if d.attempt == 2]) == 8 + 3)
+            await asyncio.sleep(3)
+        assert len(seen) == 8 + 3 + 8
+        [slot] = await r.store.sorted.inspect(["orders/0"])
+        assert slot == (0, 0, 0, None)
 
 
 @virtual
