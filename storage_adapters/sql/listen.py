@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable
 
@@ -14,8 +15,8 @@ from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.05
-"""SQLite: how often to ask whether another connection has changed the file. One PRAGMA, whatever the queues."""
+POLL_S = 0.01
+"""SQLite: how often to see whether the write-ahead log was written to: a `stat`, whatever the number of queues."""
 
 SWEEP_S = 2.0
 """How often to look for wake-ups that nobody announced. One query, whatever the queues."""
@@ -47,9 +48,15 @@ async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend:
 
 
 async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
-    """SQLite: look for wake-ups when another connection has committed, and every `SWEEP_S`."""
+    """SQLite: look for wake-ups when another connection has committed, and every `SWEEP_S`.
+
+    Whoever commits writes to the log beside the file, this process too; `PRAGMA data_version` then tells whether it
+    was another connection. A commit that leaves the log's time and size alone waits for the sweep.
+    """
     seen: int | None = None
     sweep = 0.0
+    written: tuple[int, int] | None = None
+    log_file = f"{backend.db.url.database}-wal"
 
     def look(transaction: Transaction) -> tuple[int, bool]:
         version: int = transaction.connection.exec_driver_sql("PRAGMA data_version").scalar_one()
@@ -58,6 +65,10 @@ async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
         return version, bool(transaction.rows("woken_any"))
 
     while True:
+        before, written = written, _written(log_file)
+        if written == before and time.monotonic() < sweep:
+            await asyncio.sleep(POLL_S)
+            continue
         version, any_woken = await backend.run(look, read_only=True)
         connected()
         if version != seen or time.monotonic() >= sweep:
@@ -66,6 +77,15 @@ async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
         if any_woken:
             await take(backend)
         await asyncio.sleep(POLL_S)
+
+
+def _written(file: str) -> tuple[int, int] | None:
+    """When the file was last written to and how long it is; None if there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) -> None:
