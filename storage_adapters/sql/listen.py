@@ -15,7 +15,7 @@ from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.01
+POLL_S = 0.02
 """SQLite: how often to see whether the write-ahead log was written to: a `stat`, whatever the number of queues."""
 
 SWEEP_S = 2.0
