@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -231,7 +232,7 @@ class App:
         return self._opened(self._checkpoints)
 
     async def _next_epoch(self) -> int:
-        return await self.database.next_generation(self.settings.environment)
+        return await self.database.next_generation(self.settings.environment, least=int(time.time()))
 
     def _opened(self, part: Part | None) -> Part:
         if part is None:

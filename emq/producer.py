@@ -344,6 +344,11 @@ def _put(route: _Route, group: int, priority: int, bodies: Sequence[bytes]) -> P
 
 
 def _checked(topic: Topic, payload: bytes | str) -> bytes:
+    if not isinstance(payload, str | bytes | bytearray | memoryview):
+        kind = type(payload).__name__
+        raise errors.InvalidMessage(
+            f"payload {payload!r} is of type {kind}; give bytes or text, such as json.dumps(...)"
+        )
     body = payload.encode() if isinstance(payload, str) else bytes(payload)
     if len(body) > topic.options.max_payload:
         raise errors.InvalidMessage(

@@ -136,9 +136,14 @@ class Database:
         await asyncio.to_thread(self._executor.shutdown)
         await asyncio.to_thread(self._engine.dispose)
 
-    async def next_generation(self, environment: str) -> int:
-        """Count a persisted number up by one, atomically, and return it (1 at first); a host's fencing epoch."""
-        return await self.run(lambda c: next_value(c, environment, "generation"), durability=Durability.FSYNCED)
+    async def next_generation(self, environment: str, least: int = 1) -> int:
+        """Count a persisted number up by one, atomically, and return it; a host's fencing epoch.
+
+        Args:
+            least: what it must reach at least. With the time of day in seconds here, epochs still grow where the
+                database was lost and the store, which remembers the highest one, was not.
+        """
+        return await self.run(lambda c: next_value(c, environment, "generation", least), durability=Durability.FSYNCED)
 
     async def save_host_stats(self, environment: str, host: str, json_text: str, now_ms: int) -> None:
         """Keep the host's latest snapshot, for those who look at a cluster from outside."""
@@ -153,9 +158,9 @@ class Database:
         await self.run(lambda c: host_stats.drop(c, environment, host))
 
 
-def next_value(connection: sa.Connection, environment: str, key: str) -> int:
+def next_value(connection: sa.Connection, environment: str, key: str, least: int = 1) -> int:
     """Count one of the counters in `emq_meta` up; its row stays locked until the transaction ends."""
-    values = {"environment": str(environment), "key": key}
+    values = {"environment": str(environment), "key": key, "least": least}
     return int(connection.execute(statements.catalog(connection, "next_value"), values).scalar_one())
 
 
