@@ -1,6 +1,6 @@
 """The bare client on this machine: what no consumer built on it can exceed.
 
-One Lua call reading many streams, decode, call an empty handler, with the next read under way meanwhile; and one Lua
+One Lua call reading many queues, decode, call an empty handler, with the next read under way meanwhile; and one Lua
 call appending 500 messages, twice under way at once.
 """
 
@@ -20,7 +20,7 @@ from bench.stage import Stage, unlimited_topics
 from emq import message
 from emq.model import Topic, split
 
-READ_MESSAGES = 4_000
+READ_MESSAGES = 2_000
 PUT_MESSAGES = 500
 
 
@@ -33,11 +33,9 @@ async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
     script = client.register_script(_lua("floor_read"))
     limit = min(per_queue, 500)
-    streams = [f"{{emq:online:0}}:log:{queue}" for queue in queues_of(topics)]
+    lists = [f"{{emq:online:0}}:log:{queue}" for queue in queues_of(topics)]
     width = max(1, READ_MESSAGES // limit)
-    calls = [
-        (streams[i : i + width], at) for at in range(1, per_queue + 1, limit) for i in range(0, len(streams), width)
-    ]
+    calls = [(lists[i : i + width], at) for at in range(0, per_queue, limit) for i in range(0, len(lists), width)]
     started, total = time.perf_counter(), 0
     waiting: asyncio.Future[Any] = asyncio.ensure_future(_read(script, *calls[0], limit))
     for call in [*calls[1:], None]:
@@ -61,10 +59,10 @@ async def put_floor(url: str, total: int) -> float:
     script = client.register_script(_lua("floor_put"))
     ids = message.IdSource()
 
-    async def appender(stream: str) -> None:
+    async def appender(key: str) -> None:
         for _ in range(total // 2 // PUT_MESSAGES):
             bodies = [message.encode(ids.next(), PAYLOAD, None, 1, None) for _ in range(PUT_MESSAGES)]
-            await script(keys=[stream], args=bodies)
+            await script(keys=[key], args=bodies)
 
     started = time.perf_counter()
     await asyncio.gather(appender("floor:1"), appender("floor:2"))
@@ -73,8 +71,8 @@ async def put_floor(url: str, total: int) -> float:
     return total / took
 
 
-async def _read(script: Any, streams: list[str], at: int, limit: int) -> Any:
-    return await script(keys=streams, args=[f"0-{at}", limit] * len(streams))
+async def _read(script: Any, lists: list[str], at: int, limit: int) -> Any:
+    return await script(keys=lists, args=[at, at + limit - 1] * len(lists))
 
 
 def _lua(name: str) -> str:

@@ -3,14 +3,14 @@
 `<tag>` is `{emq:<environment>:<shard>}`: the environments never share a key, and all keys of a shard lie in one hash
 slot of a cluster.
 
-    <tag>:tail                 hash    queue -> last assigned offset
+    <tag>:head                 hash    queue -> offset of its list's first element; 1 where missing
     <tag>:armed                hash    queue -> channel of the host to wake
     <tag>:slot_armed           hash    slot -> "<next due ms> <channel>"
     <tag>:fence                hash    group -> highest epoch seen
     <tag>:sealed               set     queues that refuse puts
     <tag>:woken                zset    "<channel>\\n<queue or slot>", all of score 0, so that a channel's are a range
     <tag>:watchers             zset    channel, score = second in which its instance last swept
-    <tag>:log:<queue>          stream  id 0-<offset>, one field m = body
+    <tag>:log:<queue>          list    bodies; the element at index i has the offset head + i
     <tag>:waiting:<slot>       zset    id, score = due time in ms
     <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms> <due ms>"
     <tag>:dead:<slot>          zset    id, score = time of death in ms
@@ -29,7 +29,7 @@ class Shard:
 
     def __init__(self, environment: str, index: int) -> None:
         self._tag = f"{{emq:{environment}:{index}}}"
-        self.tail = f"{self._tag}:tail"
+        self.head = f"{self._tag}:head"
         self.armed = f"{self._tag}:armed"
         self.slot_armed = f"{self._tag}:slot_armed"
         self.fence = f"{self._tag}:fence"

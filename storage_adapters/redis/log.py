@@ -1,4 +1,9 @@
-"""Log queues on streams."""
+"""Log queues on lists.
+
+An element's offset is its index plus the offset of the list's head, which a hash keeps: appending is one RPUSH for a
+whole batch and reading one LRANGE. On streams, with the offset as entry id, a put took four times and a read twice as
+long, since each message is an entry of its own to make or to take apart.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ class RedisLogStore:
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> list[Sequence[int] | errors.EMQError]:
         async def one(shard: Shard, chunk: Sequence[Put]) -> list[Sequence[int] | errors.EMQError]:
-            keys = [shard.tail, shard.armed, shard.sealed, shard.woken]
+            keys = [shard.head, shard.armed, shard.sealed, shard.woken]
             args: list[Any] = []
             for put in chunk:
                 limit = -1 if put.max_length is None else put.max_length
@@ -53,13 +58,12 @@ class RedisLogStore:
         if offset < self.first_offset:
             return None
         shard = self._shard(queue)
-        entry = f"0-{offset}"
-        found = await self._server.command("XRANGE", shard.log(queue), entry, entry)
-        return found[0][1][b"m"] if found else None
+        body: bytes | None = await self._server.run("get", [shard.head, shard.log(queue)], [queue, offset])
+        return body
 
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[Read]) -> list[Batch | errors.NotOwner]:
-            keys = [shard.tail, shard.armed, shard.fence, shard.woken]
+            keys = [shard.head, shard.armed, shard.fence, shard.woken]
             args: list[Any] = [shard.channel(self._instance), max_bytes]
             for read in chunk:
                 keys.append(shard.log(read.queue))
@@ -71,7 +75,7 @@ class RedisLogStore:
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
         async def one(shard: Shard, chunk: Sequence[str]) -> list[Bounds]:
-            flat = await self._server.run("bounds", [shard.tail, *map(shard.log, chunk)], chunk)
+            flat = await self._server.run("bounds", [shard.head, *map(shard.log, chunk)], chunk)
             return [Bounds(head, tail) for head, tail in zip(flat[::2], flat[1::2], strict=True)]
 
         return await self._each_shard(queues, lambda q: q, one, QUEUE_CHUNK)
@@ -83,7 +87,7 @@ class RedisLogStore:
                 epoch = -1 if trim.epoch is None else trim.epoch
                 seal = "-" if trim.seal is None else int(trim.seal)
                 args += (trim.queue, group_of(trim.queue), max(trim.upto, 0), epoch, seal)
-            keys = [shard.tail, shard.fence, shard.sealed, *(shard.log(t.queue) for t in chunk)]
+            keys = [shard.head, shard.fence, shard.sealed, *(shard.log(t.queue) for t in chunk)]
             answers = await self._server.run("trim", keys, args)
             return [
                 not_owner(group_of(t.queue), t.epoch) if a == -1 else a == 1
@@ -166,6 +170,5 @@ def _put_answer(put: Put, first: int) -> Sequence[int] | errors.EMQError:
 def _read_answer(read: Read, answer: Any) -> Batch | errors.NotOwner:
     if answer == 0:
         return not_owner(group_of(read.queue), read.epoch)
-    following, exhausted, first, *bodies = answer
-    offsets = first if isinstance(first, list) else range(first, first + len(bodies))
-    return Batch(offsets, bodies, following, exhausted == 1)
+    following, exhausted, first, bodies = answer
+    return Batch(range(first, first + len(bodies)), bodies, following, exhausted == 1)

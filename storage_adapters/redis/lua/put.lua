@@ -1,9 +1,9 @@
 #!lua
--- Append messages to streams, assigning dense offsets; wake the owners of armed queues.
--- KEYS  1 hash tail (queue -> last offset), 2 hash armed (queue -> channel), 3 set sealed, 4 zset woken,
---       then for each put: its stream, and its group's streams where max_length is set
--- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1),
---       number of sibling keys, bodies ...
+-- Append messages to queues, assigning dense offsets; wake the owners of armed queues.
+-- KEYS  1 hash head (queue -> offset of the list's first element; 1 where missing), 2 hash armed (queue -> channel),
+--       3 set sealed, 4 zset woken, then for each put: its list, and its group's lists where max_length is set
+-- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), number of sibling keys,
+--       bodies ...
 -- Returns for each put its first offset, or -1 (sealed), -2 (full). Refuses as a whole when memory is full (OOM).
 -- O(messages).
 local answer, woken, channels = {}, {}, {}
@@ -11,27 +11,29 @@ local key, arg = 5, 1
 while arg <= #ARGV do
   local queue, count, max_length = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   local drop, siblings = ARGV[arg + 3] == '1', tonumber(ARGV[arg + 4])
-  local stream, first = KEYS[key], nil
+  local list, first = KEYS[key], nil
+  local head = tonumber(redis.call('HGET', KEYS[1], queue) or 1)
   arg = arg + 5
   if redis.call('SISMEMBER', KEYS[3], queue) == 1 then
     first = -1
   elseif max_length >= 0 then
     local length = 0
-    for i = 1, siblings do length = length + redis.call('XLEN', KEYS[key + i]) end
+    for i = 1, siblings do length = length + redis.call('LLEN', KEYS[key + i]) end
     local excess = length + count - max_length
-    if excess > 0 and (not drop or excess > redis.call('XLEN', stream)) then
+    if excess > 0 and (not drop or excess > redis.call('LLEN', list)) then
       first = -2
     elseif excess > 0 then
-      redis.call('XTRIM', stream, 'MAXLEN', '=', redis.call('XLEN', stream) - excess)
+      redis.call('LTRIM', list, excess, -1)
+      head = head + excess
+      redis.call('HSET', KEYS[1], queue, string.format('%.0f', head))
     end
   end
   if not first then
-    local last = redis.call('HINCRBY', KEYS[1], queue, count)
-    first = last - count + 1
-    for i = 0, count - 1 do
-      redis.call('XADD', stream, string.format('0-%.0f', first + i), 'm', ARGV[arg + i])
+    first = head + redis.call('LLEN', list)
+    for i = arg, arg + count - 1, 1000 do -- Lua's stack ends at about 8,000 values
+      redis.call('RPUSH', list, unpack(ARGV, i, math.min(i + 1000, arg + count) - 1))
     end
-    local channel = redis.call('HGET', KEYS[2], queue)
+    local channel = count > 0 and redis.call('HGET', KEYS[2], queue)
     if channel then
       redis.call('HDEL', KEYS[2], queue)
       redis.call('ZADD', KEYS[4], 0, channel .. '\n' .. queue)
