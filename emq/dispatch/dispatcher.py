@@ -86,6 +86,7 @@ class Dispatcher:
         self._driver: object | None = None
         self._visited: OwnedGroup | None = None
         self._granted = 0
+        self._uncounted = 0  # messages with the visit's handler that count as in flight only once it suspends
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
         self._cancelling = False
@@ -183,28 +184,37 @@ class Dispatcher:
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
         now_us, valid_until_us = int(now * 1e6), int(group.counter.valid_until(now) * 1e6)
+        self._uncounted = 1
         while self._granted and now_us < valid_until_us:
             message = group.take(now_us)
             if message is None:
                 break
             self._granted -= 1
             message.started_us = now_us
-            owner.in_flight += 1
-            group.in_flight += 1
-            self.in_flight += 1
             self.started += 1
             if trail is not None:
                 trail.started(message, group.epoch)
             try:
                 await handler(message)
             except (Exception, asyncio.CancelledError) as failure:
+                if self._driver is driver:
+                    self._enter_flight(group, 1)
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
                 self.failed += 1
                 self._outcomes.failed(group, message, failure)
             else:
-                self._succeeded(group, message)
+                if self._driver is driver and message.offset >= 0 and message.key is None:
+                    # The handler did not suspend and the store need not know: it was never in flight for anybody.
+                    self.succeeded += 1
+                    if trail is not None:
+                        trail.settled(message, clock_now_us())
+                    self._finish(group, message)
+                else:
+                    if self._driver is driver:
+                        self._enter_flight(group, 1)
+                    self._succeeded(group, message)
             if self._driver is not driver:
                 return False
             now_us = clock_now_us()
@@ -215,6 +225,7 @@ class Dispatcher:
         owner = group.owner
         handler = cast(BatchHandler, owner.handler)
         valid_until = group.counter.valid_until(now)
+        self._uncounted = 0
         while self._granted and now < valid_until:
             batch = self._take_batch(group, owner.batch_size, int(now * 1e6))
             if not batch:
@@ -241,6 +252,7 @@ class Dispatcher:
             self._driver = None
             group = self._visited
             assert group is not None
+            self._enter_flight(group, self._uncounted)
             self._end_visit(group)
             self._wake()
 
@@ -306,9 +318,7 @@ class Dispatcher:
             batch.append(message)
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
-        group.owner.in_flight += len(batch)
-        group.in_flight += len(batch)
-        self.in_flight += len(batch)
+        self._enter_flight(group, len(batch))
         self.started += len(batch)
         return batch
 
@@ -339,6 +349,11 @@ class Dispatcher:
         if not queue.dirty:
             queue.dirty = True
             self._on_dirty(queue)
+
+    def _enter_flight(self, group: OwnedGroup, n: int) -> None:
+        group.owner.in_flight += n
+        group.in_flight += n
+        self.in_flight += n
 
     def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
         owner = group.owner
