@@ -230,7 +230,7 @@ class OwnedQueue:
         woken: it received messages since the last read was sent.
         dirty: its progress has changed since the last checkpoint.
         capacity: messages to keep buffered: the horizon's worth of its group's quota.
-        expected: messages that the next read will find, going by the last one.
+        expected: messages that the next read will find, going by the last one; 0 before that.
     """
 
     __slots__ = (
@@ -262,7 +262,7 @@ class OwnedQueue:
         self.listed = False
         self.dirty = False
         self.capacity = buffer_capacity(group.quota, horizon_s)
-        self.expected = MIN_BUFFER
+        self.expected = 0
 
 
 def buffer_capacity(quota: float, horizon_s: float) -> int:

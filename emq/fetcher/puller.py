@@ -18,7 +18,7 @@ from emq.trail.sink import TrailSink
 log = logging.getLogger(__name__)
 
 READ_QUEUES = 300
-READ_MESSAGES = 4_000
+READ_MESSAGES = 2_000
 READ_BYTES = 1 << 20
 """Bounds of one read, so that it holds up neither the server nor this loop for more than a few milliseconds."""
 
@@ -96,8 +96,7 @@ class Puller:
         group = queue.group
         start, queue.position = queue.position, batch.next
         queue.more = queue.woken or not batch.exhausted
-        found = len(batch.bodies)
-        queue.expected = max(1, found if batch.exhausted else found * 2)
+        self._readiness.found(queue, len(batch.bodies), batch.exhausted)
         if batch.next - start != len(batch.offsets):
             self._skip_holes(queue, start, batch)
         if batch.bodies:

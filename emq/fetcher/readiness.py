@@ -18,6 +18,7 @@ class Readiness:
     def __init__(self) -> None:
         self._queues: deque[OwnedQueue] = deque()
         self._something = asyncio.Event()
+        self._typical = 1.0
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -57,12 +58,20 @@ class Readiness:
             if want > 0:
                 queue.woken = False
                 taken.append((queue, want))
-                messages += min(want, queue.expected)
+                messages += min(want, queue.expected or self._typical)
             else:
                 queue.listed = False
         if not self._queues:
             self._something.clear()
         return taken
+
+    def found(self, queue: OwnedQueue, messages: int, exhausted: bool) -> None:
+        """A read of the queue found so many messages; remembered as what the next one will find.
+
+        A queue that was never read is expected to hold what others held lately.
+        """
+        queue.expected = max(1, messages if exhausted else messages * 2)
+        self._typical += (messages - self._typical) / 64
 
     async def wait(self) -> None:
         """Return once there is something to take."""
