@@ -57,7 +57,9 @@ class Report(NamedTuple):
         ]
         parts += [Text(f"✗ {line}", style="red") for line in self.verdict.broken]
         took = f"in {self.seconds:.0f} s on {self.store}"
-        if self.verdict.ok:
+        if self.verdict.isolated is None and self.verdict.ok:
+            parts.append(Text(f"✓ every promise held but isolation, which was not judged, {took}", style="bold yellow"))
+        elif self.verdict.ok:
             parts.append(Text(f"✓ every promise held, {took}", style="bold green"))
         else:
             parts.append(Text(f"✗ not every promise held, {took}", style="bold red"))

@@ -286,6 +286,10 @@ def test_a_broken_promise_gives_exit_status_1_and_is_shown(
     assert run.main(json=True) == 1
     assert run.main() == 1
     assert "✗ 1 lost: two" in capsys.readouterr().out
+    unjudged = dataclasses.replace(report.verdict, isolated=None)
+    monkeypatch.setattr(stage, "perform", lambda *_, **__: report._replace(verdict=unjudged))
+    assert run.main() == 0
+    assert "not judged" in capsys.readouterr().out
 
 
 def test_a_failing_part_of_a_group_of_tasks_is_one_line(
