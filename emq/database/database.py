@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database import engine, host_stats, schema, statements, urls
+from emq.database.logcopier import LogCopier
 from emq.storage import Durability
 
 T = TypeVar("T")
@@ -41,6 +42,8 @@ class Database:
         threads = 1 if self.dialect == "sqlite" else engine.POSTGRES_THREADS
         self._executor = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="emq-database")
         self._closed = False
+        path = urls.sqlite_path(self.url) if self.dialect == "sqlite" else None
+        self._copier = None if path is None else LogCopier(str(path))
 
     @classmethod
     async def open(cls, url: str, tables: schema.Schema = schema.CATALOG) -> Self:
@@ -109,6 +112,8 @@ class Database:
                 engine.begin(connection, read_only, durability)
                 result = fn(connection)
                 committing = True
+            if self._copier is not None and not read_only:
+                self._copier.written()
             return result
         except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error) as exc:
             if isinstance(exc, _BUGS):
@@ -134,6 +139,8 @@ class Database:
             return
         self._closed = True
         await asyncio.to_thread(self._executor.shutdown)
+        if self._copier is not None:
+            await asyncio.to_thread(self._copier.close)
         await asyncio.to_thread(self._engine.dispose)
 
     async def next_generation(self, environment: str, least: int = 1) -> int:

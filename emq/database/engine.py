@@ -20,9 +20,9 @@ BUSY_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5
 POSTGRES_THREADS = 4
 
-# A write to many queues touches a page of each. Copying pages from the log to the file only every 32 MB saves most of
-# the copies, since the same pages are written again and again.
-_SQLITE_WAL_PAGES = 8000
+# A write to many queues touches a page of each. Copying pages from the log to the file seldom saves most of the copies,
+# since the same pages are written again and again. A `LogCopier` does it; this bound (128 MB) is for when it cannot.
+_SQLITE_WAL_PAGES = 32_000
 _SQLITE_CACHE_KIB = 32 << 10
 
 # Power loss can undo the last commits under NORMAL (never corrupt the file); the death of a process undoes nothing.
