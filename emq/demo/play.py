@@ -116,7 +116,7 @@ class Play:
         self._enter(
             "3/5 Trouble",
             f"The same flights again, but {FLOODED} gets {FLOOD_FACTOR} times its limit ({self._plan.flood_per_s:,}/s) "
-            "and three endpoints ail. Their backlogs pile up in their own queues; the waits of the others stay.",
+            "and three endpoints go bad. Their backlogs pile up in their own queues; the waits of the others stay.",
         )
         await self._half(self._traffic.flood(self._plan.flood, self._plan.flood_per_s, self._plan.half_s))
         self._enter(
