@@ -45,7 +45,7 @@ class Admin:
             await self._open([topic])
         return topic
 
-    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> list[Topic]:
+    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
         """Create or update the topics of an export, all or none; see `Catalog.import_`."""
         topics = await self.catalog.import_(text, fmt)
         await self._open(topics)

@@ -51,7 +51,7 @@ class Readiness:
         read as well as a few full ones.
         """
         taken: list[tuple[OwnedQueue, int]] = []
-        messages = 0
+        messages = 0.0
         while self._queues and len(taken) < max_queues and messages < max_messages:
             queue = self._queues.popleft()
             want = wanted(queue)
