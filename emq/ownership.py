@@ -125,9 +125,10 @@ class Ownership:
         for group in groups:
             group.stopping = True
         deadline = self._clock.now() + drain_s
-        while any(g.in_flight for g in groups) and self._clock.now() < deadline:  # noqa: ASYNC110
+        unsettled = self.loops.dispatcher.unsettled
+        while any(map(unsettled, groups)) and self._clock.now() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-        if left := sum(g.in_flight for g in groups):
+        if left := sum(map(unsettled, groups)):
             log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
         await self.loops.checkpointer.save()
         for group in groups:

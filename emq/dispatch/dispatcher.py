@@ -122,6 +122,13 @@ class Dispatcher:
             self._finish(group, message)
         self._leave_flight(group, message)
 
+    def unsettled(self, group: OwnedGroup) -> int:
+        """Messages of the group that were started and not settled.
+
+        Also the one whose handler has just suspended and was not handed over yet, which `in_flight` does not count.
+        """
+        return group.in_flight + (self._driver is not None and self._visited is group)
+
     async def stop(self) -> None:
         """Start nothing more. Messages in flight go on; see `cancel`."""
         self._accepting = False

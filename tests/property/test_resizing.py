@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.rig import Rig, Seen, rig, running, starts_per_second, until
 from support.virtual import virtual
@@ -71,6 +71,7 @@ class Play:
         await self.hosts(0)
 
 
+@example([("hosts", 3), ("wait", 1.9), ("hosts", 2), ("publish", 1)])  # a stop between a suspension and its hand-over
 @given(st.lists(st.one_of(resize, publish, wait, hosts, refresh), max_size=25))
 @settings(max_examples=15, deadline=None)
 def test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap(steps: list[tuple[str, float]]) -> None:
