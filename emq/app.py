@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -189,6 +190,31 @@ class App:
         )
         await self.host.run()
 
+    async def run_until_signal(self, membership: Membership | None = None) -> None:
+        """`run`, ended cleanly by Ctrl-C or SIGTERM; a second one ends it at once. For the main thread only."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(self.run(membership))
+        signals = 0
+
+        def on_signal() -> None:
+            nonlocal signals
+            signals += 1
+            if signals == 1:
+                self.stop()
+            else:
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if signals < 2:
+                raise
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
     def stop(self) -> None:
         """End `run` cleanly: nothing more is started, messages in flight are awaited, progress is saved."""
         if self.host is not None:
@@ -241,31 +267,3 @@ class App:
 
 
 Part = TypeVar("Part")
-
-
-async def run_until_signal(app: App, membership: Membership | None = None) -> None:
-    """`app.run`, ended cleanly by SIGTERM or SIGINT; a second signal ends it at once."""
-    import signal
-
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(app.run(membership))
-    signals = 0
-
-    def on_signal() -> None:
-        nonlocal signals
-        signals += 1
-        if signals == 1:
-            app.stop()
-        else:
-            task.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if signals < 2:
-            raise
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

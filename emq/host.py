@@ -38,6 +38,7 @@ CATALOG_POLL_S = 0.5
 """How soon a change of the catalog counts; one tiny query each time, whatever the number of topics."""
 
 TRY_AGAIN_S = 1.0
+CANCEL_AGAIN_S = 2.0
 
 
 class HostOptions(msgspec.Struct, frozen=True):
@@ -166,8 +167,12 @@ class Host:
     async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         await self.dispatcher.stop()
         await self.dispatcher.cancel()
-        for task in tasks:
-            task.cancel()
+        running = set(tasks)
+        while running:
+            # More than once, should a library have taken a cancellation for its own time-out.
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
         await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(errors.EMQError):
             await self.checkpointer.save()

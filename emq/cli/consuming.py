@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 import uvloop
 
 from emq import errors
-from emq.app import App, run_until_signal
+from emq.app import App
 from emq.cli import binding, output, supervisor
 from emq.cli.session import Session
 from emq.stores import hide_password
@@ -50,7 +51,7 @@ async def _consume(session: Session, member: str | None) -> None:
             _stop_with_parent(app)
         announcer = asyncio.create_task(_announce(app))
         try:
-            await run_until_signal(app, membership)
+            await app.run_until_signal(membership)
         finally:
             announcer.cancel()
     if app.host is not None:
@@ -76,8 +77,8 @@ async def _announce(app: App) -> None:
 
 
 def _stop_with_parent(app: App) -> None:
-    """Standard input is a pipe from the parent, which ends with it, however that ends."""
-    loop = asyncio.get_running_loop()
+    """Standard input is a pipe from the parent, which ends with it however that ends; each second makes sure."""
+    loop, parent = asyncio.get_running_loop(), os.getppid()
 
     def stop() -> None:
         if app.host is None:
@@ -89,7 +90,14 @@ def _stop_with_parent(app: App) -> None:
         loop.remove_reader(0)
         stop()
 
+    def look() -> None:
+        if os.getppid() == parent:
+            loop.call_later(1.0, look)
+        else:
+            stop()
+
     loop.add_reader(0, gone)
+    look()
 
 
 async def _refuse_unshared(session: Session, processes: int) -> None:

@@ -58,7 +58,7 @@ class Shell:
     def close(self) -> None:
         for process in self._started:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=PATIENCE_S)  # no child of it may keep its output open
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from support.rig import until
 
 import emq
-from emq.app import run_until_signal
 from storage_adapters.memory import forget
 
 NAME = "test-host-real"
@@ -83,7 +82,7 @@ async def test_a_signal_stops_cleanly_and_the_next_host_goes_on_where_it_ended(p
             if life == 0:
                 await app.create_topic("orders", 40)
                 sent = await app.publish_many("orders", [b"x"] * 60)
-            run = asyncio.create_task(run_until_signal(app))
+            run = asyncio.create_task(app.run_until_signal())
             await until(lambda n=life: len(started) >= (60 if n else 30))  # type: ignore[misc]
             os.kill(os.getpid(), signal.SIGTERM)
             async with asyncio.timeout(5):

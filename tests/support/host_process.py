@@ -14,7 +14,6 @@ import os
 import sys
 
 import emq
-from emq.app import run_until_signal
 
 
 async def main(store: str, database: str, receipts: str, handler_ms: float, checkpoint_s: float) -> None:
@@ -34,7 +33,7 @@ async def main(store: str, database: str, receipts: str, handler_ms: float, chec
     app = emq.App(store, database=database, options=emq.Settings(checkpoint_s=checkpoint_s))
     app.handler("*")(handle)
     async with app:
-        await run_until_signal(app)
+        await app.run_until_signal()
 
 
 if __name__ == "__main__":
