@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -241,6 +241,3 @@ class Host:
 
     def _due(self, slot: str, due_ms: int) -> None:
         self.retries.at(slot, due_ms)
-
-    def topics(self) -> Iterable[str]:
-        return self.ownership.owned

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from typing import Any
 
 import msgspec
 
@@ -95,8 +94,3 @@ class IdSource:
 
     def next(self) -> str:
         return f"{self._prefix}{next(self._count):x}"
-
-    def __iter__(self) -> Any:
-        return self
-
-    __next__ = next

@@ -1,7 +1,7 @@
 """Log queues on lists.
 
 An element's offset is its index plus the offset of the list's head, which a hash keeps: appending is one RPUSH for a
-whole batch and reading one LRANGE. On streams, with the offset as entry id, a put took four times and a read twice as
+whole batch and reading one LRANGE. On streams, with the offset as entry id, a put took four and a read three times as
 long, since each message is an entry of its own to make or to take apart.
 """
 

@@ -34,7 +34,7 @@ class SqlSorted:
 
     def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (add.slot for add in adds))
-        before = {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
+        before = _saved(slots)
         present = set(_states(transaction, [(slots[add.slot].id, add.id) for add in adds]))
         now_ms = _now_ms()
         answers: list[bool | errors.NotOwner] = []
@@ -55,8 +55,7 @@ class SqlSorted:
             else:
                 rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.body, add.reason))
         transaction.write("entries_add", rows)
-        changed = [s for name, s in slots.items() if (s.epoch, s.armed, s.armed_due_ms) != before[name]]
-        save_groups(transaction, changed)
+        _save_changed(transaction, slots, before)
         return answers
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
@@ -67,7 +66,7 @@ class SqlSorted:
 
     def _claim(self, transaction: Transaction, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (claim.slot for claim in claims))
-        before = {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
+        before = _saved(slots)
         stale = {i: refused for i, claim in enumerate(claims) if (refused := slots[claim.slot].fence(claim.epoch))}
         due = _next_due(transaction, {slots[claim.slot].id for i, claim in enumerate(claims) if i not in stale})
         ready = []
@@ -87,8 +86,7 @@ class SqlSorted:
             slot.armed = transaction.instance
             slot.armed_due_ms = NEVER_MS if next_due_ms is None else next_due_ms
             answers.append(Claimed(taken.get(i, []), next_due_ms))
-        changed = [s for name, s in slots.items() if (s.epoch, s.armed, s.armed_due_ms) != before[name]]
-        save_groups(transaction, changed)
+        _save_changed(transaction, slots, before)
         return answers
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
@@ -99,7 +97,7 @@ class SqlSorted:
 
     def _settle(self, transaction: Transaction, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (settle.slot for settle in settles))
-        before = {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
+        before = _saved(slots)
         states = _states(transaction, [(slots[settle.slot].id, settle.id) for settle in settles])
         now_ms = _now_ms()
         answers: list[bool | errors.NotOwner] = []
@@ -129,8 +127,7 @@ class SqlSorted:
                 slot.due(transaction, settle.due_ms)
         transaction.write("entries_drop", gone)
         transaction.write("entries_move", [*moved.values()])
-        changed = [s for name, s in slots.items() if (s.epoch, s.armed, s.armed_due_ms) != before[name]]
-        save_groups(transaction, changed)
+        _save_changed(transaction, slots, before)
         return answers
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
@@ -143,14 +140,14 @@ class SqlSorted:
         self, transaction: Transaction, asked: Sequence[tuple[str, int]], older_than_ms: int | None
     ) -> list[int]:
         slots = self._known.lock_groups(transaction, (name for name, _ in asked))
-        before = _armed(slots)
+        before = _saved(slots)
         by_id = {slot.id: slot for slot in slots.values()}
         counts = dict.fromkeys(by_id, 0)
         rows = [(slots[name].id, epoch) for name, epoch in dict(asked).items()]
         for slot_id, due_ms in transaction.rows("entries_recover", rows=rows, older_than_ms=older_than_ms):
             counts[slot_id] += 1
             by_id[slot_id].due(transaction, due_ms)
-        _save_armed(transaction, slots, before)
+        _save_changed(transaction, slots, before)
         return [counts[slots[name].id] for name, _ in asked]
 
     async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
@@ -213,12 +210,16 @@ def _take(
     return taken
 
 
-def _armed(slots: dict[str, Group]) -> dict[str, str | None]:
-    return {name: slot.armed for name, slot in slots.items()}
+def _saved(slots: dict[str, Group]) -> dict[str, tuple[int, str | None, int | None]]:
+    """What the slots' rows hold now, to tell afterwards which have to be written back."""
+    return {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
 
 
-def _save_armed(transaction: Transaction, slots: dict[str, Group], before: dict[str, str | None]) -> None:
-    save_groups(transaction, [slot for name, slot in slots.items() if slot.armed != before[name]])
+def _save_changed(
+    transaction: Transaction, slots: dict[str, Group], before: dict[str, tuple[int, str | None, int | None]]
+) -> None:
+    now = _saved(slots)
+    save_groups(transaction, [slot for name, slot in slots.items() if now[name] != before[name]])
 
 
 def _now_ms() -> int:
