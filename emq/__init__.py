@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emq.app import App
+    from emq.durability import Durability
     from emq.errors import EMQError, PartialFailure, Reject, Retry
     from emq.message import Message
     from emq.model import Environment, State, Topic, TopicOptions
     from emq.settings import Settings
-    from emq.storage import Durability
 
 __all__ = [
     "App",

@@ -80,7 +80,7 @@ class Admin:
 
     async def slot_lag(self, topics: Sequence[Topic]) -> list[SlotLag]:
         """Delayed, claimed and dead messages of each topic."""
-        return await of_slots(self._store.sorted, topics)
+        return await of_slots(self._store.lanes, topics)
 
     async def offsets(self, topic: Topic) -> list[tuple[Checkpoint, int, int]]:
         """(checkpoint, head, tail) of each of the topic's queues; watermark = head where there is none yet."""
@@ -107,12 +107,12 @@ class Admin:
     async def _empty_slots(self, slots: Sequence[str]) -> None:
         """Empty retry slots under an epoch of our own, which fences off a host that still owns them."""
         epoch = await self._next_epoch()
-        await self._store.sorted.recover([(slot, epoch) for slot in slots])
+        await self._store.lanes.recover([(slot, epoch) for slot in slots])
         for slot in slots:
             while True:
-                [claimed] = await self._store.sorted.claim([Claim(slot, CHUNK, epoch)], FAR_FUTURE_MS)
+                [claimed] = await self._store.lanes.claim([Claim(slot, CHUNK, epoch)], FAR_FUTURE_MS)
                 if isinstance(claimed, errors.NotOwner) or not claimed.entries:
                     break
-                await self._store.sorted.settle([Settle(slot, i, Verdict.ACK, epoch) for i, _ in claimed.entries])
-            while page := await self._store.sorted.dead(slot, limit=CHUNK):
-                await self._store.sorted.settle([Settle(slot, d.id, Verdict.PURGE) for d in page])
+                await self._store.lanes.settle([Settle(slot, i, Verdict.ACK, epoch) for i, _ in claimed.entries])
+            while page := await self._store.lanes.dead(slot, limit=CHUNK):
+                await self._store.lanes.settle([Settle(slot, d.id, Verdict.PURGE) for d in page])

@@ -11,7 +11,7 @@ import msgspec
 
 from emq import message
 from emq.model import Topic
-from emq.storage import Add, DeadLetter, Settle, SortedStore, Verdict
+from emq.storage import Add, DeadLetter, LaneStore, Settle, Verdict
 
 PAGE = 500
 
@@ -59,7 +59,7 @@ class Selection(NamedTuple):
 EVERY = Selection()
 
 
-async def find(store: SortedStore, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
+async def find(store: LaneStore, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
     """The topic's dead letters that are meant, group by group, oldest first in each; read in pages."""
     async for group, dead in _find(store, topic, selection):
         m = _decoded(dead)
@@ -68,7 +68,7 @@ async def find(store: SortedStore, topic: Topic, selection: Selection = EVERY) -
 
 
 async def replay(
-    store: SortedStore,
+    store: LaneStore,
     topic: Topic,
     selection: Selection = EVERY,
     *,
@@ -100,7 +100,7 @@ async def replay(
     return count
 
 
-async def purge(store: SortedStore, topic: Topic, selection: Selection = EVERY) -> int:
+async def purge(store: LaneStore, topic: Topic, selection: Selection = EVERY) -> int:
     """Throw dead letters away for good; answers how many."""
     count = 0
     async for _, dead in _find(store, topic, selection):
@@ -109,7 +109,7 @@ async def purge(store: SortedStore, topic: Topic, selection: Selection = EVERY) 
     return count
 
 
-async def move(store: SortedStore, slot: str, to: str) -> int:
+async def move(store: LaneStore, slot: str, to: str) -> int:
     """Move a retired group's dead letters to another slot. Added there before they are dropped here, so a crash in
     between leaves them in both until this is repeated, and never in neither."""
     count = 0
@@ -120,7 +120,7 @@ async def move(store: SortedStore, slot: str, to: str) -> int:
     return count
 
 
-async def _find(store: SortedStore, topic: Topic, selection: Selection) -> AsyncIterator[tuple[int, DeadLetter]]:
+async def _find(store: LaneStore, topic: Topic, selection: Selection) -> AsyncIterator[tuple[int, DeadLetter]]:
     for group in range(topic.groups):
         after = (max(0, selection.since_ms - 1), "\U0010ffff") if selection.since_ms else (0, "")
         while page := await store.dead(topic.group(group), after, PAGE):

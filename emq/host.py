@@ -95,12 +95,12 @@ class Host:
             checkpoints, store.log, clock, on_lost=ownership.lost, interval_s=options.checkpoint_s
         )
         self.settler = Settler(
-            store.sorted, clock, trail, on_settled=self._settled, on_due=self._due, on_lost=ownership.lost
+            store.lanes, clock, trail, on_settled=self._settled, on_due=self._due, on_lost=ownership.lost
         )
         self.dispatcher = Dispatcher(
             clock, self.settler, trail, self.readiness.drained, self.checkpointer.dirty, options.max_in_flight
         )
-        self.retries = RetryClaimer(store.sorted, clock, on_buffered=self.dispatcher.ready, on_lost=ownership.lost)
+        self.retries = RetryClaimer(store.lanes, clock, on_buffered=self.dispatcher.ready, on_lost=ownership.lost)
         self.puller = Puller(
             store.log,
             self.readiness,

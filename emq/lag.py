@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from emq.model import Topic
 from emq.offsets.checkpoints import CheckpointStore
-from emq.storage import LogStore, SortedStore
+from emq.storage import LaneStore, LogStore
 
 MANY = 3_000
 """From so many queues on, reading all checkpoints at once is quicker than naming them."""
@@ -60,7 +60,7 @@ async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequenc
     ]
 
 
-async def of_slots(store: SortedStore, topics: Sequence[Topic]) -> list[SlotLag]:
+async def of_slots(store: LaneStore, topics: Sequence[Topic]) -> list[SlotLag]:
     """Delayed, claimed and dead messages of each topic."""
     states = iter(await store.inspect([t.group(g) for t in topics for g in range(t.groups)]))
     found = []

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from emq import errors
-from emq.storage import Durability
+from emq.durability import Durability
 
 MAX_NAME_BYTES = 128
 DEFAULT_GROUP_QPS = 50.0

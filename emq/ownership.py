@@ -103,7 +103,7 @@ class Ownership:
                 checkpoint = None
                 await self._checkpoints.drop([name])
             saved[name] = checkpoint or Checkpoint(name, 0, bounds.head)
-        await self._store.sorted.recover(list(wanted.items()))
+        await self._store.lanes.recover(list(wanted.items()))
         now_us = self._clock.now_us()
         for name, epoch in wanted.items():
             group = self._build(name, epoch, saved)

@@ -79,11 +79,11 @@ class Retirement:
         return done
 
     async def _retrying(self, slots: Sequence[str]) -> bool:
-        return any(s.waiting or s.prepared for s in await self._store.sorted.inspect(slots))
+        return any(s.waiting or s.prepared for s in await self._store.lanes.inspect(slots))
 
     async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
         """Compare-and-set in the catalog; False if the topic has changed meanwhile, perhaps grown again."""
         for slot in slots:
-            await dead_letters.move(self._store.sorted, slot, topic.group(0))
+            await dead_letters.move(self._store.lanes, slot, topic.group(0))
         after = await self._catalog.retire(topic.name, topic)
         return after.groups == after.active_groups == topic.active_groups

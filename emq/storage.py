@@ -1,10 +1,13 @@
-"""The two protocols a store implements, and the plain records that pass through them.
+"""The protocols a store implements, and the plain records that pass through two of them.
+
+`LogStore` holds the queues, `LaneStore` each group's lane (retries, delays, dead letters), `SortedStore` (see
+`emq.slots`) the slots of sorted topics.
 
 Every call is batched over queues (one round trip for many) and is answered per queue, in the order asked, so that
 one full, sealed or lost queue does not fail its neighbours: a refused entry's answer is the `EMQError` instance.
 A whole call raises `StoreUnavailable` (nothing applied) or `OutcomeUnknown` (the connection broke after sending).
 
-Queues are named `<topic>/<group>/<priority>`, groups and retry slots `<topic>/<group>`; an adapter instance serves
+Queues are named `<topic>/<group>/<priority>`, groups and their lanes `<topic>/<group>`; an adapter instance serves
 one environment and keeps its keys apart from the other's. Adapters are found by the scheme of their URL through the
 entry-point group `emq.stores`; see `storage_adapters` for those of this project and `emq.stores` for the lookup.
 """
@@ -16,18 +19,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 from emq import errors
-
-
-class Durability(enum.StrEnum):
-    """What `put` and `add` have waited for when they return."""
-
-    ACCEPTED = "accepted"
-    """The server has it (in memory, or the operating system's cache)."""
-    REPLICATED = "replicated"
-    """At least one replica has it. A store that knows no replicas treats this as FSYNCED; one that has none at the
-    moment answers `OutcomeUnknown`, since it holds the message but cannot keep the promise."""
-    FSYNCED = "fsynced"
-    """It is on disk."""
+from emq.durability import Durability as Durability  # part of the protocols
+from emq.slots import SortedStore
 
 
 def group_of(queue: str) -> str:
@@ -137,7 +130,7 @@ class LogStore(Protocol):
         """Drop consumed messages; answers whether the queue is sealed now. Safe to repeat; never moves head back."""
 
 
-# ------------------------------------------------------------------------------------------------------- sorted store
+# --------------------------------------------------------------------------------------------------------- lane store
 
 
 class Verdict(enum.StrEnum):
@@ -208,7 +201,7 @@ class DeadLetter(NamedTuple):
     dead_ms: int
 
 
-class SlotState(NamedTuple):
+class LaneState(NamedTuple):
     """Sizes of a slot's three states and the due time of its next waiting entry."""
 
     waiting: int
@@ -217,7 +210,7 @@ class SlotState(NamedTuple):
     next_due_ms: int | None
 
 
-class SortedStore(Protocol):
+class LaneStore(Protocol):
     """Entries ordered by due time, consumed in two phases (store -> prepare -> gone).
 
     States of an entry: *waiting* (added, or retried), *prepared* (claimed), *dead* (used up or added so); `Verdict`
@@ -247,7 +240,7 @@ class SortedStore(Protocol):
         """Return prepared entries to the store, due as they were: those claimed under a lower epoch than given with the
         slot, and, if `older_than_ms` is set, those claimed before it. Answers how many per slot."""
 
-    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
+    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
         """Sizes and next due time of each slot; an unused slot is all zero."""
 
     async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
@@ -255,7 +248,7 @@ class SortedStore(Protocol):
 
 
 class Store(Protocol):
-    """What an adapter's factory returns for a URL: both stores over one connection pool, and their wake-ups.
+    """What an adapter's factory returns for a URL: all its stores over one connection pool, and their wake-ups.
 
     Attributes:
         shared: True if several host processes may use the store at once.
@@ -265,13 +258,17 @@ class Store(Protocol):
     def log(self) -> LogStore: ...
 
     @property
+    def lanes(self) -> LaneStore: ...
+
+    @property
     def sorted(self) -> SortedStore: ...
 
     @property
     def shared(self) -> bool: ...
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """Yield names of armed queues that received messages and of armed slots with an earlier due time.
+        """Yield names of armed queues that received messages, of armed lanes with an earlier due time, and addresses of
+        armed slots with something earlier or more urgent.
 
         None means "wake-ups may have been lost, look at everything you own". At most one watcher for each store
         instance; arming by `read` and `claim` directs the wake-up to the instance that armed.

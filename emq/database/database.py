@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from emq import errors
 from emq.database import engine, host_stats, schema, statements, urls
 from emq.database.logcopier import LogCopier
-from emq.storage import Durability
+from emq.durability import Durability
 
 T = TypeVar("T")
 

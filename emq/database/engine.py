@@ -12,7 +12,7 @@ import sqlalchemy.pool
 
 from emq import errors
 from emq.database import urls
-from emq.storage import Durability
+from emq.durability import Durability
 
 BUSY_TIMEOUT_S = 5.0
 """How long SQLite waits for another process's write to end."""

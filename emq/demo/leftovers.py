@@ -67,11 +67,11 @@ async def _queued(app: App, queues: Sequence[str], epoch: int) -> set[str]:
 
 async def _delayed(app: App, slots: Sequence[str], epoch: int) -> set[str]:
     """Claiming is the way to see what waits; with the host gone it stays claimed until the next one recovers it."""
-    await app.store.sorted.recover([(slot, epoch) for slot in slots])
+    await app.store.lanes.recover([(slot, epoch) for slot in slots])
     found: set[str] = set()
     pending = list(slots)
     while pending:
-        answers = await app.store.sorted.claim([Claim(slot, _PAGE, epoch) for slot in pending], _FAR_FUTURE_MS)
+        answers = await app.store.lanes.claim([Claim(slot, _PAGE, epoch) for slot in pending], _FAR_FUTURE_MS)
         more = []
         for slot, claimed in zip(pending, answers, strict=True):
             if isinstance(claimed, errors.NotOwner):
@@ -87,7 +87,7 @@ async def _dead(app: App, slots: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for slot in slots:
         after = (0, "")
-        while page := await app.store.sorted.dead(slot, after, _PAGE):
+        while page := await app.store.lanes.dead(slot, after, _PAGE):
             found.update(letter.id for letter in page)
             after = (page[-1].dead_ms, page[-1].id)
     return found

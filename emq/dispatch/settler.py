@@ -13,7 +13,7 @@ from emq import errors, message
 from emq.clock import Clock
 from emq.dispatch import retry
 from emq.owned import OwnedGroup
-from emq.storage import Add, Settle, SortedStore, Verdict
+from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Settler:
 
     def __init__(
         self,
-        store: SortedStore,
+        store: LaneStore,
         clock: Clock,
         trail: TrailSink,
         *,

@@ -12,7 +12,7 @@ import msgspec
 from emq import errors, message
 from emq.clock import Clock
 from emq.owned import MAX_BUFFER, OwnedGroup
-from emq.storage import Claim, Claimed, SortedStore
+from emq.storage import Claim, Claimed, LaneStore
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class RetryClaimer:
 
     def __init__(
         self,
-        store: SortedStore,
+        store: LaneStore,
         clock: Clock,
         *,
         on_buffered: Callable[[OwnedGroup], None],

@@ -28,7 +28,7 @@ class PutGetStore:
     ) -> None:
         self._log = PutGetLogStore(client, environment, options)
         self.log: LogStore = self._log
-        self.sorted = retries.sorted
+        self.lanes = retries.lanes
         self.shared = retries.shared
         self._retries = retries
 

@@ -13,7 +13,7 @@ import redis.asyncio
 import redis.exceptions
 
 from emq import errors
-from emq.storage import Durability
+from emq.durability import Durability
 
 DURABILITY_TIMEOUT_MS = 5_000
 """How long a publish waits for the replica or the disk before its outcome is reported as unknown."""

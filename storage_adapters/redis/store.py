@@ -17,10 +17,10 @@ import redis.exceptions
 from emq import errors
 from emq.model import Environment
 from storage_adapters.redis.keys import Shard
+from storage_adapters.redis.lanes import RedisLanes
 from storage_adapters.redis.log import RedisLogStore
 from storage_adapters.redis.packing import pack_in_c
 from storage_adapters.redis.server import Server
-from storage_adapters.redis.sorted import RedisSortedStore
 
 SWEEP_S = 2.0
 """How often a watcher asks for wake-ups whose message was lost; one call a shard, whatever the number of queues."""
@@ -45,7 +45,7 @@ class RedisStore:
         self._closed = False
         self._server = Server(client, url)
         self.log = RedisLogStore(self._server, shards, self._instance, max_queue_qps)
-        self.sorted = RedisSortedStore(self._server, shards, self._instance)
+        self.lanes = RedisLanes(self._server, shards, self._instance)
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
         channels = [shard.channel(self._instance) for shard in self._shards]

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from emq import errors
 from emq.database import Database, statements
 from emq.database.database import reason_of
+from emq.durability import Durability
 from emq.model import Environment
-from emq.storage import Durability
 from storage_adapters.memory.wakeups import Wakeups
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from emq import errors
-from emq.storage import Durability
+from emq.durability import Durability
 from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 
 log = logging.getLogger(__name__)

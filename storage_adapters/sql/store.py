@@ -16,9 +16,9 @@ from emq.database import statements, urls
 from emq.model import Environment
 from storage_adapters.sql import hostlock, listen
 from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
+from storage_adapters.sql.lanes import SqlLanes
 from storage_adapters.sql.log import SqlLog
 from storage_adapters.sql.rows import Known
-from storage_adapters.sql.sorted import SqlSorted
 from storage_adapters.sql.tables import STORE
 
 ABANDONED_MS = 600_000
@@ -35,7 +35,7 @@ class SqlStore:
     def __init__(self, backend: Backend, environment: Environment, max_queue_qps: float | None) -> None:
         known = Known()
         self.log = SqlLog(backend, known, max_queue_qps)
-        self.sorted = SqlSorted(backend, known)
+        self.lanes = SqlLanes(backend, known)
         self.shared = backend.db.dialect == "postgresql"
         self._backend = backend
         self._environment = environment

@@ -181,7 +181,7 @@ class SortedMachine(StoreMachine):
         self.now_ms = 1_700_000_000_000
         self.epoch = 1
         # An epoch that nobody has claimed under fences nobody off.
-        self.call(self.store.sorted.claim([Claim(self.slot, 1, self.epoch)], self.now_ms))
+        self.call(self.store.lanes.claim([Claim(self.slot, 1, self.epoch)], self.now_ms))
 
     def _count(self, state: str) -> int:
         return sum(entry.state == state for entry in self.entries.values())
@@ -194,13 +194,13 @@ class SortedMachine(StoreMachine):
             adds.append(Add(self.slot, id_, entry.body, entry.due_ms, "born dead" if dead else None))
             expected.append(id_ not in self.entries)
             self.entries.setdefault(id_, entry)
-        assert self.call(self.store.sorted.add(adds)) == expected
+        assert self.call(self.store.lanes.add(adds)) == expected
 
     @rule(limit=st.integers(1, 4), passed=st.integers(0, 5), step=st.integers(0, 1))
     def claim(self, limit: int, passed: int, step: int) -> None:
         self.now_ms += passed
         self.epoch += step
-        (answer,) = self.call(self.store.sorted.claim([Claim(self.slot, limit, self.epoch)], self.now_ms))
+        (answer,) = self.call(self.store.lanes.claim([Claim(self.slot, limit, self.epoch)], self.now_ms))
         assert isinstance(answer, Claimed)
         due = sorted(e.due_ms for e in self.entries.values() if e.state == "waiting" and e.due_ms <= self.now_ms)
         dues = []
@@ -222,7 +222,7 @@ class SortedMachine(StoreMachine):
         epoch = None if administration else self.epoch - (stale == 0)
         body = f"{id_}{verdict}{wait}".encode()
         (answer,) = self.call(
-            self.store.sorted.settle([Settle(self.slot, id_, verdict, epoch, self.now_ms + wait, body, "why")])
+            self.store.lanes.settle([Settle(self.slot, id_, verdict, epoch, self.now_ms + wait, body, "why")])
         )
         if epoch is not None and epoch < self.epoch:
             assert isinstance(answer, errors.NotOwner)
@@ -245,10 +245,10 @@ class SortedMachine(StoreMachine):
             for id_, e in self.entries.items()
             if e.state == "prepared" and (e.epoch < self.epoch or (by_time and e.claimed_ms < self.now_ms - age))
         ]
-        assert self.call(self.store.sorted.recover([(self.slot, self.epoch)], older_than_ms)) == [len(stranded)]
+        assert self.call(self.store.lanes.recover([(self.slot, self.epoch)], older_than_ms)) == [len(stranded)]
         # Which due time they get is the store's choice, as long as it has passed: claim them all, and put them back.
         waiting = self._count("waiting")
-        (answer,) = self.call(self.store.sorted.claim([Claim(self.slot, 99, self.epoch)], self.now_ms))
+        (answer,) = self.call(self.store.lanes.claim([Claim(self.slot, 99, self.epoch)], self.now_ms))
         assert isinstance(answer, Claimed)
         got = dict(answer.entries)
         assert {id_: self.entries[id_].body for id_ in stranded}.items() <= got.items()
@@ -256,14 +256,14 @@ class SortedMachine(StoreMachine):
         for id_, body in got.items():
             entry = self.entries[id_] = Entry("waiting", self.now_ms - 1, body)
             retry = Settle(self.slot, id_, Verdict.RETRY, self.epoch, entry.due_ms, body)
-            assert self.call(self.store.sorted.settle([retry])) == [True]
+            assert self.call(self.store.lanes.settle([retry])) == [True]
 
     @rule()
     def look(self) -> None:
-        (state,) = self.call(self.store.sorted.inspect([self.slot]))
+        (state,) = self.call(self.store.lanes.inspect([self.slot]))
         assert state[:3] == tuple(self._count(s) for s in ("waiting", "prepared", "dead"))
         self._check_next(state.next_due_ms)
-        letters = self.call(self.store.sorted.dead(self.slot))
+        letters = self.call(self.store.lanes.dead(self.slot))
         assert {x.id: x.body for x in letters} == {i: e.body for i, e in self.entries.items() if e.state == "dead"}
 
 

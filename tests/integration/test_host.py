@@ -231,10 +231,10 @@ async def test_due_retries_of_a_paused_topic_wait_without_being_asked_for() -> N
             await asyncio.sleep(0.5)
             await r.admin.set_state("orders", State.PAUSED)
             await asyncio.sleep(5)
-            claims = store.sorted.calls["claim"]
+            claims = store.lanes.calls["claim"]
             await asyncio.sleep(100)
             assert len(seen) == 10
-            assert store.sorted.calls["claim"] == claims
+            assert store.lanes.calls["claim"] == claims
             await r.admin.set_state("orders", State.ACTIVE)
             await until(lambda: len(seen) == 20, 5)
 
@@ -255,9 +255,9 @@ async def test_idle_queues_cost_one_look_each_in_two_minutes() -> None:
                 return await asked(entries, max_bytes)
 
             store.log.replace("read", read)
-            before, queries = dict(store.sorted.calls), r.db.calls
+            before, queries = dict(store.lanes.calls), r.db.calls
             await asyncio.sleep(240)
-            assert store.sorted.calls == before
+            assert store.lanes.calls == before
             assert len(reads) <= 2 * 40 * 2 * 3 + 10
             assert r.db.calls - queries <= 240 * 2 + 60  # the catalog's version twice a second, a sign of life
 

@@ -17,7 +17,7 @@ from emq.message import Message
 
 
 async def letters(r: Rig, topic: str) -> list[Letter]:
-    return [letter async for letter in dead_letters.find(r.store.sorted, await r.catalog.get(topic))]
+    return [letter async for letter in dead_letters.find(r.store.lanes, await r.catalog.get(topic))]
 
 
 @virtual
@@ -41,7 +41,7 @@ async def test_a_failed_message_is_tried_again_by_the_schedule_with_its_last_err
         waits = [b - a for a, b in itertools.pairwise(starts)]
         assert waits == [pytest.approx(w, abs=0.05) for w in (1.0, 3.0, 10.0)]
         assert await r.lag("orders") == 0
-        [slot] = await r.store.sorted.inspect(["orders/0"])
+        [slot] = await r.store.lanes.inspect(["orders/0"])
         assert slot == (0, 0, 0, None)
 
 
@@ -86,7 +86,7 @@ async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_pr
             await asyncio.sleep(0.1)
             broken = False
             monkeypatch.setattr(dead_letters, "time", SimpleNamespace(time=r.clock.now, monotonic=r.clock.now))
-            assert await dead_letters.replay(r.store.sorted, topic) == 1
+            assert await dead_letters.replay(r.store.lanes, topic) == 1
             await until(lambda: len(seen) == 2)
         assert seen.deliveries[1][:1] == seen.deliveries[0][:1]
         assert seen.deliveries[1].attempt == 1

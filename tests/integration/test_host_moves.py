@@ -143,7 +143,7 @@ async def test_retries_that_a_host_had_claimed_are_delivered_by_the_next(clean: 
         host = r.host(seen, drain_s=0.5)
         task = asyncio.create_task(host.run())
         await asyncio.sleep(6)
-        [slot] = await r.store.sorted.inspect(["orders/0"])
+        [slot] = await r.store.lanes.inspect(["orders/0"])
         assert slot.prepared == 8  # three run, the others are buffered
         if clean:
             host.stop()
@@ -155,7 +155,7 @@ async def test_retries_that_a_host_had_claimed_are_delivered_by_the_next(clean: 
             await until(lambda: len([d for d in seen.deliveries if d.attempt == 2]) == 8 + 3)
             await asyncio.sleep(3)
         assert len(seen) == 8 + 3 + 8
-        [slot] = await r.store.sorted.inspect(["orders/0"])
+        [slot] = await r.store.lanes.inspect(["orders/0"])
         assert slot == (0, 0, 0, None)
 
 
@@ -278,7 +278,7 @@ async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothi
                 assert stale.ownership.lost_groups == 1
                 assert not stale.ownership.groups
                 assert await r.checkpointed("orders/0/p") <= 1
-                [slot] = await r.store.sorted.inspect(["orders/0"])
+                [slot] = await r.store.lanes.inspect(["orders/0"])
                 assert slot.dead == 0
                 gate.set()
                 await until(lambda: fresh.dispatcher.succeeded == 30)

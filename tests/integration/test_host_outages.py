@@ -35,7 +35,7 @@ async def test_a_store_outage_is_survived_without_loss_or_repetition(fault: erro
             store.fail(fault)
             await asyncio.sleep(12)
             assert host.puller.unreachable is not None
-            tries = sum(store.log.calls.values()) + sum(store.sorted.calls.values())
+            tries = sum(store.log.calls.values()) + sum(store.lanes.calls.values())
             assert tries < 200  # it backs off, and does not spin
             store.heal()
             await until(lambda: len(seen) == 400, 60)
@@ -55,13 +55,13 @@ async def test_an_outcome_that_is_unknown_is_tried_again_and_nothing_is_doubled(
         host = r.host(seen, store=store)
         async with running(host):
             await until(lambda: len(seen) == 20)
-            store.sorted.fail(errors.OutcomeUnknown("the reply was lost"), "add", "settle")
+            store.lanes.fail(errors.OutcomeUnknown("the reply was lost"), "add", "settle")
             await asyncio.sleep(3)
             store.heal()
             await until(lambda: len(seen) == 40)
             await asyncio.sleep(2)
         assert len(seen) == 40
-        [slot] = await r.store.sorted.inspect(["orders/0"])
+        [slot] = await r.store.lanes.inspect(["orders/0"])
         assert slot[:3] == (0, 0, 0)
 
 
@@ -74,7 +74,7 @@ async def test_a_full_store_keeps_retries_waiting_and_goes_on_consuming() -> Non
         store = FaultyStore(MemoryStore(r.world))
         host = r.host(seen, store=store)
         async with running(host):
-            store.sorted.fail(errors.StoreFull("no room"), "add")
+            store.lanes.fail(errors.StoreFull("no room"), "add")
             await until(lambda: len(seen) == 20)
             await asyncio.sleep(1)
             seen.then = None

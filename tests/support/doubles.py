@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database import Database
-from emq.storage import Durability, LogStore, SortedStore
+from emq.storage import Durability, LaneStore, LogStore
 from storage_adapters.memory import MemoryStore
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Faulty:
     What is put into `after` under a call's name is awaited once, between that call and its return.
     """
 
-    def __init__(self, real: LogStore | SortedStore) -> None:
+    def __init__(self, real: LogStore | LaneStore) -> None:
         self._real = real
         self.fault: errors.EMQError | None = None
         self.only: frozenset[str] = frozenset()
@@ -93,18 +93,18 @@ class FaultyStore:
         self.real = real
         self.shared = real.shared
         self.log: Any = Faulty(real.log)
-        self.sorted: Any = Faulty(real.sorted)
+        self.lanes: Any = Faulty(real.lanes)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         return self.real.watch()
 
     def fail(self, fault: errors.EMQError | None = None) -> None:
         self.log.fail(fault)
-        self.sorted.fail(fault)
+        self.lanes.fail(fault)
 
     def heal(self) -> None:
         self.log.heal()
-        self.sorted.heal()
+        self.lanes.heal()
 
     async def close(self) -> None:
         await self.real.close()

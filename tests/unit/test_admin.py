@@ -52,7 +52,7 @@ async def test_lag_counts_by_priority_what_no_checkpoint_has_finished(r: Rig) ->
 async def test_delayed_retrying_and_dead_are_told_apart(r: Rig) -> None:
     topic = await r.topic("orders", 20, group_qps=10)
     body = message.encode_retry(Message("x", b""))
-    await r.store.sorted.add([Add("orders/0", "a", body, 1 << 50), Add("orders/1", "b", body, 1, reason="no")])
+    await r.store.lanes.add([Add("orders/0", "a", body, 1 << 50), Add("orders/1", "b", body, 1, reason="no")])
     [found] = await r.admin.slot_lag([topic])
     assert (found.delayed, found.retrying, found.dead) == (1, 0, 1)
 
@@ -69,14 +69,14 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     topic = await r.topic("orders", 20, group_qps=10)
     await r.producer.publish_many("orders", [b"x"] * 7)
     body = message.encode_retry(Message("x", b""))
-    await r.store.sorted.add([Add("orders/0", "a", body, 1), Add("orders/1", "b", body, 1, reason="no")])
+    await r.store.lanes.add([Add("orders/0", "a", body, 1), Add("orders/1", "b", body, 1, reason="no")])
     await r.checkpoints.save([Checkpoint("orders/0/mid", 1, 2)])
     with pytest.raises(errors.StillConsumed, match="'orders' still holds 7 messages.*force"):  # noqa: RUF043
         await r.admin.delete("orders")
     assert await r.admin.delete("orders", force=True) == 7
     with pytest.raises(errors.UnknownTopic):
         await r.catalog.get("orders")
-    assert await r.store.sorted.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
+    assert await r.store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
     assert all(b.head == b.tail for b in await r.store.log.bounds(topic.all_queues()))
     assert await r.checkpoints.load_all() == {}
     assert await sealed(r, "orders/0/mid")
@@ -121,11 +121,11 @@ async def test_nothing_is_retired_while_something_is_left_in_a_group(r: Rig, whe
     if where == "queue":
         await r.store.log.put([Put("orders/2/low", [b"x"])])
     else:
-        await r.store.sorted.add([Add("orders/2", "a", b"", 1)])
+        await r.store.lanes.add([Add("orders/2", "a", b"", 1)])
         if where == "prepared":
             from emq.storage import Claim
 
-            await r.store.sorted.claim([Claim("orders/2", 1, 1)], 10)
+            await r.store.lanes.claim([Claim("orders/2", 1, 1)], 10)
     assert not await retirement(r).retire(topic)
     assert (await r.catalog.get("orders")).groups == 4
     assert not await sealed(r, "orders/3/mid")
@@ -137,7 +137,7 @@ async def test_a_message_that_comes_between_the_look_and_the_seal_is_kept(r: Rig
     async def late() -> None:
         await r.store.log.put([Put("orders/2/low", [b"late"])])
 
-    r.store.sorted.after["inspect"] = late
+    r.store.lanes.after["inspect"] = late
     assert not await retirement(r).retire(topic)
     assert (await r.catalog.get("orders")).groups == 4
     [batch] = await r.store.log.read([Read("orders/2/low", 1, 10, 1)])
@@ -150,10 +150,10 @@ async def test_a_message_that_comes_and_fails_between_the_look_and_the_seal_is_k
 
     async def comes_and_fails() -> None:
         await r.store.log.put([Put("orders/2/low", [b"late"])])
-        await r.store.sorted.add([Add("orders/2", "late", b"", 1)])
+        await r.store.lanes.add([Add("orders/2", "late", b"", 1)])
         await r.checkpoints.save([Checkpoint("orders/2/low", 1, 2)])
 
-    r.store.sorted.after["inspect"] = comes_and_fails
+    r.store.lanes.after["inspect"] = comes_and_fails
     assert not await retirement(r).retire(topic)
     assert (await r.catalog.get("orders")).groups == 4
 
@@ -173,10 +173,10 @@ async def test_a_topic_that_grows_between_the_look_and_the_drop_keeps_its_groups
 
 async def test_dead_letters_of_a_retired_group_are_kept(r: Rig) -> None:
     topic = await shrunk(r)
-    await r.store.sorted.add([Add("orders/3", "a", message.encode_retry(Message("a", b"")), 1, reason="no")])
+    await r.store.lanes.add([Add("orders/3", "a", message.encode_retry(Message("a", b"")), 1, reason="no")])
     assert await retirement(r).retire(topic)
-    assert [d.id for d in await r.store.sorted.dead("orders/0")] == ["a"]
-    assert await r.store.sorted.settle([Settle("orders/0", "a", Verdict.PURGE)]) == [True]
+    assert [d.id for d in await r.store.lanes.dead("orders/0")] == ["a"]
+    assert await r.store.lanes.settle([Settle("orders/0", "a", Verdict.PURGE)]) == [True]
 
 
 async def test_trimming_for_administration_is_not_fenced(r: Rig) -> None:

@@ -19,8 +19,8 @@ import sqlalchemy as sa
 from emq import errors
 from emq.catalog import Catalog
 from emq.database import CATALOG, Database, schema
+from emq.durability import Durability
 from emq.model import State, Topic, TopicOptions
-from emq.storage import Durability
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def opened(work: Callable[[App], Any]) -> Any:
 
 def bury(topic: str, *ids: str, reason: str = "HTTP 503") -> None:
     async def add(made: App) -> None:
-        await made.store.sorted.add([Add(f"{topic}/0", i, b"body of " + i.encode(), 0, reason) for i in ids])
+        await made.store.lanes.add([Add(f"{topic}/0", i, b"body of " + i.encode(), 0, reason) for i in ids])
 
     opened(add)
 

@@ -56,7 +56,7 @@ class Bench:
             on_lost=self.lost.append,
         )
         self.retries = RetryClaimer(
-            self.store.sorted, self.clock, on_buffered=self.buffered.append, on_lost=self.lost.append
+            self.store.lanes, self.clock, on_buffered=self.buffered.append, on_lost=self.lost.append
         )
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
@@ -238,7 +238,7 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
     now_ms = int(b.clock.now() * 1000)
     for wait_ms in (5_000, 2_000):
         m = Message(f"after {wait_ms}", b"x", attempt=2)
-        await b.store.sorted.add([Add("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
+        await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
     task = asyncio.create_task(b.retries.claim())
     b.retries.acquire(b.group)
     await asyncio.sleep(1.9)
@@ -249,9 +249,9 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
     assert [m.id for m in b.group.buffers[0]] == ["after 2000", "after 5000"]
     assert {m.offset for m in b.group.buffers[0]} == {-1}
     assert b.group.retries_buffered == 2
-    assert b.store.sorted.calls["claim"] <= 4
+    assert b.store.lanes.calls["claim"] <= 4
     await asyncio.sleep(1_000)
-    assert b.store.sorted.calls["claim"] <= 4
+    assert b.store.lanes.calls["claim"] <= 4
     task.cancel()
 
 
@@ -259,7 +259,7 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
 async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> None:
     b = Bench(qps=10)
     bodies = [Message(str(i), b"x") for i in range(50)]
-    await b.store.sorted.add([Add("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
+    await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
     task = asyncio.create_task(b.retries.claim())
     b.retries.acquire(b.group)
     await asyncio.sleep(5)
@@ -276,12 +276,12 @@ async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> No
 @virtual
 async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> None:
     b = Bench()
-    await b.store.sorted.add([Add("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
+    await b.store.lanes.add([Add("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
     b.store.fail()
     task = asyncio.create_task(b.retries.claim())
     b.retries.acquire(b.group)
     await asyncio.sleep(30)
-    assert b.store.sorted.calls["claim"] < 40
+    assert b.store.lanes.calls["claim"] < 40
     b.store.heal()
     await until(lambda: b.group.buffered == 1)
     task.cancel()
@@ -290,7 +290,7 @@ async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> 
 @virtual
 async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
     b = Bench()
-    await b.store.sorted.claim([Claim("t/0", 1, 6)], 1)
+    await b.store.lanes.claim([Claim("t/0", 1, 6)], 1)
     task = asyncio.create_task(b.retries.claim())
     b.retries.acquire(b.group)
     await until(lambda: b.lost == [b.group])
@@ -306,7 +306,7 @@ def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int)
     async def scenario() -> None:
         b = Bench()
         m = Message("x", b"", priority=priority)
-        await b.store.sorted.add([Add("t/0", "x", message.encode_retry(m), 1)])
+        await b.store.lanes.add([Add("t/0", "x", message.encode_retry(m), 1)])
         task = asyncio.create_task(b.retries.claim())
         b.retries.acquire(b.group)
         await asyncio.sleep(0.01)

@@ -36,7 +36,7 @@ class Bench:
         self.due: list[tuple[str, int]] = []
         self.lost: list[OwnedGroup] = []
         self.settler = Settler(
-            self.store.sorted,
+            self.store.lanes,
             self.clock,
             NullTrail(),
             on_settled=lambda _, m: self.settled.append(m.id),
@@ -54,7 +54,7 @@ class Bench:
 
     async def claimed(self) -> list[Message]:
         """What is due within the next hour, claimed."""
-        [found] = await self.store.real.sorted.claim(
+        [found] = await self.store.real.lanes.claim(
             [Claim("t/0", 100, EPOCH)], int(self.clock.now() * 1000) + 3_600_000
         )
         assert isinstance(found, Claimed)
@@ -78,7 +78,7 @@ async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_i
         assert (m.id, m.attempt, m.error, m.first_us) == ("a", 2, "ValueError: no", now_ms * 1000)
         b.settler.acknowledge(b.group, m)
         await b.settler.idle()
-    assert await b.store.sorted.inspect(["t/0"]) == [(0, 0, 0, None)]
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
     assert (b.settler.retried, b.settler.dead, b.settler.refused) == (1, 0, 0)
 
 
@@ -93,7 +93,7 @@ async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_t
         m.offset = -1
         b.settler.failed(b.group, m, ValueError("twice"))
         await b.settler.idle()
-    dead = {d.id: (d.reason, decode(d.body).attempt) for d in await b.store.sorted.dead("t/0")}
+    dead = {d.id: (d.reason, decode(d.body).attempt) for d in await b.store.lanes.dead("t/0")}
     assert dead == {"from the log": ("never", 1), "from the slot": ("ValueError: twice", 2)}
 
 
@@ -104,7 +104,7 @@ async def test_many_verdicts_take_few_calls() -> None:
         for i in range(1_000):
             b.settler.failed(b.group, b.started(str(i), i + 1), ValueError())
         await b.settler.idle()
-        assert b.store.sorted.calls == {"add": 2}
+        assert b.store.lanes.calls == {"add": 2}
     assert len(b.settled) == 1_000
 
 
@@ -116,7 +116,7 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> 
         b.settler.failed(b.group, b.started("a"), ValueError())
         await asyncio.sleep(10)
         assert b.settled == []
-        assert b.store.sorted.calls["add"] <= 12
+        assert b.store.lanes.calls["add"] <= 12
         b.store.heal()
         await until(lambda: b.settled == ["a"])
     assert len(await b.claimed()) == 1
@@ -125,7 +125,7 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> 
 @virtual
 async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() -> None:
     b = Bench()
-    await b.store.sorted.claim([Claim("t/0", 1, EPOCH + 1)], 1)
+    await b.store.lanes.claim([Claim("t/0", 1, EPOCH + 1)], 1)
     async with b.settling():
         b.settler.failed(b.group, b.started("a"), ValueError())
         b.settler.acknowledge(b.group, b.started("b", offset=-1, attempt=2))
@@ -133,4 +133,4 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
     assert sorted(b.settled) == ["a", "b"]  # no longer in flight here
     assert b.lost == [b.group] * 2
     assert (b.settler.refused, b.settler.retried, b.due) == (2, 0, [])
-    assert await b.store.sorted.inspect(["t/0"]) == [(0, 0, 0, None)]
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]

@@ -1,4 +1,4 @@
-"""`emq.storage.SortedStore`, sentence by sentence."""
+"""`emq.storage.LaneStore`, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from target import Can, Target
 
 from emq import errors
 from emq.model import Environment
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Read, Settle, SlotState, Store, Trim, Verdict
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Read, Settle, Store, Trim, Verdict
 
 NOW = 1_700_000_000_000
 MANY = 2000
@@ -19,22 +19,22 @@ MANY = 2000
 
 async def add(store: Store, slot: str, *dues: tuple[str, int]) -> None:
     """Add waiting entries, each with its id as its body."""
-    answers = await store.sorted.add([Add(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
+    answers = await store.lanes.add([Add(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
     assert answers == [True] * len(dues)
 
 
 async def claim(store: Store, slot: str, limit: int = 100, epoch: int = 1, now_ms: int = NOW) -> Claimed:
-    (answer,) = await store.sorted.claim([Claim(slot, limit, epoch)], now_ms)
+    (answer,) = await store.lanes.claim([Claim(slot, limit, epoch)], now_ms)
     assert isinstance(answer, Claimed)
     return answer
 
 
 async def settle(store: Store, *settles: Settle) -> list[bool | errors.NotOwner]:
-    return await store.sorted.settle(settles)
+    return await store.lanes.settle(settles)
 
 
-async def state(store: Store, slot: str) -> SlotState:
-    (answer,) = await store.sorted.inspect([slot])
+async def state(store: Store, slot: str) -> LaneState:
+    (answer,) = await store.lanes.inspect([slot])
     return answer
 
 
@@ -66,14 +66,14 @@ async def test_a_claimed_entry_is_not_claimed_again(store: Store, target: Target
 
 async def test_claims_of_many_slots_are_answered_in_the_order_asked(store: Store, target: Target) -> None:
     slots = [target.slot(group) for group in range(MANY)]
-    assert await store.sorted.add([Add(slot, "x", slot.encode(), NOW) for slot in slots]) == [True] * MANY
-    answers = await store.sorted.claim([Claim(slot, 5, 1) for slot in reversed(slots)], NOW)
+    assert await store.lanes.add([Add(slot, "x", slot.encode(), NOW) for slot in slots]) == [True] * MANY
+    answers = await store.lanes.claim([Claim(slot, 5, 1) for slot in reversed(slots)], NOW)
     assert [answer.entries[0][1] for answer in answers if isinstance(answer, Claimed)] == [
         slot.encode() for slot in reversed(slots)
     ]
-    assert await store.sorted.inspect(slots) == [SlotState(0, 1, 0, None)] * MANY
-    assert await store.sorted.settle([Settle(slot, "x", Verdict.ACK, 1) for slot in slots]) == [True] * MANY
-    assert await store.sorted.recover([(slot, 2) for slot in slots]) == [0] * MANY
+    assert await store.lanes.inspect(slots) == [LaneState(0, 1, 0, None)] * MANY
+    assert await store.lanes.settle([Settle(slot, "x", Verdict.ACK, 1) for slot in slots]) == [True] * MANY
+    assert await store.lanes.recover([(slot, 2) for slot in slots]) == [0] * MANY
 
 
 async def test_an_id_is_added_once_whatever_its_state(store: Store, target: Target) -> None:
@@ -83,11 +83,11 @@ async def test_an_id_is_added_once_whatever_its_state(store: Store, target: Targ
     await settle(store, Settle(slot, "dead", Verdict.DEAD, 1, 0, b"old", "why"))
     await add(store, slot, ("waiting", NOW - 1))
     again = [Add(slot, id_, b"new", NOW - 100) for id_ in ("waiting", "prepared", "dead", "fresh", "fresh")]
-    assert await store.sorted.add(again) == [False, False, False, True, False]
-    assert await store.sorted.add([Add(slot, "waiting", b"", NOW, "dead now")]) == [False]
-    assert await state(store, slot) == SlotState(2, 1, 1, NOW - 100)
+    assert await store.lanes.add(again) == [False, False, False, True, False]
+    assert await store.lanes.add([Add(slot, "waiting", b"", NOW, "dead now")]) == [False]
+    assert await state(store, slot) == LaneState(2, 1, 1, NOW - 100)
     assert (await claim(store, slot)).entries == [("fresh", b"new"), ("waiting", b"waiting")]
-    assert [letter.body for letter in await store.sorted.dead(slot)] == [b"old"]
+    assert [letter.body for letter in await store.lanes.dead(slot)] == [b"old"]
 
 
 async def test_the_same_id_in_another_slot_is_another_entry(store: Store, target: Target) -> None:
@@ -95,26 +95,26 @@ async def test_the_same_id_in_another_slot_is_another_entry(store: Store, target
     await add(store, target.slot(1), ("x", NOW + 5))
     assert ids(await claim(store, target.slot(0))) == ["x"]
     await settle(store, Settle(target.slot(0), "x", Verdict.ACK, 1))
-    assert await state(store, target.slot(1)) == SlotState(1, 0, 0, NOW + 5)
+    assert await state(store, target.slot(1)) == LaneState(1, 0, 0, NOW + 5)
 
 
 async def test_an_entry_may_be_added_again_once_it_is_gone(store: Store, target: Target) -> None:
     slot = target.slot()
     for verdict, reason in ((Verdict.ACK, None), (Verdict.PURGE, "born dead")):
-        assert await store.sorted.add([Add(slot, "x", b"", NOW, reason)]) == [True]
+        assert await store.lanes.add([Add(slot, "x", b"", NOW, reason)]) == [True]
         await claim(store, slot)
         assert await settle(store, Settle(slot, "x", verdict, None if reason else 1)) == [True]
-        assert await state(store, slot) == SlotState(0, 0, 0, None)
+        assert await state(store, slot) == LaneState(0, 0, 0, None)
 
 
 async def test_any_bytes_and_ids_come_back_as_they_went_in(store: Store, target: Target) -> None:
     every = bytes(range(256))
     entries = {"plain": b"", "a b:ü{€}": every, "'; --": every[::-1], "AbC-_9f": b"\0", "abc-_9F": b"x" * (1 << 20)}
     slot = target.slot()
-    await store.sorted.add([Add(slot, id_, body, NOW + n) for n, (id_, body) in enumerate(entries.items())])
+    await store.lanes.add([Add(slot, id_, body, NOW + n) for n, (id_, body) in enumerate(entries.items())])
     assert (await claim(store, slot, now_ms=NOW + 99)).entries == list(entries.items())
     await settle(store, *(Settle(slot, id_, Verdict.DEAD, 1, 0, body, f"é{id_}") for id_, body in entries.items()))
-    letters = await store.sorted.dead(slot)
+    letters = await store.lanes.dead(slot)
     assert {letter.id: (letter.body, letter.reason) for letter in letters} == {
         id_: (body, f"é{id_}") for id_, body in entries.items()
     }
@@ -126,11 +126,11 @@ async def test_every_durability_is_taken(
 ) -> None:
     if durability is Durability.REPLICATED:
         needs(Can.REPLICATE)
-    assert await store.sorted.add([Add(target.slot(), "a", b"", NOW)], durability) == [True]
+    assert await store.lanes.add([Add(target.slot(), "a", b"", NOW)], durability) == [True]
 
 
 async def test_empty_calls_answer_nothing(store: Store) -> None:
-    sorted_ = store.sorted
+    sorted_ = store.lanes
     answers: list[Sequence[object]] = [await sorted_.add([]), await sorted_.claim([], NOW), await sorted_.settle([])]
     assert answers == [[], [], []]
     assert await sorted_.recover([]) == []
@@ -148,14 +148,14 @@ async def test_verdicts_move_entries(store: Store, target: Target) -> None:
         Settle(slot, "retried", Verdict.RETRY, 1, NOW + 7, b"second"),
         Settle(slot, "buried", Verdict.DEAD, 1, 0, b"last", "hopeless"),
     ) == [True, True, True]
-    assert await state(store, slot) == SlotState(1, 0, 1, NOW + 7)
+    assert await state(store, slot) == LaneState(1, 0, 1, NOW + 7)
     assert ids(await claim(store, slot, now_ms=NOW + 6)) == []
     assert (await claim(store, slot, now_ms=NOW + 7)).entries == [("retried", b"second")]
-    (letter,) = await store.sorted.dead(slot)
+    (letter,) = await store.lanes.dead(slot)
     assert letter[:4] == (slot, "buried", b"last", "hopeless")
     assert before_ms <= letter.dead_ms <= time.time() * 1000 + 1000
     assert await settle(store, Settle(slot, "buried", Verdict.REPLAY, None, NOW, b"once more")) == [True]
-    assert await state(store, slot) == SlotState(1, 1, 0, NOW)
+    assert await state(store, slot) == LaneState(1, 1, 0, NOW)
     assert (await claim(store, slot)).entries == [("buried", b"once more")]
 
 
@@ -173,7 +173,7 @@ async def test_a_verdict_changes_nothing_from_any_other_state(
 ) -> None:
     slot = target.slot()
     if from_state != "absent":
-        await store.sorted.add([Add(slot, "x", b"body", NOW, "dead" if from_state == "dead" else None)])
+        await store.lanes.add([Add(slot, "x", b"body", NOW, "dead" if from_state == "dead" else None)])
     if from_state == "prepared":
         await claim(store, slot)
     before = await state(store, slot)
@@ -183,14 +183,14 @@ async def test_a_verdict_changes_nothing_from_any_other_state(
     if from_state == "waiting":
         assert (await claim(store, slot)).entries == [("x", b"body")]
     if from_state == "dead":
-        assert (await store.sorted.dead(slot))[0][1:4] == ("x", b"body", "dead")
+        assert (await store.lanes.dead(slot))[0][1:4] == ("x", b"body", "dead")
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: Verdict) -> None:
     slot = target.slot()
     from_dead = verdict in (Verdict.REPLAY, Verdict.PURGE)
-    await store.sorted.add([Add(slot, "x", b"1", NOW, "dead" if from_dead else None)])
+    await store.lanes.add([Add(slot, "x", b"1", NOW, "dead" if from_dead else None)])
     await claim(store, slot)
     once = Settle(slot, "x", verdict, None if from_dead else 1, NOW + 5, b"2", "why")
     assert await settle(store, once) == [True]
@@ -214,37 +214,37 @@ async def test_a_higher_epoch_fences_off_claims_and_verdicts_of_lower_ones(store
     await add(store, slot, ("x", NOW - 1), ("y", NOW))
     await add(store, neighbour, ("z", NOW))
     await claim(store, slot, limit=1, epoch=4)
-    await store.sorted.claim([Claim(slot, 1, 5)], NOW - 100)
-    answers = await store.sorted.claim([Claim(slot, 10, 4), Claim(neighbour, 10, 4)], NOW)
+    await store.lanes.claim([Claim(slot, 1, 5)], NOW - 100)
+    answers = await store.lanes.claim([Claim(slot, 10, 4), Claim(neighbour, 10, 4)], NOW)
     assert isinstance(answers[0], errors.NotOwner)
     assert answers[1] == Claimed([("z", b"z")], None)
     stale = [Settle(slot, "x", verdict, 4, NOW, b"", "") for verdict in (Verdict.ACK, Verdict.RETRY, Verdict.DEAD)]
     verdicts = await settle(store, *stale, Settle(neighbour, "z", Verdict.ACK, 4))
     assert [isinstance(verdict, errors.NotOwner) for verdict in verdicts] == [True, True, True, False]
-    assert await state(store, slot) == SlotState(1, 1, 0, NOW)
+    assert await state(store, slot) == LaneState(1, 1, 0, NOW)
     assert ids(await claim(store, slot, epoch=5)) == ["y"]
 
 
 async def test_replay_and_purge_are_not_fenced(store: Store, target: Target) -> None:
     slot = target.slot()
-    await store.sorted.add([Add(slot, id_, b"", NOW, "dead") for id_ in ("x", "y")])
+    await store.lanes.add([Add(slot, id_, b"", NOW, "dead") for id_ in ("x", "y")])
     await claim(store, slot, epoch=9)
     replay = Settle(slot, "x", Verdict.REPLAY, None, NOW, b"")
     assert await settle(store, replay, Settle(slot, "y", Verdict.PURGE, None)) == [True, True]
-    assert await state(store, slot) == SlotState(1, 0, 0, NOW)
+    assert await state(store, slot) == LaneState(1, 0, 0, NOW)
 
 
 async def test_an_owner_adds_under_its_epoch_and_a_producer_under_none(store: Store, target: Target) -> None:
     slot, neighbour = target.slot(0), target.slot(1)
     await claim(store, slot, epoch=5)
     adds = [Add(slot, "stale", b"", NOW, None, 4), Add(neighbour, "x", b"", NOW, None, 4), Add(slot, "p", b"", NOW)]
-    stale, new, produced = await store.sorted.add([*adds])
+    stale, new, produced = await store.lanes.add([*adds])
     assert isinstance(stale, errors.NotOwner)
     assert (new, produced) == (True, True)
-    dead, owned = await store.sorted.add([Add(slot, "d", b"", NOW, "dead", 4), Add(slot, "o", b"", NOW + 1, None, 5)])
+    dead, owned = await store.lanes.add([Add(slot, "d", b"", NOW, "dead", 4), Add(slot, "o", b"", NOW + 1, None, 5)])
     assert isinstance(dead, errors.NotOwner)
     assert owned is True
-    assert await state(store, slot) == SlotState(2, 0, 0, NOW)
+    assert await state(store, slot) == LaneState(2, 0, 0, NOW)
 
 
 async def test_queues_and_slots_of_a_group_have_one_fence(
@@ -252,8 +252,8 @@ async def test_queues_and_slots_of_a_group_have_one_fence(
 ) -> None:
     needs(Can.ONE_FENCE)
     await store.log.read([Read(target.queue("low", 0), store.log.first_offset, 1, 7)])
-    (claimed,) = await store.sorted.claim([Claim(target.slot(0), 1, 6)], NOW)
-    (added,) = await store.sorted.add([Add(target.slot(0), "x", b"", NOW, None, 6)])
+    (claimed,) = await store.lanes.claim([Claim(target.slot(0), 1, 6)], NOW)
+    (added,) = await store.lanes.add([Add(target.slot(0), "x", b"", NOW, None, 6)])
     await claim(store, target.slot(1), epoch=7)
     (read,) = await store.log.read([Read(target.queue("high", 1), store.log.first_offset, 1, 6)])
     (trimmed,) = await store.log.trim([Trim(target.queue("high", 1), store.log.first_offset, 6)])
@@ -276,10 +276,10 @@ async def test_recover_returns_what_lower_epochs_had_claimed(store: Store, targe
     await claim(store, slot, limit=2, epoch=1)
     await claim(store, slot, limit=1, epoch=2)
     await claim(store, untouched, epoch=2)
-    assert await store.sorted.recover([(untouched, 2), (slot, 2)]) == [0, 2]
+    assert await store.lanes.recover([(untouched, 2), (slot, 2)]) == [0, 2]
     assert (await state(store, slot))[:3] == (2, 1, 0)
     assert sorted((await claim(store, slot, epoch=2)).entries) == [("x", b"x"), ("y", b"y")]
-    assert await store.sorted.recover([(slot, 2)]) == [0]
+    assert await store.lanes.recover([(slot, 2)]) == [0]
 
 
 async def test_recover_returns_what_was_claimed_too_long_ago(store: Store, target: Target) -> None:
@@ -287,8 +287,8 @@ async def test_recover_returns_what_was_claimed_too_long_ago(store: Store, targe
     await add(store, slot, ("old", NOW - 2), ("new", NOW - 1))
     await claim(store, slot, limit=1, now_ms=NOW)
     await claim(store, slot, limit=1, now_ms=NOW + 10)
-    assert await store.sorted.recover([(slot, 1)], older_than_ms=NOW) == [0]
-    assert await store.sorted.recover([(slot, 1)], older_than_ms=NOW + 10) == [1]
+    assert await store.lanes.recover([(slot, 1)], older_than_ms=NOW) == [0]
+    assert await store.lanes.recover([(slot, 1)], older_than_ms=NOW + 10) == [1]
     assert (await state(store, slot))[:3] == (1, 1, 0)
     assert ids(await claim(store, slot, now_ms=NOW + 10)) == ["old"]
 
@@ -298,7 +298,7 @@ async def test_what_is_recovered_is_due_at_once_on_the_callers_clock(store: Stor
     slot, now_ms = target.slot(), 5000
     await add(store, slot, ("x", 4000))
     assert ids(await claim(store, slot, now_ms=now_ms)) == ["x"]
-    await store.sorted.recover([(slot, 2)])
+    await store.lanes.recover([(slot, 2)])
     assert ids(await claim(store, slot, epoch=2, now_ms=now_ms)) == ["x"]
 
 
@@ -307,17 +307,17 @@ async def test_a_claim_whose_reply_was_lost_comes_back_through_recover(store: St
     await add(store, slot, ("x", NOW))
     await claim(store, slot)
     assert ids(await claim(store, slot)) == []
-    assert await store.sorted.recover([(slot, 1)], older_than_ms=NOW + 1) == [1]
+    assert await store.lanes.recover([(slot, 1)], older_than_ms=NOW + 1) == [1]
     assert ids(await claim(store, slot)) == ["x"]
 
 
 async def test_an_unused_slot_is_all_zero(store: Store, target: Target) -> None:
     await add(store, target.slot(1), ("x", NOW))
-    assert await store.sorted.inspect([target.slot(0), target.slot(1)]) == [
-        SlotState(0, 0, 0, None),
-        SlotState(1, 0, 0, NOW),
+    assert await store.lanes.inspect([target.slot(0), target.slot(1)]) == [
+        LaneState(0, 0, 0, None),
+        LaneState(1, 0, 0, NOW),
     ]
-    assert await store.sorted.dead(target.slot(0)) == []
+    assert await store.lanes.dead(target.slot(0)) == []
 
 
 async def test_dead_letters_are_paged_completely_and_in_order(store: Store, target: Target) -> None:
@@ -325,12 +325,12 @@ async def test_dead_letters_are_paged_completely_and_in_order(store: Store, targ
     expected = {f"id{n * 7919 % 230:03d}" for n in range(230)}
     for part in range(5):
         chunk = [id_ for n, id_ in enumerate(sorted(expected)) if n % 5 == part]
-        await store.sorted.add([Add(slot, id_, id_.encode(), NOW, f"reason {id_}") for id_ in chunk])
+        await store.lanes.add([Add(slot, id_, id_.encode(), NOW, f"reason {id_}") for id_ in chunk])
         await asyncio.sleep(0.002)
-    await store.sorted.add([Add(target.slot(1), "elsewhere", b"", NOW, "other slot")])
-    pages: list[list[DeadLetter]] = [await store.sorted.dead(slot, limit=50)]
+    await store.lanes.add([Add(target.slot(1), "elsewhere", b"", NOW, "other slot")])
+    pages: list[list[DeadLetter]] = [await store.lanes.dead(slot, limit=50)]
     while pages[-1] and len(pages) < 10:
-        pages.append(await store.sorted.dead(slot, (pages[-1][-1].dead_ms, pages[-1][-1].id), limit=50))
+        pages.append(await store.lanes.dead(slot, (pages[-1][-1].dead_ms, pages[-1][-1].id), limit=50))
     assert [len(page) for page in pages] == [50, 50, 50, 50, 30, 0]
     letters = [letter for page in pages for letter in page]
     assert letters == sorted(letters, key=lambda letter: (letter.dead_ms, letter.id))
@@ -341,14 +341,14 @@ async def test_dead_letters_are_paged_completely_and_in_order(store: Store, targ
 async def test_two_claimers_never_get_the_same_entry(store: Store, other: Store, target: Target) -> None:
     slot = target.slot()
     await add(store, slot, *((f"{n}", NOW - n) for n in range(60)))
-    calls = [instance.sorted.claim([Claim(slot, 7, 1)], NOW) for _ in range(5) for instance in (store, other)]
+    calls = [instance.lanes.claim([Claim(slot, 7, 1)], NOW) for _ in range(5) for instance in (store, other)]
     claimed = [id_ for (c,) in await asyncio.gather(*calls) if isinstance(c, Claimed) for id_ in ids(c)]
     assert sorted(claimed, key=int) == [f"{n}" for n in range(60)]
 
 
 async def test_an_entry_added_by_two_at_once_is_new_to_one(store: Store, other: Store, target: Target) -> None:
     entries = [Add(target.slot(), f"{n}", b"", NOW) for n in range(20)]
-    answers = await asyncio.gather(*(i.sorted.add(order) for i in (store, other) for order in (entries, entries[::-1])))
+    answers = await asyncio.gather(*(i.lanes.add(order) for i in (store, other) for order in (entries, entries[::-1])))
     assert sum(new for answer in answers for new in answer if new is True) == 20
     assert (await state(store, target.slot())).waiting == 20
 
@@ -358,8 +358,8 @@ async def test_the_environments_share_nothing(store: Store, opened: Target, need
     sandbox = await opened.open(Environment.SANDBOX)
     slot = opened.slot()
     await add(store, slot, ("x", NOW))
-    assert await state(sandbox, slot) == SlotState(0, 0, 0, None)
+    assert await state(sandbox, slot) == LaneState(0, 0, 0, None)
     assert ids(await claim(sandbox, slot, epoch=9)) == []
-    await sandbox.sorted.add([Add(slot, "x", b"", NOW, "dead")])
-    assert await store.sorted.dead(slot) == []
+    await sandbox.lanes.add([Add(slot, "x", b"", NOW, "dead")])
+    assert await store.lanes.dead(slot) == []
     assert ids(await claim(store, slot, epoch=1)) == ["x"]

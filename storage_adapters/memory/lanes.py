@@ -7,13 +7,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Settle, SlotState, Verdict
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import Prepared, Slot, World
 
 
-class MemorySorted:
-    """`emq.storage.SortedStore` in memory; every call is atomic. Entries that are due together come in order of id."""
+class MemoryLanes:
+    """`emq.storage.LaneStore` in memory; every call is atomic. Entries that are due together come in order of id."""
 
     def __init__(self, world: World, wakeups: Wakeups) -> None:
         self._world = world
@@ -22,7 +22,7 @@ class MemorySorted:
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
+        """See `LaneStore.add`. Memory is as durable as the process, whatever is asked."""
         return [self._add(add) for add in adds]
 
     def _add(self, add: Add) -> bool | errors.NotOwner:
@@ -39,7 +39,7 @@ class MemorySorted:
         return True
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
-        """See `SortedStore.claim`."""
+        """See `LaneStore.claim`."""
         return [self._claim(claim, now_ms) for claim in claims]
 
     def _claim(self, claim: Claim, now_ms: int) -> Claimed | errors.NotOwner:
@@ -56,7 +56,7 @@ class MemorySorted:
         return Claimed(entries, next_due_ms)
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.settle`."""
+        """See `LaneStore.settle`."""
         return [self._settle(settle) for settle in settles]
 
     def _settle(self, settle: Settle) -> bool | errors.NotOwner:
@@ -85,7 +85,7 @@ class MemorySorted:
         return True
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
-        """See `SortedStore.recover`. Entries keep the due time that they had when they were claimed."""
+        """See `LaneStore.recover`. Entries keep the due time that they had when they were claimed."""
         return [self._recover(name, epoch, older_than_ms) for name, epoch in slots]
 
     def _recover(self, name: str, epoch: int, older_than_ms: int | None) -> int:
@@ -102,12 +102,12 @@ class MemorySorted:
             self._world.wait(name, id_, due_ms)
         return len(stranded)
 
-    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
-        """See `SortedStore.inspect`."""
+    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
+        """See `LaneStore.inspect`."""
         return [_state(self._world.slots.get(name)) for name in slots]
 
     async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
-        """See `SortedStore.dead`."""
+        """See `LaneStore.dead`."""
         found = self._world.slots.get(slot)
         if found is None:
             return []
@@ -121,7 +121,7 @@ class MemorySorted:
         return int(self._world.clock.now() * 1000)
 
 
-def _state(slot: Slot | None) -> SlotState:
+def _state(slot: Slot | None) -> LaneState:
     if slot is None:
-        return SlotState(0, 0, 0, None)
-    return SlotState(len(slot.waiting), len(slot.prepared), len(slot.dead), slot.next_due_ms())
+        return LaneState(0, 0, 0, None)
+    return LaneState(len(slot.waiting), len(slot.prepared), len(slot.dead), slot.next_due_ms())

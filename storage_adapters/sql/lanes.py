@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Settle, SlotState, Verdict
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict
 from storage_adapters.sql.backend import Backend, Transaction
 from storage_adapters.sql.rows import NEVER_MS, Group, Known, save_groups
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 
 
-class SqlSorted:
-    """`emq.storage.SortedStore` in a database; every call is one transaction, under the locks of its slots' rows.
+class SqlLanes:
+    """`emq.storage.LaneStore` in a database; every call is one transaction, under the locks of its slots' rows.
 
     A slot's row is the row of its group, so that one fence guards both halves of a group.
     """
@@ -27,7 +27,7 @@ class SqlSorted:
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.add`."""
+        """See `LaneStore.add`."""
         if not adds:
             return []
         return await self._backend.run(lambda t: self._add(t, adds), durability=durability)
@@ -59,7 +59,7 @@ class SqlSorted:
         return answers
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
-        """See `SortedStore.claim`."""
+        """See `LaneStore.claim`."""
         if not claims:
             return []
         return await self._backend.run(lambda t: self._claim(t, claims, now_ms))
@@ -90,7 +90,7 @@ class SqlSorted:
         return answers
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.settle`."""
+        """See `LaneStore.settle`."""
         if not settles:
             return []
         return await self._backend.run(lambda t: self._settle(t, settles))
@@ -131,7 +131,7 @@ class SqlSorted:
         return answers
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
-        """See `SortedStore.recover`. Entries keep the due time that they had when they were claimed."""
+        """See `LaneStore.recover`. Entries keep the due time that they had when they were claimed."""
         if not slots:
             return []
         return await self._backend.run(lambda t: self._recover(t, slots, older_than_ms))
@@ -150,8 +150,8 @@ class SqlSorted:
         _save_changed(transaction, slots, before)
         return [counts[slots[name].id] for name, _ in asked]
 
-    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
-        """See `SortedStore.inspect`. It counts, so its time grows with the entries in the slots."""
+    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
+        """See `LaneStore.inspect`. It counts, so its time grows with the entries in the slots."""
         if not slots:
             return []
         names = sorted(set(slots))
@@ -159,7 +159,7 @@ class SqlSorted:
         found = {(name, state): (entries, first_ms) for name, state, entries, first_ms in rows}
         none = (0, None)
         return [
-            SlotState(
+            LaneState(
                 found.get((name, WAITING), none)[0],
                 found.get((name, PREPARED), none)[0],
                 found.get((name, DEAD), none)[0],
@@ -169,7 +169,7 @@ class SqlSorted:
         ]
 
     async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
-        """See `SortedStore.dead`."""
+        """See `LaneStore.dead`."""
         values = {"slot": slot, "after_ms": after[0], "after_id": after[1], "page": limit}
         rows = await self._backend.run(lambda t: t.rows("entries_dead", **values), read_only=True)
         return [DeadLetter(slot, row.id, bytes(row.body), row.reason, row.at_ms) for row in rows]

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, Settle, SlotState
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle
 from storage_adapters.redis.keys import Shard, shard_of
 from storage_adapters.redis.log import QUEUE_CHUNK, each_shard, not_owner
 from storage_adapters.redis.server import Server
 
 
-class RedisSortedStore:
-    """See `emq.storage.SortedStore`. Atomic per call and shard; a large call is sent as several."""
+class RedisLanes:
+    """See `emq.storage.LaneStore`. Atomic per call and shard; a large call is sent as several."""
 
     def __init__(self, server: Server, shards: Sequence[Shard], instance: str) -> None:
         self._server = server
@@ -33,7 +33,7 @@ class RedisSortedStore:
                 args += (add.slot, add.id, epoch, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
             # What moves here from a log queue was in the store before, and is dropped there once it is here.
             moved = all(add.epoch is not None for add in chunk)
-            answers = await self._server.run("add", keys, args, durability, allow_oom=moved)
+            answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved)
             return [not_owner(a.slot, a.epoch) if n == -1 else n == 1 for a, n in zip(chunk, answers, strict=True)]
 
         return await self._each(adds, lambda a: a.slot, one)
@@ -45,7 +45,7 @@ class RedisSortedStore:
             for claim in chunk:
                 keys += (shard.waiting(claim.slot), shard.prepared(claim.slot), shard.body(claim.slot))
                 args += (claim.slot, claim.limit, claim.epoch)
-            answers = await self._server.run("claim", keys, args)
+            answers = await self._server.run("lane_claim", keys, args)
             return [_claimed(claim, answer) for claim, answer in zip(chunk, answers, strict=True)]
 
         return await self._each(claims, lambda c: c.slot, one)
@@ -58,7 +58,7 @@ class RedisSortedStore:
                 keys += (shard.waiting(s.slot), shard.prepared(s.slot), shard.body(s.slot))
                 keys += (shard.dead(s.slot), shard.reason(s.slot))
                 args += (s.slot, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch, s.due_ms, s.body, s.reason)
-            answers = await self._server.run("settle", keys, args)
+            answers = await self._server.run("lane_settle", keys, args)
             return [not_owner(s.slot, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
 
         return await self._each(settles, lambda s: s.slot, one)
@@ -67,17 +67,17 @@ class RedisSortedStore:
         async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
             keys = [key for slot, _ in chunk for key in (shard.waiting(slot), shard.prepared(slot))]
             args = [-1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
-            moved: list[int] = await self._server.run("recover", keys, args)
+            moved: list[int] = await self._server.run("lane_recover", keys, args)
             return moved
 
         return await self._each(slots, lambda s: s[0], one)
 
-    async def inspect(self, slots: Sequence[str]) -> list[SlotState]:
-        async def one(shard: Shard, chunk: Sequence[str]) -> list[SlotState]:
+    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
+        async def one(shard: Shard, chunk: Sequence[str]) -> list[LaneState]:
             keys = [key for slot in chunk for key in (shard.waiting(slot), shard.prepared(slot), shard.dead(slot))]
-            flat = await self._server.run("inspect", keys, ())
+            flat = await self._server.run("lane_inspect", keys, ())
             return [
-                SlotState(waiting, prepared, dead, None if due < 0 else due)
+                LaneState(waiting, prepared, dead, None if due < 0 else due)
                 for waiting, prepared, dead, due in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
             ]
 
@@ -86,7 +86,7 @@ class RedisSortedStore:
     async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
         shard = self._shards[shard_of(slot, len(self._shards))]
         keys = [shard.dead(slot), shard.body(slot), shard.reason(slot)]
-        rows = await self._server.run("dead", keys, [*after, limit])
+        rows = await self._server.run("lane_dead", keys, [*after, limit])
         return [DeadLetter(slot, id_.decode(), body, reason.decode(), ms) for id_, body, reason, ms in rows]
 
     async def _each(

@@ -1,0 +1,110 @@
+"""Folds: how the bodies of two messages with one merge key become one.
+
+    latest   the newer body
+    sum      bodies are numbers; their sum                      max, min   the larger, the smaller
+    union    bodies are lines of text; each line once, in the order in which it first came
+    count    whatever the bodies are: how many there were
+    lua      a Lua chunk of your own: `local older, newer = ...; return <one string>`
+
+Numbers are IEEE doubles, as in Redis's Lua, written without a fraction where they are whole and below 2^53. A store
+applies these rules atomically with the add, each in its own way; this module is what they must agree with, and what
+the stores in Python use.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from emq import errors
+from emq.slots import Fold
+
+NAMES = ("latest", "sum", "max", "min", "union", "count", "lua")
+NUMERIC = frozenset({"sum", "max", "min"})
+
+
+def check(fold: Fold, body: bytes) -> None:
+    """Raise `InvalidMessage` unless `body` is of the kind that the fold works on."""
+    if fold.name not in NUMERIC:
+        return
+    try:
+        number = float(body)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or b"_" in body:
+        raise errors.InvalidMessage(f"payload {body[:40]!r} is no number, which fold {fold.name!r} needs; send one")
+
+
+def initial(fold: Fold, body: bytes) -> bytes:
+    """What is stored when nothing is there to fold with."""
+    if fold.name == "count":
+        return b"1"
+    if fold.name == "union":
+        return _union(body, b"")
+    return body
+
+
+def apply(fold: Fold, older: bytes, newer: bytes) -> bytes:
+    """Fold two bodies, each of them `initial` or folded before.
+
+    Raises:
+        InvalidMessage: a Lua chunk of the user's failed, or the package `lupa` is missing; nothing was stored.
+    """
+    match fold.name:
+        case "latest":
+            return newer
+        case "sum" | "count":
+            return written(float(older) + float(newer))
+        case "max":
+            return older if float(older) >= float(newer) else newer
+        case "min":
+            return older if float(older) <= float(newer) else newer
+        case "union":
+            return _union(older, newer)
+        case _:
+            return _call(fold, older, newer)
+
+
+def written(number: float) -> bytes:
+    """A number as text: whole where it is whole and exact, else with the digits that give the same double again."""
+    if number.is_integer() and abs(number) < 2**53:
+        return b"%d" % int(number)
+    return b"%.17g" % number
+
+
+def _union(older: bytes, newer: bytes) -> bytes:
+    lines = [line for body in (older, newer) for line in body.split(b"\n") if line]
+    return b"\n".join(dict.fromkeys(lines))
+
+
+def _call(fold: Fold, older: bytes, newer: bytes) -> bytes:
+    try:
+        result = compiled(fold.lua)(older, newer)
+    except errors.EMQError:
+        raise
+    except Exception as exc:
+        raise errors.InvalidMessage(f"the topic's Lua fold failed: {exc}") from exc
+    if not isinstance(result, bytes):
+        raise errors.InvalidMessage(f"the topic's Lua fold returned {result!r}; it must return one string")
+    return result
+
+
+@functools.lru_cache(maxsize=64)
+def compiled(lua: str) -> Callable[[bytes, bytes], Any]:
+    """The chunk as a function of two bodies, in an interpreter of its own without access to files or the system.
+
+    Raises:
+        InvalidMessage: the chunk is not valid Lua, or `lupa` is not installed.
+    """
+    try:
+        from lupa import LuaError, LuaRuntime
+    except ImportError:
+        raise errors.InvalidMessage("a Lua fold outside of Redis needs lupa; pip install 'emq[lua]'") from None
+    runtime = LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
+    runtime.execute(b"os = nil; io = nil; require = nil; package = nil; dofile = nil; loadfile = nil; debug = nil")
+    try:
+        return runtime.compile(lua.encode())  # type: ignore[no-any-return]
+    except LuaError as exc:
+        raise errors.InvalidMessage(f"the topic's Lua fold is not valid Lua: {exc}") from exc
