@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from emq import catalog_file, errors, model
 from emq.database import Database, database, statements, tables
-from emq.model import Topic, TopicOptions
+from emq.model import DEFAULT_PRIORITIES, Topic, TopicOptions
 
 _table = tables.topics
 _decoder = msgspec.json.Decoder(Topic)
@@ -24,6 +24,8 @@ _REFUSED = {
         "its queues are named for them, and messages of a dropped or renamed one would never be consumed; "
         "create a new topic instead"
     ),
+    "kind": "its messages are stored by it; create a new topic instead",
+    "slots": "messages are found by it (checksum modulo slots), so those that wait would be lost; create a new topic",
     "active_groups": "it follows from qps and group_qps; change these",
     "groups": "it follows from qps and group_qps; change these",
 }
@@ -238,8 +240,9 @@ class Catalog:
         def save(connection: sa.Connection) -> list[Topic]:
             version = self._next_version(connection)
             for name, old in self._find(connection, wanted).items():
-                if old.priorities != wanted[name].priorities:
-                    raise errors.InvalidTopic(f"topic {name!r}: priorities may not change: {_REFUSED['priorities']}")
+                for field in ("priorities", "kind", "slots"):
+                    if getattr(old, field) != getattr(wanted[name], field):
+                        raise errors.InvalidTopic(f"topic {name!r}: {field} may not change: {_REFUSED[field]}")
                 wanted[name] = model.split(msgspec.structs.replace(wanted[name], groups=old.groups))
             self._save(connection, version, wanted.values())
             return [*wanted.values()]
@@ -252,6 +255,8 @@ class Catalog:
             topic = msgspec.convert(msgspec.to_builtins(topic), Topic)
         except (msgspec.ValidationError, TypeError) as exc:
             raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
+            topic = msgspec.structs.replace(topic, priorities=())
         model.validate(topic, self._max_queue_qps)
         return model.split(topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import secrets
 
@@ -11,9 +12,9 @@ import msgspec
 class Message(msgspec.Struct, array_like=True, gc=False):
     """One message, as handed to a handler.
 
-    In the store it is a MessagePack array of the fields up to `headers` (a log queue) or up to `error` (a retry or
-    dead letter); fields that are missing there have their defaults. Being outside the garbage collector's sight, a
-    message must not refer to anything that refers back to it; `payload` and `headers` cannot.
+    In the store it is a MessagePack array of the fields up to `headers` (a log queue) or up to `merged` (a lane:
+    delayed, to be retried, or dead); fields that are missing there have their defaults. Being outside the garbage
+    collector's sight, a message must not refer to anything that refers back to it; its fields cannot.
 
     Attributes:
         id: unique, assigned at publish; the same through every retry, so handlers use it to be idempotent.
@@ -27,9 +28,17 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         error: what the last attempt failed with.
         topic: name of the topic.
         group: index of the group in the topic.
-        offset: place in its queue; -1 when it comes from the retry lane.
+        expires_us: microseconds since the epoch after which it must not start any more; 0 for never.
+        score: of a sorted topic: its due time (ms since the epoch) or priority.
+        history: of a retry or dead letter: (ms since the epoch, reason) of its failed attempts, 16 at most.
+        schedule: of an entry that publishes again and again: its `emq.schedule.Schedule`, encoded; such an entry never
+            reaches a handler itself.
+        merged: of a sorted topic that merges by key: how many publishes it stands for.
+        offset: place in its queue; -1 when it comes from its group's lane or slot.
         ready_us: when it was ready to start on this host (in the buffer), by the host's clock.
         started_us: when this delivery was started, by the host's clock; the time by which caps are judged.
+        member: of a message that was claimed from a slot: the member; None for all others.
+        token: of a message that was claimed from a slot: names the claim.
     """
 
     id: str
@@ -43,9 +52,16 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     error: str | None = None
     topic: str = ""
     group: int = 0
+    expires_us: int = 0
+    score: float = 0
+    history: list[tuple[int, str]] | None = None
+    schedule: bytes | None = None
+    merged: int = 1
     offset: int = -1
     ready_us: int = 0
     started_us: int = 0
+    member: bytes | None = None
+    token: int = 0
 
 
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -77,8 +93,39 @@ def encode_retry(m: Message) -> bytes:
             m.error,
             m.topic,
             m.group,
+            m.expires_us,
+            m.score,
+            m.history,
+            m.schedule,
+            m.merged,
         )
     )
+
+
+class Note(msgspec.Struct, array_like=True, gc=False):
+    """What travels beside a payload in a slot with bodies apart; fields as in `Message`."""
+
+    key: str | None = None
+    published_us: int = 0
+    headers: dict[str, str] | None = None
+    expires_us: int = 0
+
+
+_note_decoder = msgspec.msgpack.Decoder(Note)
+encode_note = _encoder.encode
+
+
+def decode_note(note: bytes) -> Note:
+    """A note as it lies in a slot; an empty or foreign one says nothing."""
+    try:
+        return _note_decoder.decode(note) if note else Note()
+    except msgspec.DecodeError:
+        return Note()
+
+
+def slot_id(slot: int, member: bytes) -> str:
+    """The message id of a slot's member: equal contents (or merge keys) are one message, so it follows from them."""
+    return f"{slot}-{hashlib.sha1(member, usedforsecurity=False).hexdigest()[:24]}"
 
 
 class IdSource:

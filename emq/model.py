@@ -11,6 +11,7 @@ import msgspec
 
 from emq import errors
 from emq.durability import Durability
+from emq.slots import Fold, Keep, Slot, SlotKind
 
 MAX_NAME_BYTES = 128
 DEFAULT_GROUP_QPS = 50.0
@@ -18,6 +19,11 @@ DEFAULT_MAX_QUEUE_QPS = 150.0
 """What one physical queue of the original's storage takes; the bound for group_qps where a store names none."""
 
 _FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
+
+DEFAULT_PRIORITIES = ("high", "mid", "low")
+MAX_SLOTS = 1 << 16
+MAX_DELAY_S = 10 * 366 * 86_400.0
+"""Ten years: what is meant for later than that is more likely a mistake of units."""
 
 DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800.0, 3600.0, 7200.0)
 """10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
@@ -28,6 +34,19 @@ class Environment(enum.StrEnum):
 
     ONLINE = "online"
     SANDBOX = "sandbox"
+
+
+class Kind(enum.StrEnum):
+    """How a topic keeps its messages. All but LOG are *sorted* kinds, whose groups are slots; see `emq.slots`."""
+
+    LOG = "log"
+    """In the order of publishing, in one queue for each priority."""
+    RANGE_MERGE = "range_merge"
+    """Due some time after the first publish; what is published again until it starts is merged with it."""
+    PRIORITY = "priority"
+    """By a number above 16, highest first; merged while they wait, the latest priority counts."""
+    FIXED_TIME = "fixed_time"
+    """Due at a time of their own; merged while they wait, the latest time counts."""
 
 
 class State(enum.StrEnum):
@@ -58,8 +77,27 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         jitter: each wait is shortened by a random part of up to this fraction, 0 to 1.
         handler_timeout_s: seconds before a running handler is cancelled and the attempt counts as failed; None never.
         retention_s: seconds for which consumed messages stay readable.
+        ttl_s: seconds after which a message that is ready (published, or due if it was delayed) and has not started
+            yet is dead-lettered as `expired`; a message's own may only be shorter. None for never.
+        delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
         durability: what publish waits for.
         attributes: free strings for the users of EMQ, such as the push endpoint's URL.
+
+    For sorted kinds only:
+        ordering: "slot" runs one message of a slot at a time, as the published RMQ does; "key" one of a slot basis;
+            "none" none but the same content twice.
+        precision: for fixed_time: "second" takes messages at the second that follows their time, as published;
+            "millisecond" at their very time.
+        time_range_ms: for range_merge: how long after its publish a message is due where the publish does not say.
+        retry: "rmq" retries at once and behind all others, 16 times; "backoff" by `max_attempts` and `backoff_s`, at
+            the original priority or time.
+        merge: "content" merges equal payloads, and nothing but the payload is stored, as other RMQ programs expect;
+            "key" merges by a merge key, with headers, TTL and a count of what was merged.
+        fold: for merge by key: what becomes of the payloads, see `emq.folds`.
+        fold_lua: for fold "lua": the text of the chunk.
+        keep: which time or priority counts after a merge: "first", "last", "earliest" (lowest), "latest" (highest);
+            None as the kind says.
+        prepare_timeout_s: seconds after which a message that a lost consumer claimed is given to another.
     """
 
     pacing: Literal["window", "smooth"] = "window"
@@ -77,8 +115,19 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     jitter: float = 0.1
     handler_timeout_s: float | None = None
     retention_s: float = 0.0
+    ttl_s: float | None = None
+    delay_levels: dict[str, float] = {}
     durability: Durability = Durability.ACCEPTED
     attributes: dict[str, str] = {}
+    ordering: Literal["slot", "key", "none"] = "slot"
+    precision: Literal["second", "millisecond"] = "second"
+    time_range_ms: int | None = None
+    retry: Literal["rmq", "backoff"] = "rmq"
+    merge: Literal["content", "key"] = "content"
+    fold: Literal["latest", "sum", "max", "min", "union", "count", "lua"] = "latest"
+    fold_lua: str = ""
+    keep: Literal["first", "last", "earliest", "latest"] | None = None
+    prepare_timeout_s: float = 60.0
 
 
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,16 +142,41 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         active_groups: producers write to groups [0, active_groups).
         groups: hosts consume groups [0, groups); above `active_groups` while retired groups still hold messages.
         options: see `TopicOptions`.
+        kind: see `Kind`; for good. A sorted topic has no priorities by name, and its groups are its slots.
+        slots: of a sorted topic, a power of two, for good; 0 lets it follow from qps when the topic is created.
     """
 
     name: str
     qps: float
     group_qps: float = DEFAULT_GROUP_QPS
-    priorities: tuple[str, ...] = ("high", "mid", "low")
+    priorities: tuple[str, ...] = DEFAULT_PRIORITIES
     state: State = State.ACTIVE
     active_groups: int = 0
     groups: int = 0
     options: TopicOptions = TopicOptions()
+    kind: Kind = Kind.LOG
+    slots: int = 0
+
+    @property
+    def is_sorted(self) -> bool:
+        return self.kind is not Kind.LOG
+
+    @property
+    def fold(self) -> Fold:
+        return Fold(self.options.fold, self.options.fold_lua)
+
+    @property
+    def keep(self) -> Keep:
+        """Which score counts after a merge. Under aging the highest: a repeat must not lose the time waited."""
+        if self.options.keep is not None:
+            return _KEEPS[self.options.keep]
+        if self.kind is Kind.RANGE_MERGE:
+            return Keep.FIRST
+        return Keep.HIGHEST if self.options.priority_policy == "aging" else Keep.LAST
+
+    def slot(self, group: int) -> Slot:
+        """The slot of a sorted topic's group."""
+        return Slot(f"{self.name}/{group}", SlotKind(self.kind.value), self.options.merge == "key")
 
     def priority_index(self, priority: str | None) -> int:
         """Index of a priority's name; None means the middle one. Raises `InvalidMessage` for a name not known."""
@@ -139,12 +213,19 @@ class QueueName(NamedTuple):
         return cls(topic, int(group), priority)
 
 
+_KEEPS = {"first": Keep.FIRST, "last": Keep.LAST, "earliest": Keep.LOWEST, "latest": Keep.HIGHEST}
+
+
 def split(topic: Topic) -> Topic:
     """The topic with as many groups as its qps asks for: ceil(qps / group_qps).
 
-    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them.
+    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them. A sorted
+    topic has the next power of two, once and for all.
     """
     active = math.ceil(topic.qps / topic.group_qps)
+    if topic.is_sorted:
+        slots = topic.slots or 1 << (active - 1).bit_length()
+        return msgspec.structs.replace(topic, slots=slots, active_groups=slots, groups=slots)
     return msgspec.structs.replace(topic, active_groups=active, groups=max(active, topic.groups))
 
 
@@ -188,7 +269,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
             math.isfinite(topic.group_qps) and 1 <= topic.group_qps <= bound,
             f"group_qps {topic.group_qps:g} must be from 1 to {bound:g}, what one queue of the store takes",
         ),
-        (1 <= len(topic.priorities) <= 16, f"{len(topic.priorities)} priorities; give 1 to 16"),
+        (topic.is_sorted or 1 <= len(topic.priorities) <= 16, f"{len(topic.priorities)} priorities; give 1 to 16"),
         (len(set(topic.priorities)) == len(topic.priorities), f"priorities {topic.priorities} repeat a name"),
         (o.burst is None or (math.isfinite(o.burst) and o.burst >= 1), f"burst {o.burst} must be at least 1"),
         (
@@ -212,6 +293,12 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
             f"handler_timeout_s {o.handler_timeout_s} must be above 0",
         ),
         (math.isfinite(o.retention_s) and o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
+        (o.ttl_s is None or (math.isfinite(o.ttl_s) and o.ttl_s > 0), f"ttl_s {o.ttl_s} must be above 0"),
+        (
+            all(math.isfinite(s) and 0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
+            f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
+        ),
+        *(_sorted_rules(topic, bound) if topic.is_sorted else _log_rules(topic)),
     )
     for holds, text in rules:
         if not holds:
@@ -219,6 +306,65 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
     for priority in topic.priorities:
         if not priority or len(priority.encode()) > 32 or _FORBIDDEN.search(priority):
             raise errors.InvalidTopic(f"topic {topic.name!r}: priority name {priority!r} must be 1 to 32 plain bytes")
+
+
+def _log_rules(topic: Topic) -> tuple[tuple[bool, str], ...]:
+    given = [name for name in SORTED_OPTIONS if getattr(topic.options, name) != getattr(_DEFAULTS, name)]
+    return (
+        (topic.slots == 0, f"slots {topic.slots} is for sorted topics; a log topic is split by qps and group_qps"),
+        (not given, f"option {given[0] if given else ''} is for sorted topics; choose a kind, such as range_merge"),
+    )
+
+
+def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
+    o, kind, slots = topic.options, topic.kind, topic.slots
+    enough = 1 << max(0, math.ceil(topic.qps / bound) - 1).bit_length() if math.isfinite(topic.qps) else 1
+    by_key = o.merge == "key"
+    return (
+        (not topic.priorities, f"a topic of kind {kind} has no priorities by name; leave them out"),
+        (
+            slots == 0 or (0 < slots <= MAX_SLOTS and slots & (slots - 1) == 0),
+            f"slots {slots} must be a power of two from 1 to {MAX_SLOTS}",
+        ),
+        (
+            slots == 0 or slots >= enough,
+            f"{slots} slots for {topic.qps:g} a second: one takes at most {bound:g}; give at least {enough}",
+        ),
+        (o.priority_policy != "weighted", "priority_policy 'weighted' is for log topics; use 'aging' or 'strict'"),
+        (
+            kind is Kind.PRIORITY or o.priority_policy == "strict",
+            f"priority_policy {o.priority_policy!r} is for kind priority; {kind} goes by time",
+        ),
+        (o.retention_s == 0, "retention_s is for log topics; a consumed message leaves its slot"),
+        (o.overflow == "reject", "overflow 'drop_oldest' is for log topics; a slot refuses"),
+        (
+            o.time_range_ms is None or (kind is Kind.RANGE_MERGE and 0 < o.time_range_ms <= MAX_DELAY_S * 1000),
+            f"time_range_ms {o.time_range_ms} must be above 0, and is for kind range_merge",
+        ),
+        (
+            o.precision == "second" or kind is Kind.FIXED_TIME,
+            f"precision {o.precision!r} is for kind fixed_time; {kind} is exact to the millisecond anyway",
+        ),
+        (o.fold == "latest" or by_key, f"fold {o.fold!r} needs merge='key': equal contents are one already"),
+        (
+            (o.fold == "lua") == bool(o.fold_lua),
+            f"fold {o.fold!r}: give the text of a chunk as fold_lua with fold='lua', and only then",
+        ),
+        (
+            o.ttl_s is None or by_key or kind is not Kind.PRIORITY,
+            "ttl_s on kind priority needs merge='key': a bare content does not tell when it was published",
+        ),
+        (
+            math.isfinite(o.prepare_timeout_s) and o.prepare_timeout_s >= 1,
+            f"prepare_timeout_s {o.prepare_timeout_s} must be at least 1",
+        ),
+    )
+
+
+SORTED_OPTIONS = (
+    *("ordering", "precision", "time_range_ms", "retry", "merge", "fold", "fold_lua", "keep", "prepare_timeout_s"),
+)
+_DEFAULTS = TopicOptions()
 
 
 def validate_name(name: str) -> None:

@@ -146,6 +146,8 @@ class Verdict(enum.StrEnum):
     """dead -> store, with a new due time and body; administration, not fenced."""
     PURGE = "purge"
     """dead -> gone; administration, not fenced."""
+    RECALL = "recall"
+    """store -> gone: taken back before it was claimed; administration, not fenced."""
 
 
 class Add(NamedTuple):
@@ -182,7 +184,7 @@ class Claimed(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Decide on one entry. `epoch` None goes with REPLAY and PURGE only."""
+    """Decide on one entry. `epoch` None goes with REPLAY, PURGE and RECALL only."""
 
     slot: str
     id: str
@@ -191,6 +193,12 @@ class Settle(NamedTuple):
     due_ms: int = 0
     body: bytes = b""
     reason: str = ""
+
+
+class WaitingEntry(NamedTuple):
+    id: str
+    body: bytes
+    due_ms: int
 
 
 class DeadLetter(NamedTuple):
@@ -245,6 +253,9 @@ class LaneStore(Protocol):
 
     async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
         """A page of the slot's dead letters in order of (dead_ms, id), those behind `after`."""
+
+    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+        """A page of the slot's waiting entries in order of (due_ms, id), those behind the first `skip`."""
 
 
 class Store(Protocol):
