@@ -8,9 +8,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from emq import errors
 from emq.model import Environment
+from emq.slots import SortedStore
 from emq.storage import LaneStore, LogStore
 from storage_adapters.memory.lanes import MemoryLanes
 from storage_adapters.memory.log import MemoryLog
+from storage_adapters.memory.sorted import MemorySorted
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import World
 
@@ -33,6 +35,7 @@ class MemoryStore:
         self._log = MemoryLog(world, self._wakeups, max_queue_qps)
         self.log: LogStore = self._log
         self.lanes: LaneStore = MemoryLanes(world, self._wakeups)
+        self.sorted: SortedStore = MemorySorted(world, self._wakeups)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """See `Store.watch`. Wake-ups wait for the watcher, so None is never yielded."""

@@ -1,4 +1,4 @@
-"""What the instances of one memory store share: queues, slots, fences, and who is armed for what."""
+"""What the instances of one memory store share: queues, lanes, slots, fences, and who is armed for what."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from emq import errors
 from emq.clock import Clock, SystemClock
+from storage_adapters.memory.slots import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
 
 FIRST_OFFSET = 1
@@ -122,6 +123,7 @@ class World:
         self.clock: Clock = clock or SystemClock()
         self.queues: dict[str, Queue] = {}
         self.slots: dict[str, Slot] = {}
+        self.sorted: dict[str, SortedSlot] = {}
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
         self._epochs: dict[str, int] = {}

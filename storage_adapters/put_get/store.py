@@ -1,4 +1,4 @@
-"""The whole store: a PUT/GET log, and another store's slots."""
+"""The whole store: a PUT/GET log, and another store's lanes and slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class PutGetStore:
 
     Args:
         client: the storage of the queues.
-        retries: an open store of the same environment, whose slots and wake-ups are used; closed along with this one.
+        retries: an open store of the same environment, whose lanes, slots and wake-ups are used; closed along with
+            this one.
         environment: whose queues to serve.
         options: see `Options`.
     """
@@ -29,6 +30,7 @@ class PutGetStore:
         self._log = PutGetLogStore(client, environment, options)
         self.log: LogStore = self._log
         self.lanes = retries.lanes
+        self.sorted = retries.sorted
         self.shared = retries.shared
         self._retries = retries
 

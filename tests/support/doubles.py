@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database import Database
+from emq.slots import SortedStore
 from emq.storage import Durability, LaneStore, LogStore
 from storage_adapters.memory import MemoryStore
 
@@ -49,7 +50,7 @@ class Faulty:
     What is put into `after` under a call's name is awaited once, between that call and its return.
     """
 
-    def __init__(self, real: LogStore | LaneStore) -> None:
+    def __init__(self, real: LogStore | LaneStore | SortedStore) -> None:
         self._real = real
         self.fault: errors.EMQError | None = None
         self.only: frozenset[str] = frozenset()
@@ -94,6 +95,7 @@ class FaultyStore:
         self.shared = real.shared
         self.log: Any = Faulty(real.log)
         self.lanes: Any = Faulty(real.lanes)
+        self.sorted: Any = Faulty(real.sorted)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         return self.real.watch()
@@ -101,10 +103,12 @@ class FaultyStore:
     def fail(self, fault: errors.EMQError | None = None) -> None:
         self.log.fail(fault)
         self.lanes.fail(fault)
+        self.sorted.fail(fault)
 
     def heal(self) -> None:
         self.log.heal()
         self.lanes.heal()
+        self.sorted.heal()
 
     async def close(self) -> None:
         await self.real.close()

@@ -1,0 +1,244 @@
+"""The slots of sorted topics in the memory store."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from emq import errors, folds
+from emq.durability import Durability
+from emq.slots import (
+    LATEST,
+    RETRIES,
+    Add,
+    Claim,
+    Claimed,
+    DeadMember,
+    Entry,
+    Fold,
+    Keep,
+    Recover,
+    Settle,
+    Slot,
+    SlotKind,
+    SlotState,
+    Verdict,
+    Waiting,
+)
+from storage_adapters.memory.slots import Dead, Kept, SortedSlot
+from storage_adapters.memory.wakeups import Wakeups
+from storage_adapters.memory.world import World
+
+
+class MemorySorted:
+    """`emq.slots.SortedStore` in memory; every call is atomic. Members of equal scores come in order of their bytes."""
+
+    def __init__(self, world: World, wakeups: Wakeups) -> None:
+        self._world = world
+        self._wakeups = wakeups
+
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.TopicFull]:
+        """See `SortedStore.add`. Memory is as durable as the process, whatever is asked.
+
+        Raises:
+            InvalidMessage: a topic's Lua fold failed; nothing of the call was applied.
+        """
+        with self._all_or_nothing(adds):
+            return [self._add(add) for add in adds]
+
+    def _add(self, add: Add) -> bool | errors.TopicFull:
+        slot = self._slot(add.slot)
+        twin = slot.waiting.get(add.member)
+        if twin is None and add.max_length is not None and len(slot.waiting) >= add.max_length:
+            return errors.TopicFull(
+                f"slot {add.slot.name!r} holds {len(slot.waiting)} of at most {add.max_length} messages, one more does "
+                "not fit; wait for its consumers or raise max_length"
+            )
+        if add.slot.apart:
+            added = Kept(add.score, folds.initial(add.fold, add.body), add.note)
+        else:
+            added = Kept(add.score, add.member)
+        if twin is None:
+            slot.wait(add.member, added)
+            return True
+        score = _kept_score(add.keep, twin.score, add.score)
+        slot.wait(add.member, _merge(add.slot, add.fold, twin, added)._replace(score=score))
+        return False
+
+    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        """See `SortedStore.claim`."""
+        return [self._claim(claim, now_ms) for claim in claims]
+
+    def _claim(self, claim: Claim, now_ms: int) -> Claimed | errors.NotOwner:
+        slot = self._slot(claim.slot)
+        if stale := _stale(claim.slot, slot, claim.epoch):
+            return stale
+        slot.epoch = claim.epoch
+        entries: list[Entry] = []
+        while len(entries) < claim.limit and (head := slot.head()) is not None:
+            member, kept = head
+            if claim.slot.kind is not SlotKind.PRIORITY and kept.score > claim.until_ms:
+                break
+            left = RETRIES if kept.score > RETRIES else max(0, int(kept.score) - 1)
+            token = now_ms // 1000 * 1000 + left
+            slot.prepare(member, token)
+            entries.append(Entry(member, kept.score, token, kept.body, kept.note, kept.merged))
+        return Claimed(entries, slot.arm(self._wakeups))
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        """See `SortedStore.settle`.
+
+        Raises:
+            InvalidMessage: a topic's Lua fold failed; nothing of the call was applied.
+        """
+        now_ms = int(self._world.clock.now() * 1000)
+        with self._all_or_nothing(settles):
+            return [self._settle(settle, now_ms) for settle in settles]
+
+    def _settle(self, settle: Settle, now_ms: int) -> bool | errors.NotOwner:
+        slot = self._slot(settle.slot)
+        member = settle.member
+        if settle.verdict is Verdict.RECALL:
+            return slot.recall(member)
+        if settle.verdict in (Verdict.REPLAY, Verdict.PURGE):
+            dead = slot.unbury(member)
+            if dead is not None and settle.verdict is Verdict.REPLAY:
+                _wait_again(settle.slot, slot, member, dead._replace(score=settle.score), settle.fold)
+            return dead is not None
+        assert settle.epoch is not None, f"{settle.verdict} needs its owner's epoch"
+        if stale := _stale(settle.slot, slot, settle.epoch):
+            return stale
+        prepared = slot.prepared.get(member)
+        if prepared is None or prepared.token != settle.token:
+            return False
+        kept = slot.leave(member)
+        if settle.verdict is Verdict.RETRY:
+            again = kept.failed(now_ms, settle.reason)._replace(score=settle.score)
+            _wait_again(settle.slot, slot, member, again, settle.fold)
+        elif settle.verdict is Verdict.DEAD:
+            slot.bury(member, Dead(now_ms, settle.reason, kept))
+        return True
+
+    async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
+        """See `SortedStore.recover`. What merges with a waiting twin leaves that one's body."""
+        return [self._recover(recover, now_ms) for recover in recovers]
+
+    def _recover(self, recover: Recover, now_ms: int) -> int | errors.NotOwner:
+        slot = self._slot(recover.slot)
+        if stale := _stale(recover.slot, slot, recover.epoch):
+            return stale
+        everything = slot.epoch is None or recover.epoch > slot.epoch
+        slot.epoch = recover.epoch
+        held = frozenset(recover.held)
+        lost = [
+            (member, prepared.token % 1000)
+            for member, prepared in slot.prepared.items()
+            if everything
+            or (
+                recover.older_than_ms is not None and prepared.claimed_ms < recover.older_than_ms and member not in held
+            )
+        ]
+        for member, left in lost:
+            kept = slot.leave(member)
+            if left:
+                again = kept.failed(now_ms, recover.reason)._replace(score=left)
+                _wait_again(recover.slot, slot, member, again, LATEST)
+            else:
+                slot.bury(member, Dead(now_ms, recover.reason, kept))
+        return len(lost)
+
+    async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
+        """See `SortedStore.inspect`."""
+        return [_state(slot, self._world.sorted.get(slot.name), now_ms) for slot in slots]
+
+    async def dead(self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100) -> list[DeadMember]:
+        """See `SortedStore.dead`."""
+        found = self._world.sorted.get(slot.name)
+        return [] if found is None else _dead_page(slot, found, after, limit)
+
+    async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100) -> list[Waiting]:
+        """See `SortedStore.waiting`."""
+        found = self._world.sorted.get(slot.name)
+        if found is None:
+            return []
+        page = found.in_order(skip + limit)[skip:]
+        return [Waiting(member, kept.score, kept.body, kept.note, kept.merged) for member, kept in page]
+
+    def _slot(self, slot: Slot) -> SortedSlot:
+        found = self._world.sorted.get(slot.name)
+        if found is None:
+            found = self._world.sorted[slot.name] = SortedSlot(slot.address, slot.kind)
+        return found
+
+    @contextmanager
+    def _all_or_nothing(self, asked: Sequence[Add] | Sequence[Settle]) -> Iterator[None]:
+        """Undo the whole call if a Lua fold, the only thing that can fail half-way, does."""
+        if not any(each.fold.name == "lua" for each in asked):
+            yield
+            return
+        before = {(each.slot, each.member): self._slot(each.slot).snapshot(each.member) for each in asked}
+        try:
+            yield
+        except errors.InvalidMessage:
+            for (slot, member), snapshot in before.items():
+                self._slot(slot).restore(member, snapshot)
+            raise
+
+
+def _stale(slot: Slot, found: SortedSlot, epoch: int) -> errors.NotOwner | None:
+    if found.epoch is None or epoch >= found.epoch:
+        return None
+    return errors.NotOwner(
+        f"slot {slot.name!r} is owned under epoch {found.epoch}; {epoch} is stale, stop consuming it"
+    )
+
+
+def _kept_score(keep: Keep, first: float, last: float) -> float:
+    match keep:
+        case Keep.FIRST:
+            return first
+        case Keep.LAST:
+            return last
+        case Keep.LOWEST:
+            return min(first, last)
+        case Keep.HIGHEST:
+            return max(first, last)
+
+
+def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: Fold) -> None:
+    twin = found.waiting.get(member)
+    found.wait(member, kept if twin is None else _merge(slot, fold, kept, twin))
+
+
+def _merge(slot: Slot, fold: Fold, older: Kept, newer: Kept) -> Kept:
+    """Two twins as one, with the score of the newer."""
+    history = tuple(sorted(older.history + newer.history)[-RETRIES:])
+    if not slot.apart:
+        return newer._replace(history=history)
+    body = folds.apply(fold, older.body, newer.body)
+    return Kept(newer.score, body, newer.note, older.merged + newer.merged, history)
+
+
+def _state(slot: Slot, found: SortedSlot | None, now_ms: int) -> SlotState:
+    if found is None:
+        return SlotState(0, 0, 0, 0, None, None)
+    waiting = len(found.waiting)
+    by_time = slot.kind is not SlotKind.PRIORITY
+    due = sum(kept.score <= now_ms for kept in found.waiting.values()) if by_time else waiting
+    first = found.in_order(1)
+    oldest_ms = min((prepared.claimed_ms for prepared in found.prepared.values()), default=None)
+    return SlotState(
+        waiting, due, len(found.prepared), len(found.dead), first[0][1].score if first else None, oldest_ms
+    )
+
+
+def _dead_page(slot: Slot, found: SortedSlot, after: tuple[int, bytes], limit: int) -> list[DeadMember]:
+    begin = bisect_right(found.dead_order, after)
+    return [
+        DeadMember(slot, member, dead.kept.body, dead.kept.note, dead.reason, dead.kept.history, dead_ms)
+        for dead_ms, member in found.dead_order[begin : begin + limit]
+        for dead in (found.dead[member],)
+    ]
