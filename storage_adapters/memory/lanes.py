@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict, WaitingEntry
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import Prepared, Slot, World
 
@@ -68,11 +68,13 @@ class MemoryLanes:
         verdict, id_ = settle.verdict, settle.id
         if verdict in (Verdict.REPLAY, Verdict.PURGE):
             left = slot.unbury(id_)
+        elif verdict is Verdict.RECALL:
+            left = _take_back(slot, id_)
         else:
             left = slot.prepared.pop(id_, None) is not None
         if not left:
             return False
-        if verdict in (Verdict.ACK, Verdict.PURGE):
+        if verdict in (Verdict.ACK, Verdict.PURGE, Verdict.RECALL):
             del slot.bodies[id_]
             if not slot.bodies:
                 del self._world.slots[settle.slot]
@@ -117,8 +119,25 @@ class MemoryLanes:
             for dead_ms, id_ in found.dead_order[begin : begin + limit]
         ]
 
+    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+        """See `LaneStore.waiting`."""
+        found = self._world.slots.get(slot)
+        if found is None:
+            return []
+        first = heapq.nsmallest(skip + limit, found.waiting)
+        return [WaitingEntry(id_, found.bodies[id_], due_ms) for due_ms, id_ in first[skip:]]
+
     def _now_ms(self) -> int:
         return int(self._world.clock.now() * 1000)
+
+
+def _take_back(slot: Slot, id_: str) -> bool:
+    """Take an entry out of those that wait; a walk over all of them, which is quick enough in memory."""
+    if id_ not in slot.bodies or id_ in slot.prepared or id_ in slot.dead:
+        return False
+    slot.waiting = [entry for entry in slot.waiting if entry[1] != id_]
+    heapq.heapify(slot.waiting)
+    return True
 
 
 def _state(slot: Slot | None) -> LaneState:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, WaitingEntry
 from storage_adapters.redis.keys import Shard, shard_of
 from storage_adapters.redis.log import QUEUE_CHUNK, each_shard, not_owner
 from storage_adapters.redis.server import Server
@@ -88,6 +88,13 @@ class RedisLanes:
         keys = [shard.dead(slot), shard.body(slot), shard.reason(slot)]
         rows = await self._server.run("lane_dead", keys, [*after, limit])
         return [DeadLetter(slot, id_.decode(), body, reason.decode(), ms) for id_, body, reason, ms in rows]
+
+    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+        shard = self._shards[shard_of(slot, len(self._shards))]
+        keys = [shard.waiting(slot), shard.body(slot)]
+        flat = await self._server.run("lane_waiting", keys, [skip, skip + limit - 1])
+        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        return [WaitingEntry(id_.decode(), body, int(due_ms)) for id_, body, due_ms in rows]
 
     async def _each(
         self,

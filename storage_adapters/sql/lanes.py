@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict
+from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict, WaitingEntry
 from storage_adapters.sql.backend import Backend, Transaction
 from storage_adapters.sql.rows import NEVER_MS, Group, Known, save_groups
 
 WAITING, PREPARED, DEAD = 0, 1, 2
+
+_SOURCE = {
+    Verdict.ACK: PREPARED,
+    Verdict.RETRY: PREPARED,
+    Verdict.DEAD: PREPARED,
+    Verdict.REPLAY: DEAD,
+    Verdict.PURGE: DEAD,
+    Verdict.RECALL: WAITING,
+}
+"""The state from which each verdict starts."""
 
 
 class SqlLanes:
@@ -110,11 +120,10 @@ class SqlLanes:
                 answers.append(stale)
                 continue
             entry = (slot.id, settle.id)
-            source = DEAD if verdict in (Verdict.REPLAY, Verdict.PURGE) else PREPARED
-            answers.append(states.get(entry) == source)
+            answers.append(states.get(entry) == _SOURCE[verdict])
             if not answers[-1]:
                 continue
-            if verdict in (Verdict.ACK, Verdict.PURGE):
+            if verdict in (Verdict.ACK, Verdict.PURGE, Verdict.RECALL):
                 del states[entry]
                 moved.pop(entry, None)
                 gone.append(entry)
@@ -173,6 +182,12 @@ class SqlLanes:
         values = {"slot": slot, "after_ms": after[0], "after_id": after[1], "page": limit}
         rows = await self._backend.run(lambda t: t.rows("entries_dead", **values), read_only=True)
         return [DeadLetter(slot, row.id, bytes(row.body), row.reason, row.at_ms) for row in rows]
+
+    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+        """See `LaneStore.waiting`. It walks over what is skipped, so its time grows with the place of the page."""
+        values = {"slot": slot, "skipped": skip, "page": limit}
+        rows = await self._backend.run(lambda t: t.rows("entries_waiting", **values), read_only=True)
+        return [WaitingEntry(row.id, bytes(row.body), row.at_ms) for row in rows]
 
 
 def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tuple[int, str], int]:

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Carry out verdicts on prepared and dead entries.
+-- Carry out verdicts on prepared and dead entries, and take back waiting ones.
 -- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each verdict: zset waiting, hash prepared,
 --       hash bodies, zset dead, hash reasons
 -- ARGV  1 now in ms; then for each verdict: slot, id, verdict, epoch (-1: not fenced), due_ms, body, reason
@@ -28,11 +28,13 @@ for i = 0, (#ARGV - 1) / 7 - 1 do
   elseif verdict == 'replay' or verdict == 'purge' then
     done = redis.call('ZREM', dead, id)
     if done == 1 then redis.call('HDEL', reasons, id) end
+  elseif verdict == 'recall' then
+    done = redis.call('ZREM', waiting, id)
   else
     done = redis.call('HDEL', prepared, id)
   end
   if done == 1 then
-    if verdict == 'ack' or verdict == 'purge' then
+    if verdict == 'ack' or verdict == 'purge' or verdict == 'recall' then
       redis.call('HDEL', bodies, id)
     else
       redis.call('HSET', bodies, id, body)

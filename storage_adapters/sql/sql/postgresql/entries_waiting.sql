@@ -1,0 +1,7 @@
+-- A page of a slot's waiting entries in order of (at_ms, id), those behind the first :skipped.
+SELECT e.id, e.body, e.at_ms
+FROM store_groups AS g
+JOIN store_entries AS e ON e.slot_id = g.id AND e.state = 0
+WHERE g.environment = :environment AND g.name = :slot
+ORDER BY e.at_ms, e.id
+LIMIT :page OFFSET :skipped
