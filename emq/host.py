@@ -16,10 +16,12 @@ from emq.allocation.membership import Membership
 from emq.catalog import Catalog
 from emq.clock import Clock, SystemClock
 from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.expiry import Expiry
 from emq.dispatch.settler import Settler
+from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
-from emq.fetcher.retries import RetryClaimer
+from emq.fetcher.slots import SlotClaimer
 from emq.fetcher.waker import Waker
 from emq.handlers import Handlers
 from emq.message import Message
@@ -95,28 +97,53 @@ class Host:
             checkpoints, store.log, clock, on_lost=ownership.lost, interval_s=options.checkpoint_s
         )
         self.settler = Settler(
-            store.lanes, clock, trail, on_settled=self._settled, on_due=self._due, on_lost=ownership.lost
+            store.lanes,
+            store.sorted,
+            clock,
+            trail,
+            on_settled=self._settled,
+            on_due=self._due,
+            on_lost=ownership.lost,
         )
-        self.dispatcher = Dispatcher(
-            clock, self.settler, trail, self.readiness.drained, self.checkpointer.dirty, options.max_in_flight
+        self.dispatcher = dispatcher = Dispatcher(
+            clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight
         )
-        self.retries = RetryClaimer(store.lanes, clock, on_buffered=self.dispatcher.ready, on_lost=ownership.lost)
+        self.expiry = Expiry(clock, dispatcher.expire)
+        self.lanes = LaneClaimer(
+            store.lanes,
+            clock,
+            on_buffered=dispatcher.ready,
+            on_expiring=self.expiry.watch,
+            on_schedule=lambda *_: None,
+            on_lost=ownership.lost,
+        )
+        self.slots = SlotClaimer(
+            store.sorted,
+            clock,
+            on_buffered=dispatcher.ready,
+            on_expiring=self.expiry.watch,
+            on_lost=ownership.lost,
+        )
         self.puller = Puller(
             store.log,
             self.readiness,
             self._gauge,
             clock,
             trail,
-            on_buffered=self.dispatcher.ready,
+            on_buffered=dispatcher.ready,
+            on_expiring=self.expiry.watch,
             on_dirty=self.checkpointer.dirty,
             on_lost=ownership.lost,
         )
-        self.waker = Waker(store, ownership.queues, self.readiness, self.retries.woken, lambda: ownership.groups)
+        self.waker = Waker(
+            store, ownership.queues, ownership.groups, self.readiness, self.lanes.woken, self.slots.woken
+        )
         self._recorder = Recorder(self, self._gauge, checkpoints, membership.host, clock)
         self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk)
         ownership.loops.dispatcher = self.dispatcher
         ownership.loops.readiness = self.readiness
-        ownership.loops.retries = self.retries
+        ownership.loops.lanes = self.lanes
+        ownership.loops.slots = self.slots
         ownership.loops.checkpointer = self.checkpointer
 
     async def run(self) -> None:
@@ -135,7 +162,11 @@ class Host:
             "sweep": self.waker.sweep,
             "fetch 1": self.puller.pull,
             "fetch 2": self.puller.pull,
-            "retries": self.retries.claim,
+            "lanes": self.lanes.claim,
+            "slots 1": self.slots.claim,
+            "slots 2": self.slots.claim,
+            "slot sweep": self.slots.sweep,
+            "expiry": self.expiry.expire,
             "settle": self.settler.settle,
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
@@ -240,4 +271,10 @@ class Host:
         self.dispatcher.settled(group, message)
 
     def _due(self, slot: str, due_ms: int) -> None:
-        self.retries.at(slot, due_ms)
+        self.lanes.at(slot, due_ms)
+
+    def _drained(self, group: OwnedGroup) -> None:
+        if group.slot is None:
+            self.readiness.drained(group)
+        else:
+            self.slots.drained(group.slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from emq.dispatch.priority import STRICT, Policy
 from emq.message import Message
 from emq.model import Topic
 from emq.offsets.tracker import OffsetTracker
+from emq.slots import Slot, SlotKind
 
 Handler = Callable[[Message], Awaitable[object]]
 BatchHandler = Callable[[list[Message]], Awaitable[object]]
@@ -86,15 +88,20 @@ class OwnedGroup:
     """A group that this host owns, under an epoch.
 
     Attributes:
-        name: `<topic>/<index>`; also the name of its retry slot.
+        name: `<topic>/<index>`; also the name of its lane.
         quota: starts a second.
-        buffers: one for each priority, highest first; ready to start.
+        capacity: messages to keep buffered for one queue, lane or slot: the horizon's worth of the quota.
+        buffers: one for each priority, highest first; ready to start. A sorted topic has one.
+        slot: of a sorted topic, what it claims from; None for a log topic.
+        serial: only one message runs at a time.
+        busy: a message of a serial group is running.
+        expires_us: when the first buffered message expires; 0 while none may.
         buffered: messages in `buffers`.
         running: keys of the messages in flight.
         blocked: messages that wait for an earlier one of their key and priority, by (priority, key).
         held: messages in `blocked`.
         released: (priority, key) of those that came back from `blocked` and were not taken yet.
-        retries_buffered: of `buffered` and `held`, those claimed from the retry slot.
+        retries_buffered: of `buffered` and `held`, those claimed from the lane.
         in_flight: started and not settled.
         listed: it is in the rotation, parked until its counter allows more, or waiting for room in flight.
         stopping: it is being released; nothing more is started.
@@ -105,8 +112,11 @@ class OwnedGroup:
         "blocked",
         "buffered",
         "buffers",
+        "busy",
+        "capacity",
         "counter",
         "epoch",
+        "expires_us",
         "gauge",
         "held",
         "in_flight",
@@ -121,6 +131,8 @@ class OwnedGroup:
         "released",
         "retries_buffered",
         "running",
+        "serial",
+        "slot",
         "stopping",
     )
 
@@ -133,6 +145,7 @@ class OwnedGroup:
         self.name = owner.topic.group(index)
         self.epoch = epoch
         self.quota = 0.0
+        self.capacity = MIN_BUFFER
         self.counter = counter
         self.policy = policy
         self.queues: list[OwnedQueue] = []
@@ -147,10 +160,23 @@ class OwnedGroup:
         self.listed = False
         self.stopping = False
         self.lost = False
+        self.slot: OwnedSlot | None = None
+        self.serial = False
+        self.busy = False
+        self.expires_us = 0
 
     def push(self, priority: int, messages: list[Message]) -> None:
-        """Buffer messages of one priority, in order; they are ready from now on."""
-        self.buffers[priority].extend(messages)
+        """Buffer messages of one priority, in order; they are ready from now on.
+
+        Those of a topic by numeric priority take their places among what is buffered.
+        """
+        buffer = self.buffers[priority]
+        if self.slot is not None and buffer and self.slot.slot.kind is SlotKind.PRIORITY:
+            merged = list(heapq.merge(buffer, messages, key=_by_score))
+            buffer.clear()
+            buffer.extend(merged)
+        else:
+            buffer.extend(messages)
         self.buffered += len(messages)
         self.gauge.messages += len(messages)
         self.gauge.bytes += sum([len(m.payload) for m in messages])
@@ -174,11 +200,35 @@ class OwnedGroup:
                     continue
                 self.running.add(message.key)
             if message.offset < 0:
-                self.retries_buffered -= 1
+                self._uncount(message)
             self.gauge.messages -= 1
             self.gauge.bytes -= len(message.payload)
             return message
         return None
+
+    def take_expired(self, now_us: int) -> list[Message]:
+        """Take out what may not start any more; `expires_us` is then the next one's time."""
+        self.expires_us = 0
+        ready = [m for buffer in self.buffers for m in self._sift(buffer, now_us)]
+        for m in ready:
+            if m.key is not None:
+                self.released.discard((m.priority, m.key))
+        expired = ready + [m for waiting in self.blocked.values() for m in self._sift(waiting, now_us)]
+        self.blocked = {place: waiting for place, waiting in self.blocked.items() if waiting}
+        for m in expired:
+            if m.offset < 0:
+                self._uncount(m)
+            self.gauge.messages -= 1
+            self.gauge.bytes -= len(m.payload)
+        if expired:
+            self.buffered = sum(map(len, self.buffers))
+            self.held = sum(map(len, self.blocked.values()))
+            self._release_idle_keys()
+        return expired
+
+    def waiting_members(self) -> list[Message]:
+        """What was claimed from the slot and not started."""
+        return [m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting if m.member is not None]
 
     def discard(self) -> None:
         """Forget what is buffered; it is still in the store."""
@@ -189,7 +239,10 @@ class OwnedGroup:
             messages.clear()
         self.blocked.clear()
         self.released.clear()
-        self.buffered = self.held = self.retries_buffered = 0
+        self.buffered = self.held = self.retries_buffered = self.expires_us = 0
+        if self.slot is not None:
+            self.slot.buffered = 0
+            self.slot.held.clear()
 
     def finish_key(self, key: str) -> None:
         """A message of this key is settled; the next one of each priority becomes ready, ahead of later messages."""
@@ -206,6 +259,30 @@ class OwnedGroup:
                     if not waiting:
                         del self.blocked[priority, key]
 
+    def _sift(self, waiting: deque[Message], now_us: int) -> list[Message]:
+        """Take the expired out of `waiting` and answer them; note when the next one expires."""
+        expired = [m for m in waiting if 0 < m.expires_us <= now_us]
+        if expired:
+            kept = [m for m in waiting if not 0 < m.expires_us <= now_us]
+            waiting.clear()
+            waiting.extend(kept)
+        for m in waiting:
+            if m.expires_us:
+                self.expires_us = min(self.expires_us or m.expires_us, m.expires_us)
+        return expired
+
+    def _release_idle_keys(self) -> None:
+        """One that was released and has expired must not leave those that waited behind it waiting for ever."""
+        for _, key in list(self.blocked):
+            if key not in self.running:
+                self.finish_key(key)
+
+    def _uncount(self, message: Message) -> None:
+        if message.member is None:
+            self.retries_buffered -= 1
+        elif self.slot is not None:
+            self.slot.buffered -= 1
+
     def _block(self, message: Message) -> None:
         waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
         # One that was released and lost its turn to another priority of its key is older than those that wait.
@@ -214,6 +291,55 @@ class OwnedGroup:
         else:
             waiting.append(message)
         self.held += 1
+
+
+def _by_score(message: Message) -> float:
+    return -message.score
+
+
+class OwnedSlot:
+    """What a group of a sorted topic claims from.
+
+    Attributes:
+        slot: its name and rules in the store.
+        address: its name among wake-ups.
+        buffered: messages claimed and not started.
+        held: members claimed and not settled.
+        expected: messages that the next claim will find, going by the last one.
+        more: members are due beyond what the buffer had room for.
+        claiming: it is with a claim under way.
+        again: it was woken meanwhile.
+        suspect: the answer of a claim was lost, so members may be in prepare that nobody has.
+    """
+
+    __slots__ = ("address", "again", "buffered", "claiming", "expected", "group", "held", "more", "slot", "suspect")
+
+    def __init__(self, group: OwnedGroup, slot: Slot) -> None:
+        self.group = group
+        self.slot = slot
+        self.address = slot.address
+        self.buffered = 0
+        self.held: set[bytes] = set()
+        self.expected = 1
+        self.more = False
+        self.claiming = False
+        self.again = False
+        self.suspect = False
+
+    def until_ms(self, now_ms: int) -> int:
+        """What is due up to when a claim at `now_ms` takes: by the second for fixed times of that precision."""
+        return now_ms - now_ms % 1000 if self._by_second() else now_ms
+
+    def due_ms(self, score: float | None) -> int | None:
+        """When a member of that score may be claimed; None for no member."""
+        if score is None:
+            return None
+        if self.slot.kind is SlotKind.PRIORITY:
+            return 0
+        return math.ceil(score / 1000) * 1000 if self._by_second() else math.ceil(score)
+
+    def _by_second(self) -> bool:
+        return self.slot.kind is SlotKind.FIXED_TIME and self.group.owner.topic.options.precision == "second"
 
 
 class OwnedQueue:

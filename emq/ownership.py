@@ -7,19 +7,22 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from emq import errors
 from emq.clock import Clock
 from emq.dispatch import priority
 from emq.dispatch.borrowing import BorrowingCounter
 from emq.dispatch.counter import Counter, SmoothCounter, WindowCounter
 from emq.dispatch.dispatcher import Dispatcher
+from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.readiness import Readiness
-from emq.fetcher.retries import RetryClaimer
+from emq.fetcher.slots import SlotClaimer, give_back
 from emq.handlers import Handlers, with_timeout
 from emq.model import State, Topic, quota_of
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.slots import Recover
 from emq.storage import Store
 from emq.trail.sink import TrailSink
 
@@ -40,7 +43,8 @@ class Loops:
 
     dispatcher: Dispatcher
     readiness: Readiness
-    retries: RetryClaimer
+    lanes: LaneClaimer
+    slots: SlotClaimer
     checkpointer: Checkpointer
 
 
@@ -104,12 +108,15 @@ class Ownership:
                 await self._checkpoints.drop([name])
             saved[name] = checkpoint or Checkpoint(name, 0, bounds.head)
         await self._store.lanes.recover(list(wanted.items()))
+        await self._recover_slots(wanted)
         now_us = self._clock.now_us()
         for name, epoch in wanted.items():
             group = self._build(name, epoch, saved)
             if self._trail.enabled:
                 self._trail.owned(name, epoch, now_us)
-            self.loops.retries.acquire(group)
+            self.loops.lanes.acquire(group)
+            if group.slot is not None:
+                self.loops.slots.acquire(group.slot)
             for queue in group.queues:
                 self.loops.readiness.add(queue)
                 if saved[queue.name].epoch:
@@ -130,12 +137,35 @@ class Ownership:
             await asyncio.sleep(0.005)
         if left := sum(map(unsettled, groups)):
             log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
+        await self._give_back(groups)
         await self.loops.checkpointer.save()
         for group in groups:
             if self.groups.get(group.name) is group:
                 self._forget(group)
                 if self._trail.enabled:
                     self._trail.released(group.name, group.epoch, self._clock.now_us())
+
+    async def _recover_slots(self, wanted: Mapping[str, int]) -> None:
+        """Put back what former owners claimed and will not settle."""
+        sorted_ = [(self.topics[topic_of(g)], index_of(g), e) for g, e in wanted.items()]
+        recovers = [Recover(topic.slot(index), epoch) for topic, index, epoch in sorted_ if topic.is_sorted]
+        if recovers:
+            await self._store.sorted.recover(recovers, int(self._clock.now() * 1000))
+
+    async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
+        """Members that were claimed and not started wait again as they did, instead of being rolled back later."""
+        settles = [
+            give_back(group.slot.slot, group.epoch, m.member, m.token, m.score)
+            for group in groups
+            if group.slot is not None and not group.lost
+            for m in group.waiting_members()
+            if m.member is not None
+        ]
+        if settles:
+            try:
+                await self._store.sorted.settle(settles)
+            except errors.StoreUnavailable as exc:
+                log.warning("%s; %d claimed messages are left to time out", exc, len(settles))
 
     def lost(self, group: OwnedGroup) -> None:
         """A newer owner exists: forget the group at once; what is in flight here settles nothing any more."""
@@ -156,9 +186,14 @@ class Ownership:
         counter = self._counter(owner, quota)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
+        group.capacity = buffer_capacity(quota, HORIZON_S)
         owner.groups[index] = self.groups[name] = group
         if isinstance(owner.sisters, deque):
             owner.sisters.append(group)
+        if topic.is_sorted:
+            group.slot = OwnedSlot(group, topic.slot(index))
+            group.buffers.append(deque())
+            group.serial = topic.options.ordering == "slot"
         for i, queue_name in enumerate(topic.queues(index)):
             checkpoint = saved[queue_name]
             queue = OwnedQueue(group, i, OffsetTracker(checkpoint.watermark, checkpoint.finished), HORIZON_S)
@@ -170,7 +205,9 @@ class Ownership:
     def _forget(self, group: OwnedGroup) -> None:
         group.stopping = True
         group.discard()
-        self.loops.retries.release(group)
+        self.loops.lanes.release(group)
+        if group.slot is not None:
+            self.loops.slots.release(group.slot)
         owner = group.owner
         del self.groups[group.name]
         for queue in group.queues:
@@ -221,11 +258,16 @@ class Ownership:
                 group.counter = self._counter(owner, group.quota)
             else:
                 group.counter.set_quota(group.quota, now)
+            group.capacity = buffer_capacity(group.quota, HORIZON_S)
             for queue in group.queues:
-                queue.capacity = buffer_capacity(group.quota, HORIZON_S)
+                queue.capacity = group.capacity
                 self.loops.readiness.add(queue)
             self.loops.dispatcher.recheck(group)
-            self.loops.retries.at(group.name, 0)
+            self.loops.lanes.at(group.name, 0)
+            if group.slot is not None:
+                group.serial = topic.options.ordering == "slot"
+                group.slot.slot = topic.slot(group.index)
+                self.loops.slots.woken((group.slot.address,))
 
     def _bind(self, owner: OwnedTopic) -> None:
         binding = self._handlers.find(owner.topic.name)

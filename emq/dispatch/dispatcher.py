@@ -36,10 +36,13 @@ class Outcomes(Protocol):
     """Where the dispatcher reports the messages whose settling needs the store."""
 
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """A message of the retry lane has succeeded."""
+        """A message of a lane or slot has succeeded."""
 
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """A delivery has failed: retry or dead letter."""
+
+    def expired(self, group: OwnedGroup, message: Message) -> None:
+        """A message has outlived its time to live: dead letter."""
 
 
 class Dispatcher:
@@ -129,6 +132,11 @@ class Dispatcher:
         """
         return group.in_flight + (self._driver is not None and self._visited is group)
 
+    def expire(self, group: OwnedGroup, message: Message) -> None:
+        """Dead-letter a message that was taken from its buffer too late to be started."""
+        self._enter_flight(group, 1)
+        self._outcomes.expired(group, message)
+
     async def stop(self) -> None:
         """Start nothing more. Messages in flight go on; see `cancel`."""
         self._accepting = False
@@ -160,7 +168,7 @@ class Dispatcher:
             group = self._visited = self._rotation.popleft()
             owner = group.owner
             room = owner.limit - owner.in_flight
-            if group.stopping or not group.buffered or owner.handler is None:
+            if group.stopping or not group.buffered or owner.handler is None or group.busy:
                 group.listed = False
                 self._pass_room_on(owner)
                 continue
@@ -196,6 +204,9 @@ class Dispatcher:
             message = group.take(now_us)
             if message is None:
                 break
+            if 0 < message.expires_us <= now_us:
+                self._expire_taken(group, message)
+                continue
             self._granted -= 1
             message.started_us = now_us
             self.started += 1
@@ -223,6 +234,7 @@ class Dispatcher:
                         self._enter_flight(group, 1)
                     self._succeeded(group, message)
             if self._driver is not driver:
+                self._no_longer_busy(group)
                 return False
             now_us = clock_now_us()
         return True
@@ -249,6 +261,7 @@ class Dispatcher:
                 for message in batch:
                     self._succeeded(group, message)
             if self._driver is not driver:
+                self._no_longer_busy(group)
                 return False
             now = self._clock.now()
         return True
@@ -259,16 +272,28 @@ class Dispatcher:
             self._driver = None
             group = self._visited
             assert group is not None
+            group.busy = group.serial
             self._enter_flight(group, self._uncounted)
             self._end_visit(group)
             self._wake()
+
+    def _no_longer_busy(self, group: OwnedGroup) -> None:
+        if group.busy:
+            group.busy = False
+            if group.buffered:
+                self.ready(group)
+
+    def _expire_taken(self, group: OwnedGroup, message: Message) -> None:
+        if message.key is not None:
+            group.finish_key(message.key)
+        self.expire(group, message)
 
     def _end_visit(self, group: OwnedGroup) -> None:
         if self._granted:
             group.counter.release(self._granted, self._clock.now())
             self._granted = 0
         self._on_drained(group)
-        if group.buffered and not group.stopping:
+        if group.buffered and not group.stopping and not group.busy:
             self._rotation.append(group)
         else:
             group.listed = False
@@ -320,6 +345,9 @@ class Dispatcher:
     def _take_batch(self, group: OwnedGroup, size: int, now_us: int) -> list[Message]:
         batch: list[Message] = []
         while len(batch) < size and self._granted and (message := group.take(now_us)) is not None:
+            if 0 < message.expires_us <= now_us:
+                self._expire_taken(group, message)
+                continue
             self._granted -= 1
             message.started_us = now_us
             batch.append(message)
@@ -345,6 +373,12 @@ class Dispatcher:
         if self._trail.enabled:
             self._trail.settled(message, self._clock.now_us())
         if message.offset < 0:
+            if message.member is not None and message.key is not None:
+                # Its handler is done: the next of its key need not wait for the store to hear of it.
+                key, message.key = message.key, None
+                group.finish_key(key)
+                if group.buffered:
+                    self.ready(group)
             self._outcomes.acknowledge(group, message)
             return
         self._finish(group, message)
@@ -367,7 +401,7 @@ class Dispatcher:
         owner.in_flight -= 1
         group.in_flight -= 1
         self.in_flight -= 1
-        if message.key is not None:
+        if message.key is not None and message.started_us:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)

@@ -16,10 +16,16 @@ class Decision(NamedTuple):
     """Attributes:
     due_ms: when to try again, milliseconds since the epoch; None for the dead letters.
     reason: one line, what this attempt failed with.
+    score: of a message that was claimed from a slot: with which it waits there again, the retries it has left; None if
+        it is to wait in its group's lane instead.
     """
 
     due_ms: int | None
     reason: str
+    score: int | None = None
+
+
+EXPIRED = Decision(None, "expired")
 
 
 def decide(options: TopicOptions, attempt: int, failure: BaseException, now: float, random_: random.Random) -> Decision:
@@ -38,6 +44,14 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
         scheduled = options.backoff_s[min(attempt, len(options.backoff_s)) - 1]
         wait_s = scheduled * (1 - options.jitter * random_.random())
     return Decision(int((now + wait_s) * 1000), reason)
+
+
+def roll_back(left: int, failure: BaseException, now: float) -> Decision:
+    """As the published RMQ does: at once, behind all others, until no retries are left."""
+    reason = describe(failure)
+    if isinstance(failure, errors.Reject) or left <= 0:
+        return Decision(None, reason)
+    return Decision(int(now * 1000), reason, left)
 
 
 def describe(failure: BaseException) -> str:

@@ -9,17 +9,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from emq import errors, message
+from emq import errors, message, slots
 from emq.clock import Clock
 from emq.dispatch import retry
 from emq.owned import OwnedGroup
+from emq.slots import SortedStore
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
 
-BATCH = 500
+BATCH = 2_000
 UNREACHABLE_S = 1.0
+
+HISTORY = 16
+"""Failed attempts that a message remembers."""
 
 
 class _Pending(NamedTuple):
@@ -28,19 +32,27 @@ class _Pending(NamedTuple):
     decision: retry.Decision | None
     """None for an acknowledgement."""
 
+    @property
+    def moves(self) -> bool:
+        """True if the message has to be put into its group's lane before it may be forgotten where it is."""
+        if self.message.member is None:
+            return self.message.offset >= 0
+        return self.decision is not None and self.decision.due_ms is not None and self.decision.score is None
+
 
 class Settler:
     """Batches acknowledgements, retries and dead letters of all groups into few calls.
 
-    A message of a log queue that failed is added to its group's retry slot (or dead letters) first and its offset
-    finished after that, so a crash between the two repeats it but cannot lose it. Every call may be repeated without
-    harm: adding an id that is there changes nothing, and a verdict only acts on a prepared entry. What waits here is
-    in flight still, so the in-flight bounds bound it.
+    A message that failed in its log queue, or that leaves its slot to be tried again later, is added to its group's
+    lane first and finished where it was after that, so a crash between the two repeats it but cannot lose it. Every
+    call may be repeated without harm: adding an id that is there changes nothing, and a verdict only acts on a
+    prepared entry. What waits here is in flight still, so the in-flight bounds bound it.
     """
 
     def __init__(
         self,
-        store: LaneStore,
+        lanes: LaneStore,
+        slots: SortedStore,
         clock: Clock,
         trail: TrailSink,
         *,
@@ -51,10 +63,11 @@ class Settler:
     ) -> None:
         """Args:
         on_settled: called when the store knows; the message is no longer in flight.
-        on_due: called with slot and time (ms) of each retry.
+        on_due: called with lane and time (ms) of each retry that waits there.
         on_lost: called when the group has a newer owner, which will deliver the message again.
         """
-        self._store = store
+        self._lanes = lanes
+        self._slots = slots
         self._clock = clock
         self._trail = trail
         self._on_settled = on_settled
@@ -68,17 +81,28 @@ class Settler:
         self.retried = 0
         self.dead = 0
         self.refused = 0
+        self.void = 0
+        """Verdicts that came after the message had timed out in its slot; it is delivered again."""
 
     def acknowledge(self, group: OwnedGroup, m: message.Message) -> None:
         self._append(_Pending(group, m, None))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
-        now = self._clock.now()
-        decision = retry.decide(group.owner.topic.options, m.attempt, failure, now, self._random)
+        now, options = self._clock.now(), group.owner.topic.options
+        asks_time = isinstance(failure, errors.Retry) and failure.after_s is not None
+        if m.member is not None and options.retry == "rmq" and not (asks_time and m.token % 1000):
+            decision = retry.roll_back(m.token % 1000, failure, now)
+        else:
+            decision = retry.decide(options, m.attempt, failure, now, self._random)
         if m.first_us == 0:
             m.first_us = m.started_us
         m.error = decision.reason
+        m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason)]
         self._append(_Pending(group, m, decision))
+
+    def expired(self, group: OwnedGroup, m: message.Message) -> None:
+        m.error = retry.EXPIRED.reason
+        self._append(_Pending(group, m, retry.EXPIRED))
 
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
@@ -90,16 +114,20 @@ class Settler:
             await self._something.wait()
             batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
             # Verdicts before adds: a full server refuses the adds, but must not keep the verdicts from freeing room.
-            await self._until_done([p for p in batch if p.message.offset < 0], self._settle)
-            await self._until_done([p for p in batch if p.message.offset >= 0], self._add)
+            await self._until_done(
+                [p for p in batch if p.message.member is not None and not p.moves], self._settle_slots
+            )
+            await self._until_done([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes)
+            await self._until_done([p for p in batch if p.moves], self._move)
             if not self._pending:
                 self._something.clear()
                 self._idle.set()
 
     def _append(self, pending: _Pending) -> None:
         self._pending.append(pending)
-        self._something.set()
-        self._idle.clear()
+        if len(self._pending) == 1:
+            self._something.set()
+            self._idle.clear()
 
     async def _until_done(self, batch: list[_Pending], carry_out: Callable[[list[_Pending]], Awaitable[None]]) -> None:
         while batch:
@@ -110,25 +138,39 @@ class Settler:
                 log.warning("%s; %d messages wait to be settled", exc, len(batch) + len(self._pending))
                 await asyncio.sleep(UNREACHABLE_S)
 
-    async def _settle(self, batch: list[_Pending]) -> None:
-        answers = await self._store.settle([_verdict(p) for p in batch])
+    async def _settle_slots(self, batch: list[_Pending]) -> None:
+        answers = await self._slots.settle([_slot_verdict(p) for p in batch])
         for pending, answer in zip(batch, answers, strict=True):
-            self._done(pending, refused=isinstance(answer, errors.NotOwner))
+            self._done(pending, answer)
 
-    async def _add(self, batch: list[_Pending]) -> None:
-        answers = await self._store.add([_add(p) for p in batch])
+    async def _settle_lanes(self, batch: list[_Pending]) -> None:
+        answers = await self._lanes.settle([_lane_verdict(p) for p in batch])
         for pending, answer in zip(batch, answers, strict=True):
-            self._done(pending, refused=isinstance(answer, errors.NotOwner))
+            self._done(pending, answer or True)
 
-    def _done(self, pending: _Pending, *, refused: bool) -> None:
+    async def _move(self, batch: list[_Pending]) -> None:
+        answers: list[bool | errors.NotOwner] = list(await self._lanes.add([_add(p) for p in batch]))
+        claimed = [i for i, p in enumerate(batch) if p.message.member is not None]
+        if claimed:
+            left = await self._slots.settle([_slot_verdict(batch[i]) for i in claimed])
+            for i, answer in zip(claimed, left, strict=True):
+                answers[i] = answer
+        for pending, answer in zip(batch, answers, strict=True):
+            self._done(pending, answer or pending.message.member is None)
+
+    def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending
-        if refused:
+        if isinstance(answer, errors.NotOwner):
             self.refused += 1
             self._on_lost(group)
+        elif not answer:
+            self.void += 1
         elif decision is not None:
             self._record(m, decision)
-            if decision.due_ms is not None:
+            if decision.due_ms is not None and decision.score is None:
                 self._on_due(group.name, decision.due_ms)
+        if m.member is not None and group.slot is not None:
+            group.slot.held.discard(m.member)
         self._on_settled(group, m)
 
     def _record(self, m: message.Message, decision: retry.Decision) -> None:
@@ -156,7 +198,20 @@ def _body(pending: _Pending) -> bytes:
         m.attempt = attempt
 
 
-def _verdict(pending: _Pending) -> Settle:
+def _slot_verdict(pending: _Pending) -> slots.Settle:
+    group, m, decision = pending
+    assert group.slot is not None
+    assert m.member is not None
+    slot = group.slot.slot
+    if decision is None or pending.moves:
+        return slots.Settle(slot, m.member, slots.Verdict.ACK, m.token, group.epoch)
+    if decision.score is None:
+        return slots.Settle(slot, m.member, slots.Verdict.DEAD, m.token, group.epoch, 0, decision.reason)
+    fold, score = group.owner.topic.fold, decision.score
+    return slots.Settle(slot, m.member, slots.Verdict.RETRY, m.token, group.epoch, score, decision.reason, fold)
+
+
+def _lane_verdict(pending: _Pending) -> Settle:
     group, m, decision = pending
     if decision is None:
         return Settle(group.name, m.id, Verdict.ACK, group.epoch)
@@ -168,7 +223,10 @@ def _verdict(pending: _Pending) -> Settle:
 def _add(pending: _Pending) -> Add:
     group, m, decision = pending
     assert decision is not None
+    if m.member is not None:
+        # The id of a slot's message is that of its content, which may wait in the lane from an earlier failure.
+        m.id = f"{m.id.partition('~')[0]}~{m.started_us:x}"
     if decision.due_ms is None:
-        now_ms = m.started_us // 1000
+        now_ms = (m.started_us or m.ready_us) // 1000
         return Add(group.name, m.id, _body(pending), now_ms, reason=decision.reason, epoch=group.epoch)
     return Add(group.name, m.id, _body(pending), decision.due_ms, epoch=group.epoch)

@@ -38,11 +38,13 @@ class Puller:
         trail: TrailSink,
         *,
         on_buffered: Callable[[OwnedGroup], None],
+        on_expiring: Callable[[OwnedGroup], None],
         on_dirty: Callable[[OwnedQueue], None],
         on_lost: Callable[[OwnedGroup], None],
     ) -> None:
         """Args:
         on_buffered: called when a group received messages.
+        on_expiring: called when some of them have a time to live.
         on_dirty: called when holes were skipped.
         on_lost: called when the store says that the group has a newer owner.
         """
@@ -52,6 +54,7 @@ class Puller:
         self._clock = clock
         self._trail = trail
         self._on_buffered = on_buffered
+        self._on_expiring = on_expiring
         self._on_dirty = on_dirty
         self._on_lost = on_lost
         self.holes = 0
@@ -103,12 +106,15 @@ class Puller:
             messages = self._decoded(queue, batch, now_us)
             group.push(queue.priority, messages)
             self.fetched += len(messages)
+            if group.expires_us:
+                self._on_expiring(group)
             self._on_buffered(group)
         self._readiness.drained(group)
 
     def _decoded(self, queue: OwnedQueue, batch: Batch, now_us: int) -> list[message.Message]:
         group = queue.group
         topic, index, priority, finished = group.owner.topic.name, group.index, queue.priority, queue.tracker.finished()
+        ttl_s = group.owner.topic.options.ttl_s
         messages = []
         for offset, body in zip(batch.offsets, batch.bodies, strict=True):
             if finished and queue.tracker.is_finished(offset):
@@ -122,6 +128,11 @@ class Puller:
             m.priority = priority
             m.offset = offset
             m.ready_us = now_us
+            if ttl_s is not None:
+                at_us = m.published_us + int(ttl_s * 1e6)
+                m.expires_us = min(m.expires_us or at_us, at_us)
+            if m.expires_us:
+                group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
             messages.append(m)
         return messages
 

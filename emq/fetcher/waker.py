@@ -1,4 +1,4 @@
-"""The readiness loop: turns the store's wake-ups into queues to read and slots to claim."""
+"""The readiness loop: turns the store's wake-ups into queues to read, lanes and slots to claim."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from emq.fetcher.readiness import Readiness
-from emq.owned import OwnedQueue
+from emq.owned import OwnedGroup, OwnedQueue
 from emq.storage import Store
 
 log = logging.getLogger(__name__)
@@ -20,25 +20,27 @@ SLICES = 120
 
 
 class Waker:
-    """Listens to the store; knows queues and slots by name."""
+    """Listens to the store; knows queues, lanes and slots by name."""
 
     def __init__(
         self,
         store: Store,
         queues: Mapping[str, OwnedQueue],
+        groups: Mapping[str, OwnedGroup],
         readiness: Readiness,
+        on_lanes: Callable[[Iterable[str]], None],
         on_slots: Callable[[Iterable[str]], None],
-        slots: Callable[[], Iterable[str]],
     ) -> None:
         """Args:
-        on_slots: called with the names of slots that have an earlier due time than they were armed with.
-        slots: the names of all slots owned.
+        on_lanes: called with the names of lanes that have an earlier due time than they were armed with.
+        on_slots: called with the addresses of slots that have something in front of what they were armed with.
         """
         self._store = store
         self._queues = queues
+        self._groups = groups
         self._readiness = readiness
+        self._on_lanes = on_lanes
         self._on_slots = on_slots
-        self._slots = slots
         self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
 
     def open(self) -> None:
@@ -51,13 +53,16 @@ class Waker:
         async for names in self._wakeups:
             if names is None:
                 self.look_at(self._queues.values())
-                self._on_slots(self._slots())
+                self._on_lanes(self._groups)
+                self._on_slots([g.slot.address for g in self._groups.values() if g.slot is not None])
                 continue
             for name in names:
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
-                else:
+                elif name.endswith("/"):
                     self._on_slots((name,))
+                else:
+                    self._on_lanes((name,))
 
     async def sweep(self) -> None:
         """Look at a slice of all queues each second. Ends by cancellation."""

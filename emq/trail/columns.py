@@ -10,24 +10,26 @@ from emq.trail import schema
 WIDTH: Final = len(schema.ROW)
 
 
-class Published(NamedTuple):
-    """One publish, kept as it came; made into rows by the thread."""
+class Batch(NamedTuple):
+    """One publish (or merge) of many messages, kept as it came; made into rows by the thread."""
 
+    event: str
     topic: str
     group: int
-    priority: int
-    offsets: Sequence[int] | None
     ids: Sequence[str]
-    keys: Sequence[str | None] | None
-    published_us: int
     now_us: int
+    priority: int | None = None
+    offsets: Sequence[int] | None = None
+    keys: Sequence[str | None] | None = None
+    published_us: int | None = None
+    due_ms: Sequence[int] | None = None
 
 
 class Chunk(NamedTuple):
     """Events on their way to the thread; `values` holds them one after the other, each `WIDTH` values long."""
 
     values: list[Any]
-    batches: list[Published]
+    batches: list[Batch]
     rows: int
 
 
@@ -38,24 +40,26 @@ def tables(source: str, chunk: Chunk) -> list[Any]:
         columns = {name: chunk.values[i::WIDTH] for i, name in enumerate(schema.ROW)}
         found.append(schema.table(source, columns, len(chunk.values) // WIDTH))
     if chunk.batches:
-        found.append(_published_table(source, chunk.batches))
+        found.append(_batched(source, chunk.batches))
     return found
 
 
-def _published_table(source: str, batches: list[Published]) -> Any:
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("topic", "group", "priority", "time_us", "published_us", "offset", "id", "key")
-    }
+_SAME = ("event", "topic", "group", "priority", "published_us")
+"""Columns that are the same throughout a batch, and called as its fields are."""
+_EACH = (("offset", "offsets"), ("key", "keys"), ("due_ms", "due_ms"))
+"""Columns that have a value for each message, or none for any, and the batch's fields."""
+
+
+def _batched(source: str, batches: list[Batch]) -> Any:
+    names = ("id", "time_us", *_SAME, *(column for column, _ in _EACH))
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     for batch in batches:
         n = len(batch.ids)
-        columns["topic"] += [batch.topic] * n
-        columns["group"] += [batch.group] * n
-        columns["priority"] += [batch.priority] * n
-        columns["time_us"] += [batch.now_us] * n
-        columns["published_us"] += [batch.published_us] * n
-        columns["offset"] += [None] * n if batch.offsets is None else batch.offsets
         columns["id"] += batch.ids
-        columns["key"] += [None] * n if batch.keys is None else batch.keys
-    rows = len(columns["id"])
-    columns["event"] = [schema.PUBLISHED] * rows
-    return schema.table(source, columns, rows)
+        columns["time_us"] += [batch.now_us] * n
+        for name in _SAME:
+            columns[name] += [getattr(batch, name)] * n
+        for name, field in _EACH:
+            values = getattr(batch, field)
+            columns[name] += [None] * n if values is None else values
+    return schema.table(source, columns, len(columns["id"]))

@@ -11,8 +11,7 @@ seconds; for more, read the same files with Spark.
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import checks, schema, segments
+from emq.trail import account, checks, events, segments
 from emq.trail.checks import Violations
 
 
@@ -67,10 +66,14 @@ class Wait:
 class Proof:
     """What the trail says. Messages are counted once, however often they were delivered.
 
+    In sorted topics, whose ids repeat, a message is an id: it is lost if nothing became of its last publish, and repeats
+    count against the publishes that there were, see `emq.trail.lives`.
+
     Attributes:
         events: read from the trail.
         segments: files read.
         published: messages whose publish returned.
+        merged: publishes that were merged with a waiting message.
         delivered: messages settled at least once.
         dead: messages in the dead letters and not replayed since.
         dropped: published messages dropped on purpose (`max_length`) or recalled, never delivered.
@@ -93,6 +96,7 @@ class Proof:
     events: int
     segments: int
     published: int
+    merged: int
     delivered: int
     dead: int
     dropped: int
@@ -152,7 +156,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     return Proof(
         events=table.num_rows,
         segments=ledger.segments,
-        **_account(table, expected.still_queued),
+        **account.of_messages(table, expected.still_queued),
         duplicates_allowed=expected.duplicates_allowed,
         cap_violations=_sum(caps),
         priority_inversions=checks.inversions(starts, ends, expected.strict),
@@ -180,15 +184,15 @@ def _lists(table: Any, *columns: str) -> list[list[Any]]:
 
 def _starts(table: Any) -> list[checks.Start]:
     """All starts in order of time; those of one microsecond in order of their offsets."""
-    rows = _only(table, schema.STARTED).sort_by([("time_us", "ascending"), ("offset", "ascending")])
+    rows = _only(table, events.STARTED).sort_by([("time_us", "ascending"), ("offset", "ascending")])
     rows = rows.append_column("place", _join(rows["topic"], rows["group"]))
     return list(map(checks.Start._make, zip(*_lists(rows, *checks.Start._fields), strict=True)))
 
 
 def _ends(table: Any) -> list[checks.End]:
-    rows = _only(table, schema.SETTLED, schema.RETRIED, schema.DEAD)
+    rows = _only(table, events.SETTLED, events.RETRIED, events.DEAD)
     rows = rows.filter(pc.is_valid(rows["key"]))
-    rows = rows.append_column("final", pc.not_equal(rows["event"], schema.RETRIED))
+    rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
     return list(map(checks.End._make, zip(*_lists(rows, *checks.End._fields), strict=True)))
 
 
@@ -209,106 +213,3 @@ def _waits(starts: Sequence[checks.Start]) -> dict[str, Wait]:
 def _wait(ascending: list[int]) -> Wait:
     n = len(ascending)
     return Wait(n, ascending[(n - 1) // 2], ascending[(n - 1) * 99 // 100])
-
-
-# --------------------------------------------------------------------------------------- L, D, X: each message's fate
-
-
-def _account(table: Any, still_queued: Collection[str] | int | None) -> dict[str, Any]:
-    """The fields of `Proof` that count messages."""
-
-    def names(event: str) -> Counter[str]:
-        return Counter(_only(table, event)["name"].to_pylist())
-
-    published, settled, dead, replayed = map(names, (schema.PUBLISHED, schema.SETTLED, schema.DEAD, schema.REPLAYED))
-    buried = {name for name, times in dead.items() if times > replayed[name]}
-    dropped = names(schema.RECALLED).keys() - settled.keys()
-    open_ = published.keys() - settled.keys() - buried - dropped
-    at_offsets = _places(table, open_)
-    dropped |= _within(at_offsets, _only(table, schema.DROPPED))
-    open_ -= dropped
-    skipped = _only(table, schema.SKIPPED)
-    lost, unfinished = _lost(open_, _within(at_offsets, skipped) & open_, still_queued)
-    repeated = {name: times for name, times in settled.items() if times > max(1, published[name])}
-    return {
-        "published": len(published),
-        "delivered": len(settled),
-        "dead": len(buried),
-        "dropped": len(dropped),
-        "skipped": pc.sum(pc.subtract(skipped["until"], skipped["offset"])).as_py() or 0,
-        "still_queued": len(set(still_queued)) if isinstance(still_queued, Collection) else still_queued,
-        "unfinished": unfinished,
-        "lost": lost,
-        "unknown": _listed(settled.keys() - published.keys()),
-        "duplicates": Violations.of(f"{name} settled {times} times" for name, times in sorted(repeated.items())),
-        "surplus": sum(times - max(1, published[name]) for name, times in repeated.items()),
-        "dead_twice": Violations.of(
-            f"{name} became a dead letter {times} times"
-            for name, times in sorted(dead.items())
-            if times > 1 + replayed[name]
-        ),
-    }
-
-
-def _lost(open_: set[str], skipped: set[str], still_queued: Collection[str] | int | None) -> tuple[Violations, int]:
-    """What of the unaccounted messages is lost, and how many remain that may still come.
-
-    Args:
-        open_: published, and neither delivered, dead nor dropped.
-        skipped: those of them that were skipped as holes: no host will look there again.
-        still_queued: see `Expectations`.
-    """
-    waiting = open_ - skipped
-    if still_queued is None:
-        return _listed(skipped), len(waiting)
-    if isinstance(still_queued, int):
-        absent = max(0, len(waiting) - still_queued)
-        doubt = " or another" if absent < len(waiting) else ""
-        suspects = [f"{name}{doubt}" for name in sorted(waiting)[: min(absent, checks.MAX_EXAMPLES)]]
-        return _sum((_listed(skipped), Violations(absent, tuple(suspects)))), len(waiting) - absent
-    kept = set(still_queued)
-    gone = {name for name in waiting if name.partition("/")[2] not in kept}
-    return _listed(skipped | gone), len(waiting) - len(gone)
-
-
-def _listed(names: Iterable[str]) -> Violations:
-    return Violations.of(sorted(names))
-
-
-_Place = tuple[str, int, int]
-"""topic, group, priority"""
-
-
-def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]:
-    """Queue and offset of published messages."""
-    rows = _only(table, schema.PUBLISHED)
-    rows = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string())))
-    rows = rows.filter(pc.is_valid(rows["offset"]))
-    topics, groups, priorities, offsets, found = _lists(rows, "topic", "group", "priority", "offset", "name")
-    return list(zip(zip(topics, groups, priorities, strict=True), offsets, found, strict=True))
-
-
-def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:
-    """Those of the messages that lie in one of the ranges of offsets."""
-    columns = _lists(ranges, "topic", "group", "priority", "offset", "until")
-    spans: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
-    for topic, group, priority, start, end in zip(*columns, strict=True):
-        spans[topic, group, priority].append((start, end))
-    merged = {place: _merge(sorted(found)) for place, found in spans.items()}
-    inside = set()
-    for place, offset, name in messages:
-        found = merged.get(place, [])
-        i = bisect_right(found, (offset, 1 << 63)) - 1
-        if i >= 0 and offset < found[i][1]:
-            inside.add(name)
-    return inside
-
-
-def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in spans:
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged

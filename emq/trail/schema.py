@@ -2,22 +2,25 @@
 
 | column | type | meaning |
 |---|---|---|
-| event | string | what happened; one of the constants below |
+| event | string | what happened; one of the names in `emq.trail.events` |
 | time_us | int64 | when, microseconds since the epoch by the source's clock; caps are judged by that of a start |
 | source | string | id of the host or producer that recorded it |
 | topic | string | topic |
 | group | int32 | index of the group in the topic |
-| priority | int8 | index of the priority in the topic, 0 is the highest; null for owned and released |
-| offset | int64 | place in the queue; -1 in the retry lane; first offset of a range (skipped, dropped); else null |
+| priority | int8 | index of the priority in the topic, 0 is the highest; null for merged, owned and released |
+| offset | int64 | place in the queue; -1 in a lane or slot; first offset of a range (skipped, dropped); else null |
 | until | int64 | end of the range, exclusive (skipped, dropped); else null |
-| id | string | message id; null where the event is not about one message |
+| id | string | message id; null where the event is not about one message; sorted topics repeat ids |
 | key | string | message key, null for none; given with published, started, settled, retried and dead |
 | attempt | int32 | 1 for the first delivery (started, settled, retried, dead); else null |
 | epoch | int64 | fencing number of the ownership (started, owned, released); else null |
 | published_us | int64 | when published, microseconds since the epoch by the producer's clock (published, started) |
 | ready_us | int64 | when it entered the host's buffer, microseconds since the epoch by the host's clock (started) |
-| due_ms | int64 | when it is due again, milliseconds since the epoch (retried) |
+| due_ms | int64 | when it is due, milliseconds since the epoch (retried; published, if it was delayed) |
 | reason | string | why (retried, dead, dropped) |
+
+In a sorted topic an id follows from the contents (`emq.message.slot_id`), so that it may be published, merged, settled
+and published again.
 
 The file metadata of a segment is described with `emq.trail.segments.Header`. A change that an existing reader would
 misread raises `VERSION`.
@@ -30,19 +33,10 @@ from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-VERSION: Final = 1
+from emq.trail.events import RETRIED as RETRIED
+from emq.trail.events import STARTED as STARTED
 
-PUBLISHED: Final = "published"
-STARTED: Final = "started"
-SETTLED: Final = "settled"
-RETRIED: Final = "retried"
-DEAD: Final = "dead"
-SKIPPED: Final = "skipped"
-DROPPED: Final = "dropped"
-RECALLED: Final = "recalled"
-REPLAYED: Final = "replayed"
-OWNED: Final = "owned"
-RELEASED: Final = "released"
+VERSION: Final = 1
 
 SCHEMA: Final = pa.schema(
     [

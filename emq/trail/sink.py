@@ -30,6 +30,7 @@ class TrailSink(Protocol):
         keys: Sequence[str | None] | None,
         published_us: int,
         now_us: int,
+        due_ms: Sequence[int] | None = None,
     ) -> None:
         """A publish returned: these messages are in the store.
 
@@ -39,6 +40,14 @@ class TrailSink(Protocol):
             keys: one for each id, or None when no message has a key.
             published_us: when the publish began, as stored with the messages.
             now_us: when it returned.
+            due_ms: until when each is delayed, milliseconds since the epoch; None when none is.
+        """
+
+    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
+        """Publishes to a sorted topic returned that were merged with a waiting message of the same id.
+
+        Args:
+            ids: as for `published`.
         """
 
     def started(self, m: Message, epoch: int) -> None:
@@ -89,7 +98,11 @@ class NullTrail:
         keys: Sequence[str | None] | None,
         published_us: int,
         now_us: int,
+        due_ms: Sequence[int] | None = None,
     ) -> None:
+        pass
+
+    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
         pass
 
     def started(self, m: Message, epoch: int) -> None:

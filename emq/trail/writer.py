@@ -17,7 +17,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import errors
 from emq.clock import Clock
 from emq.message import Message
-from emq.trail import columns, schema, segments
+from emq.trail import columns, events, schema, segments
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Trail:
 
         # Owned by the recording thread; the writing thread only cuts off the front of the lists, under the lock.
         self._values: list[Any] = []
-        self._batches: list[columns.Published] = []
+        self._batches: list[columns.Batch] = []
         self._batched = 0
 
         # Guarded by the condition's lock, which is never held during conversion or writing.
@@ -158,17 +158,22 @@ class Trail:
         keys: Sequence[str | None] | None,
         published_us: int,
         now_us: int,
+        due_ms: Sequence[int] | None = None,
     ) -> None:
-        self._batches.append(columns.Published(topic, group, priority, offsets, ids, keys, published_us, now_us))
-        self._batched += len(ids)
-        if self._batched >= self._chunk_rows:
-            self._hand_over()
+        self._append(
+            columns.Batch(
+                events.PUBLISHED, topic, group, ids, now_us, priority, offsets, keys, published_us, due_ms=due_ms
+            )
+        )
+
+    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
+        self._append(columns.Batch(events.MERGED, topic, group, ids, now_us))
 
     def started(self, m: Message, epoch: int) -> None:
         values = self._values
         values.extend(
             (
-                schema.STARTED,
+                events.STARTED,
                 m.started_us,
                 m.topic,
                 m.group,
@@ -192,7 +197,7 @@ class Trail:
         values = self._values
         values.extend(
             (
-                schema.SETTLED,
+                events.SETTLED,
                 now_us,
                 m.topic,
                 m.group,
@@ -213,34 +218,40 @@ class Trail:
             self._hand_over()
 
     def retried(self, m: Message, now_us: int, due_ms: int, reason: str) -> None:
-        self._failed(schema.RETRIED, m, now_us, due_ms, reason)
+        self._failed(events.RETRIED, m, now_us, due_ms, reason)
 
     def dead(self, m: Message, now_us: int, reason: str) -> None:
-        self._failed(schema.DEAD, m, now_us, None, reason)
+        self._failed(events.DEAD, m, now_us, None, reason)
 
     def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
-        self._other(schema.SKIPPED, now_us, topic, group, priority=priority, offset=start, until=end)
+        self._other(events.SKIPPED, now_us, topic, group, priority=priority, offset=start, until=end)
 
     def dropped(
         self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
     ) -> None:
-        self._other(schema.DROPPED, now_us, topic, group, priority=priority, offset=start, until=end, reason=reason)
+        self._other(events.DROPPED, now_us, topic, group, priority=priority, offset=start, until=end, reason=reason)
 
     def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
         for message_id in ids:
-            self._other(schema.RECALLED, now_us, topic, group, priority=priority, id=message_id)
+            self._other(events.RECALLED, now_us, topic, group, priority=priority, id=message_id)
 
     def replayed(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
         for message_id in ids:
-            self._other(schema.REPLAYED, now_us, topic, group, priority=priority, id=message_id)
+            self._other(events.REPLAYED, now_us, topic, group, priority=priority, id=message_id)
 
     def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
         topic, _, group = topic_group.rpartition("/")
-        self._other(schema.OWNED, now_us, topic, int(group), epoch=epoch)
+        self._other(events.OWNED, now_us, topic, int(group), epoch=epoch)
 
     def released(self, topic_group: str, epoch: int, now_us: int) -> None:
         topic, _, group = topic_group.rpartition("/")
-        self._other(schema.RELEASED, now_us, topic, int(group), epoch=epoch)
+        self._other(events.RELEASED, now_us, topic, int(group), epoch=epoch)
+
+    def _append(self, batch: columns.Batch) -> None:
+        self._batches.append(batch)
+        self._batched += len(batch.ids)
+        if self._batched >= self._chunk_rows:
+            self._hand_over()
 
     def _failed(self, event: str, m: Message, now_us: int, due_ms: int | None, reason: str) -> None:
         more = {"priority": m.priority, "offset": m.offset, "id": m.id, "key": m.key, "attempt": m.attempt}

@@ -15,13 +15,13 @@ from support.virtual import LoopClock, virtual
 from emq import message
 from emq.dispatch.counter import WindowCounter
 from emq.dispatch.priority import policy_for
+from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
-from emq.fetcher.retries import RetryClaimer
 from emq.message import Message
 from emq.model import Topic
 from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
 from emq.storage import Add, Claim, Put, Read
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
@@ -41,6 +41,8 @@ class Bench:
         self.world = World(self.clock)
         self.store = FaultyStore(MemoryStore(self.world))
         self.buffered: list[OwnedGroup] = []
+        self.expiring: list[OwnedGroup] = []
+        self.schedules: list[tuple[OwnedGroup, message.Message]] = []
         self.dirty: list[OwnedQueue] = []
         self.lost: list[OwnedGroup] = []
         self.group = self.new_group(qps)
@@ -52,11 +54,17 @@ class Bench:
             self.clock,
             NullTrail(),
             on_buffered=self.buffered.append,
+            on_expiring=self.expiring.append,
             on_dirty=self.dirty.append,
             on_lost=self.lost.append,
         )
-        self.retries = RetryClaimer(
-            self.store.lanes, self.clock, on_buffered=self.buffered.append, on_lost=self.lost.append
+        self.lanes = LaneClaimer(
+            self.store.lanes,
+            self.clock,
+            on_buffered=self.buffered.append,
+            on_expiring=self.expiring.append,
+            on_schedule=lambda *given: self.schedules.append(given),
+            on_lost=self.lost.append,
         )
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
@@ -64,6 +72,7 @@ class Bench:
         owner.handler = ignore
         group = OwnedGroup(owner, 0, 5, WindowCounter(qps, 0), policy_for(owner.topic), self.gauge)
         group.quota = qps
+        group.capacity = buffer_capacity(qps, 1.0)
         group.queues = [OwnedQueue(group, 0, OffsetTracker(1), 1.0)]
         group.buffers = [deque()]
         return group
@@ -239,8 +248,8 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
     for wait_ms in (5_000, 2_000):
         m = Message(f"after {wait_ms}", b"x", attempt=2)
         await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
-    task = asyncio.create_task(b.retries.claim())
-    b.retries.acquire(b.group)
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
     await asyncio.sleep(1.9)
     assert b.group.buffered == 0
     await asyncio.sleep(0.2)
@@ -260,8 +269,8 @@ async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> No
     b = Bench(qps=10)
     bodies = [Message(str(i), b"x") for i in range(50)]
     await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
-    task = asyncio.create_task(b.retries.claim())
-    b.retries.acquire(b.group)
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
     await asyncio.sleep(5)
     assert b.group.retries_buffered == 10
     taken = 0
@@ -278,8 +287,8 @@ async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> 
     b = Bench()
     await b.store.lanes.add([Add("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
     b.store.fail()
-    task = asyncio.create_task(b.retries.claim())
-    b.retries.acquire(b.group)
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
     await asyncio.sleep(30)
     assert b.store.lanes.calls["claim"] < 40
     b.store.heal()
@@ -291,11 +300,11 @@ async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> 
 async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
     b = Bench()
     await b.store.lanes.claim([Claim("t/0", 1, 6)], 1)
-    task = asyncio.create_task(b.retries.claim())
-    b.retries.acquire(b.group)
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
     await until(lambda: b.lost == [b.group])
-    b.retries.release(b.group)
-    b.retries.at("t/0", 0)
+    b.lanes.release(b.group)
+    b.lanes.at("t/0", 0)
     await asyncio.sleep(1)
     assert not task.done()
     task.cancel()
@@ -307,8 +316,8 @@ def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int)
         b = Bench()
         m = Message("x", b"", priority=priority)
         await b.store.lanes.add([Add("t/0", "x", message.encode_retry(m), 1)])
-        task = asyncio.create_task(b.retries.claim())
-        b.retries.acquire(b.group)
+        task = asyncio.create_task(b.lanes.claim())
+        b.lanes.acquire(b.group)
         await asyncio.sleep(0.01)
         assert b.group.buffers[0][0].priority == 0
         task.cancel()

@@ -55,6 +55,7 @@ async def test_a_wakeup_that_overtakes_the_answer_of_an_empty_read_leads_to_anot
         ManualClock(),
         NullTrail(),
         on_buffered=nothing,
+        on_expiring=nothing,
         on_dirty=nothing,
         on_lost=nothing,
     )

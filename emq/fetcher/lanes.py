@@ -1,9 +1,8 @@
-"""The retry loop: brings messages of the retry slots back when they are due."""
+"""The lane loop: brings delayed messages and retries out of their lanes when they are due."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Callable, Iterable
 
@@ -11,7 +10,8 @@ import msgspec
 
 from emq import errors, message
 from emq.clock import Clock
-from emq.owned import MAX_BUFFER, OwnedGroup
+from emq.fetcher.due import DueTimes
+from emq.owned import OwnedGroup
 from emq.storage import Claim, Claimed, LaneStore
 
 log = logging.getLogger(__name__)
@@ -25,12 +25,8 @@ CROWDED_S = 0.25
 UNREACHABLE_S = 1.0
 
 
-class RetryClaimer:
-    """One heap of due times for all slots of the host; a slot without a due message is not in it.
-
-    An entry of the heap is only a hint: claiming a slot that has nothing due is harmless, so entries are never
-    removed, and a slot may have several. `_due` holds the earliest per slot, by which outdated entries are known.
-    """
+class LaneClaimer:
+    """Claims from the lanes of all groups of the host by their due times; a lane with nothing in it costs nothing."""
 
     def __init__(
         self,
@@ -38,16 +34,24 @@ class RetryClaimer:
         clock: Clock,
         *,
         on_buffered: Callable[[OwnedGroup], None],
+        on_expiring: Callable[[OwnedGroup], None],
+        on_schedule: Callable[[OwnedGroup, message.Message], None],
         on_lost: Callable[[OwnedGroup], None],
     ) -> None:
+        """Args:
+        on_buffered: called when a group received messages.
+        on_expiring: called when some of them have a time to live.
+        on_schedule: called with an entry that publishes again and again, instead of buffering it.
+        on_lost: called when the store says that the group has a newer owner.
+        """
         self._store = store
         self._clock = clock
         self._on_buffered = on_buffered
+        self._on_expiring = on_expiring
+        self._on_schedule = on_schedule
         self._on_lost = on_lost
         self._groups: dict[str, OwnedGroup] = {}
-        self._due: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
-        self._earlier = asyncio.Event()
+        self._due = DueTimes(clock)
 
     def acquire(self, group: OwnedGroup) -> None:
         """From now on the group's slot is claimed; at once first, to learn its next due time and to arm it."""
@@ -56,44 +60,25 @@ class RetryClaimer:
 
     def release(self, group: OwnedGroup) -> None:
         self._groups.pop(group.name, None)
-        self._due.pop(group.name, None)
+        self._due.forget(group.name)
 
     def at(self, slot: str, due_ms: int) -> None:
-        """Something in the slot is due at `due_ms`."""
-        if slot in self._groups and due_ms < self._due.get(slot, 1 << 62):
-            self._due[slot] = due_ms
-            heapq.heappush(self._heap, (due_ms, slot))
-            if self._heap[0] == (due_ms, slot):
-                self._earlier.set()
+        """Something in the lane is due at `due_ms`."""
+        if slot in self._groups:
+            self._due.at(slot, due_ms)
 
     def woken(self, slots: Iterable[str]) -> None:
-        """The store says that these slots have something due earlier than they were armed with."""
+        """The store says that these lanes have something due earlier than they were armed with."""
         for slot in slots:
             self.at(slot, 0)
 
     async def claim(self) -> None:
         """Claim what is due, wait for what is next. Ends by cancellation."""
         while True:
-            self._earlier.clear()
-            slots = self._pop_due(int(self._clock.now() * 1000))
-            if slots:
+            if slots := self._due.pop(int(self._clock.now() * 1000), CLAIM_SLOTS):
                 await self._claim(slots)
-                continue
-            delay = self._heap[0][0] / 1000 - self._clock.now() if self._heap else None
-            try:
-                async with asyncio.timeout(None if delay is None else max(0.001, delay)):
-                    await self._earlier.wait()
-            except TimeoutError:
-                pass
-
-    def _pop_due(self, now_ms: int) -> list[str]:
-        slots: list[str] = []
-        while self._heap and self._heap[0][0] <= now_ms and len(slots) < CLAIM_SLOTS:
-            due_ms, slot = heapq.heappop(self._heap)
-            if self._due.get(slot) == due_ms:
-                del self._due[slot]
-                slots.append(slot)
-        return slots
+            else:
+                await self._due.wait()
 
     async def _claim(self, slots: list[str]) -> None:
         groups = [self._groups[slot] for slot in slots]
@@ -124,8 +109,14 @@ class RetryClaimer:
             m.priority = min(m.priority, len(group.buffers) - 1)
             m.offset = -1
             m.ready_us = self._clock.now_us()
+            if m.schedule is not None:
+                self._on_schedule(group, m)
+                continue
             group.retries_buffered += 1
             group.push(m.priority, [m])
+            if m.expires_us:
+                group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
+                self._on_expiring(group)
         if claimed.entries:
             self._on_buffered(group)
         if claimed.next_due_ms is not None and group.owner.handler is not None:  # a resumed topic is looked at anew
@@ -137,5 +128,4 @@ def _room(group: OwnedGroup) -> int:
     """Retries to claim now: at most one buffer's worth waits at a time, so that memory is bounded."""
     if group.stopping or group.owner.handler is None:
         return 0
-    capacity = max((q.capacity for q in group.queues), default=MAX_BUFFER)
-    return max(0, capacity - group.retries_buffered)
+    return max(0, group.capacity - group.retries_buffered)

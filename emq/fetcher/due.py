@@ -1,0 +1,55 @@
+"""Due times of many lanes or slots, in one heap and one timer."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+
+from emq.clock import Clock
+
+_NEVER = 1 << 62
+
+
+class DueTimes:
+    """What is to be looked at when; each name has at most one time that counts, its earliest.
+
+    An entry of the heap is only a hint: entries are never removed from its middle, and those that are outdated are
+    known by `_due`, which holds the earliest time of each name.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        self._earlier = asyncio.Event()
+
+    def at(self, name: str, due_ms: int) -> None:
+        """Look at `name` at `due_ms`, unless that is going to happen earlier."""
+        if due_ms < self._due.get(name, _NEVER):
+            self._due[name] = due_ms
+            heapq.heappush(self._heap, (due_ms, name))
+            if self._heap[0] == (due_ms, name):
+                self._earlier.set()
+
+    def forget(self, name: str) -> None:
+        self._due.pop(name, None)
+
+    def pop(self, now_ms: int, limit: int) -> list[str]:
+        """Up to `limit` names that are due, in order of their times; their times are forgotten."""
+        names: list[str] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(names) < limit:
+            due_ms, name = heapq.heappop(self._heap)
+            if self._due.get(name) == due_ms:
+                del self._due[name]
+                names.append(name)
+        return names
+
+    async def wait(self) -> None:
+        """Return when something is due. It may be taken by another waiter before this one looks."""
+        self._earlier.clear()
+        delay = self._heap[0][0] / 1000 - self._clock.now() if self._heap else None
+        try:
+            async with asyncio.timeout(None if delay is None else max(0.001, delay)):
+                await self._earlier.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,39 @@
+"""The events of the trail by name, and one of them as a plain record; free of pyarrow."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+PUBLISHED: Final = "published"
+MERGED: Final = "merged"
+STARTED: Final = "started"
+SETTLED: Final = "settled"
+RETRIED: Final = "retried"
+DEAD: Final = "dead"
+SKIPPED: Final = "skipped"
+DROPPED: Final = "dropped"
+RECALLED: Final = "recalled"
+REPLAYED: Final = "replayed"
+OWNED: Final = "owned"
+RELEASED: Final = "released"
+
+
+class Event(NamedTuple):
+    """One row of the trail; the columns are described in `emq.trail.schema`."""
+
+    event: str
+    time_us: int
+    source: str
+    topic: str
+    group: int
+    priority: int | None = None
+    offset: int | None = None
+    until: int | None = None
+    id: str | None = None
+    key: str | None = None
+    attempt: int | None = None
+    epoch: int | None = None
+    published_us: int | None = None
+    ready_us: int | None = None
+    due_ms: int | None = None
+    reason: str | None = None
