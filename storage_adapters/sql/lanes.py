@@ -1,4 +1,4 @@
-"""The sorted half of the SQL store."""
+"""The lanes of the SQL store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from emq import errors
 from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict, WaitingEntry
 from storage_adapters.sql.backend import Backend, Transaction
-from storage_adapters.sql.rows import NEVER_MS, Group, Known, save_groups
+from storage_adapters.sql.rows import Known, save_groups
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 
@@ -44,7 +44,6 @@ class SqlLanes:
 
     def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (add.slot for add in adds))
-        before = _saved(slots)
         present = set(_states(transaction, [(slots[add.slot].id, add.id) for add in adds]))
         now_ms = _now_ms()
         answers: list[bool | errors.NotOwner] = []
@@ -61,11 +60,11 @@ class SqlLanes:
             present.add((slot.id, add.id))
             if add.reason is None:
                 rows.append((slot.id, add.id, WAITING, add.due_ms, add.due_ms, add.body, ""))
-                slot.due(transaction, add.due_ms)
+                slot.comes(transaction, add.due_ms)
             else:
                 rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.body, add.reason))
         transaction.write("entries_add", rows)
-        _save_changed(transaction, slots, before)
+        save_groups(transaction, slots.values())
         return answers
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
@@ -76,7 +75,6 @@ class SqlLanes:
 
     def _claim(self, transaction: Transaction, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (claim.slot for claim in claims))
-        before = _saved(slots)
         stale = {i: refused for i, claim in enumerate(claims) if (refused := slots[claim.slot].fence(claim.epoch))}
         due = _next_due(transaction, {slots[claim.slot].id for i, claim in enumerate(claims) if i not in stale})
         ready = []
@@ -93,10 +91,9 @@ class SqlLanes:
                 answers.append(stale[i])
                 continue
             next_due_ms = due[slot.id]
-            slot.armed = transaction.instance
-            slot.armed_due_ms = NEVER_MS if next_due_ms is None else next_due_ms
+            slot.arm(transaction.instance, next_due_ms)
             answers.append(Claimed(taken.get(i, []), next_due_ms))
-        _save_changed(transaction, slots, before)
+        save_groups(transaction, slots.values())
         return answers
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
@@ -107,7 +104,6 @@ class SqlLanes:
 
     def _settle(self, transaction: Transaction, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (settle.slot for settle in settles))
-        before = _saved(slots)
         states = _states(transaction, [(slots[settle.slot].id, settle.id) for settle in settles])
         now_ms = _now_ms()
         answers: list[bool | errors.NotOwner] = []
@@ -133,10 +129,10 @@ class SqlLanes:
             else:
                 states[entry] = WAITING
                 moved[entry] = (WAITING, settle.due_ms, settle.due_ms, settle.body, "", *entry)
-                slot.due(transaction, settle.due_ms)
+                slot.comes(transaction, settle.due_ms)
         transaction.write("entries_drop", gone)
         transaction.write("entries_move", [*moved.values()])
-        _save_changed(transaction, slots, before)
+        save_groups(transaction, slots.values())
         return answers
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
@@ -149,14 +145,13 @@ class SqlLanes:
         self, transaction: Transaction, asked: Sequence[tuple[str, int]], older_than_ms: int | None
     ) -> list[int]:
         slots = self._known.lock_groups(transaction, (name for name, _ in asked))
-        before = _saved(slots)
         by_id = {slot.id: slot for slot in slots.values()}
         counts = dict.fromkeys(by_id, 0)
         rows = [(slots[name].id, epoch) for name, epoch in dict(asked).items()]
         for slot_id, due_ms in transaction.rows("entries_recover", rows=rows, older_than_ms=older_than_ms):
             counts[slot_id] += 1
-            by_id[slot_id].due(transaction, due_ms)
-        _save_changed(transaction, slots, before)
+            by_id[slot_id].comes(transaction, due_ms)
+        save_groups(transaction, slots.values())
         return [counts[slots[name].id] for name, _ in asked]
 
     async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
@@ -223,18 +218,6 @@ def _take(
     rows = [(now_ms, claim.epoch, slot_id, id_) for n, slot_id, claim in ready for id_, _ in taken.get(n, ())]
     transaction.write("entries_prepare", rows)
     return taken
-
-
-def _saved(slots: dict[str, Group]) -> dict[str, tuple[int, str | None, int | None]]:
-    """What the slots' rows hold now, to tell afterwards which have to be written back."""
-    return {name: (slot.epoch, slot.armed, slot.armed_due_ms) for name, slot in slots.items()}
-
-
-def _save_changed(
-    transaction: Transaction, slots: dict[str, Group], before: dict[str, tuple[int, str | None, int | None]]
-) -> None:
-    now = _saved(slots)
-    save_groups(transaction, [slot for name, slot in slots.items() if now[name] != before[name]])
 
 
 def _now_ms() -> int:

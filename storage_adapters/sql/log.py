@@ -135,7 +135,6 @@ class SqlLog:
         groups: dict[str, Group] = {}
         if fenced:
             groups = self._known.lock_groups(transaction, (group_of(trim.queue) for trim in fenced))
-        epochs = {name: group.epoch for name, group in groups.items()}
         queues = self._known.lock_queues(transaction, (trim.queue for trim in trims))
         before = {name: (queue.head, queue.sealed) for name, queue in queues.items()}
         answers: list[bool | errors.NotOwner] = []
@@ -148,7 +147,7 @@ class SqlLog:
             if trim.seal is False or (trim.seal and not queue.held):
                 queue.sealed = int(trim.seal)
             answers.append(bool(queue.sealed))
-        save_groups(transaction, [group for name, group in groups.items() if group.epoch > epochs[name]])
+        save_groups(transaction, groups.values())
         changed = [queue for name, queue in queues.items() if (queue.head, queue.sealed) != before[name]]
         transaction.write("messages_drop", [(q.id, before[q.name][0], q.head) for q in changed])
         save_queues(transaction, changed)

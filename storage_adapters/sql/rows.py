@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 
 from emq import errors
 from emq.storage import group_of
 from storage_adapters.sql.backend import Transaction
 
-NEVER_MS = 1 << 62
-"""Due time of a slot that holds nothing: whatever comes is earlier."""
+NEVER = math.inf
+"""Rank that arms a lane or slot which holds nothing: whatever comes is earlier."""
 
 
 class Group:
-    """A locked row of `store_groups`; change it, then `save_groups`."""
+    """A locked row of `store_groups`, of a group with its lane or of a slot; change it, then `save_groups`.
 
-    __slots__ = ("armed", "armed_due_ms", "epoch", "id", "name")
+    Attributes:
+        armed: the instance that claimed last, until it was woken.
+        armed_rank: what comes before this wakes it: a due time in a lane, a member's rank in a slot.
+    """
 
-    def __init__(self, name: str, id_: int, epoch: int, armed: str | None, armed_due_ms: int | None) -> None:
+    __slots__ = ("_saved", "armed", "armed_rank", "epoch", "id", "name")
+
+    def __init__(self, name: str, id_: int, epoch: int, armed: str | None, armed_rank: float | None) -> None:
         self.name = name
         self.id = id_
         self.epoch = epoch
         self.armed = armed
-        self.armed_due_ms = armed_due_ms
+        self.armed_rank = armed_rank
+        self._saved = (epoch, armed, armed_rank)
+
+    @property
+    def changed(self) -> bool:
+        return (self.epoch, self.armed, self.armed_rank) != self._saved
+
+    def refuses(self, epoch: int) -> errors.NotOwner | None:
+        """The answer to the owner of `epoch`, if a higher one was seen."""
+        return not_owner(self.name.rstrip("/"), epoch, self.epoch) if epoch < self.epoch else None
 
     def fence(self, epoch: int) -> errors.NotOwner | None:
         """Take `epoch` as the group's, unless a higher one was seen."""
-        if epoch < self.epoch:
-            return not_owner(self.name, epoch, self.epoch)
+        if stale := self.refuses(epoch):
+            return stale
         self.epoch = epoch
         return None
 
-    def due(self, transaction: Transaction, due_ms: int) -> None:
-        """An entry came to wait; wake the claimer if it is due before all that the claimer knows of."""
-        if self.armed is not None and self.armed_due_ms is not None and due_ms < self.armed_due_ms:
+    def arm(self, instance: str, rank: float | None) -> None:
+        """`instance` has claimed and knows of what waits from `rank` on, or that nothing waits."""
+        self.armed = instance
+        self.armed_rank = NEVER if rank is None else rank
+
+    def comes(self, transaction: Transaction, rank: float) -> None:
+        """Something came to wait; wake the claimer if it is before all that the claimer knows of."""
+        if self.armed is not None and self.armed_rank is not None and rank < self.armed_rank:
             transaction.wake(self.armed, self.name)
-            self.armed = self.armed_due_ms = None
+            self.armed = self.armed_rank = None
 
 
 class Queue:
@@ -117,9 +137,9 @@ class Known:
             self._queues.update(names)
 
 
-def save_groups(transaction: Transaction, groups: Collection[Group]) -> None:
-    """Write locked rows back."""
-    transaction.write("groups_save", [(g.epoch, g.armed, g.armed_due_ms, g.id) for g in groups])
+def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
+    """Write locked rows back, those that changed."""
+    transaction.write("groups_save", [(g.epoch, g.armed, g.armed_rank, g.id) for g in groups if g.changed])
 
 
 def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:

@@ -19,6 +19,7 @@ from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
 from storage_adapters.sql.lanes import SqlLanes
 from storage_adapters.sql.log import SqlLog
 from storage_adapters.sql.rows import Known
+from storage_adapters.sql.sorted import SqlSorted
 from storage_adapters.sql.tables import STORE
 
 ABANDONED_MS = 600_000
@@ -36,6 +37,7 @@ class SqlStore:
         known = Known()
         self.log = SqlLog(backend, known, max_queue_qps)
         self.lanes = SqlLanes(backend, known)
+        self.sorted = SqlSorted(backend, known)
         self.shared = backend.db.dialect == "postgresql"
         self._backend = backend
         self._environment = environment

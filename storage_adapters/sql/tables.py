@@ -21,8 +21,8 @@ groups = sa.Table(
     sa.Column(
         "epoch", sa.BigInteger, nullable=False, server_default="0", comment="highest seen; lower ones are refused"
     ),
-    sa.Column("armed", sa.Text, comment="store instance to wake for an earlier due time"),
-    sa.Column("armed_due_ms", sa.BigInteger, comment="wake for what is due before this"),
+    sa.Column("armed", sa.Text, comment="store instance to wake for what ranks earlier"),
+    sa.Column("armed_rank", sa.Double, comment="wake for what ranks before this; of a lane: due time in ms"),
     sa.UniqueConstraint("environment", "name", name="store_groups_name"),
 )
 
@@ -67,6 +67,28 @@ entries = sa.Table(
     sqlite_with_rowid=False,
 )
 
+members = sa.Table(
+    "store_members",
+    metadata,
+    sa.Column(
+        "slot_id", sa.BigInteger, primary_key=True, autoincrement=False, comment="the slot's row in store_groups"
+    ),
+    # A member may wait, be prepared and be dead at the same time: a twin that is added again is a message of its own.
+    sa.Column("state", sa.Integer, primary_key=True, autoincrement=False, comment="0 waiting, 1 prepared, 2 dead"),
+    sa.Column("id", _Plain, primary_key=True, comment="digest of the member, which may be too long for an index"),
+    sa.Column(
+        "rank", sa.Double, nullable=False, comment="claim order (the score, or minus a priority); token; ms of death"
+    ),
+    sa.Column("member", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, comment="only of slots with bodies apart"),
+    sa.Column("note", sa.LargeBinary, comment="only of slots with bodies apart"),
+    sa.Column("merged", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, comment="why it is dead"),
+    sa.Column("history", sa.Text, nullable=False, comment="failed attempts, JSON [[ms, reason], ...]; empty for none"),
+    sa.Index("store_members_order", "slot_id", "state", "rank", "id"),
+    sqlite_with_rowid=False,
+)
+
 woken = sa.Table(
     "store_woken",
     metadata,
@@ -76,4 +98,4 @@ woken = sa.Table(
     sqlite_with_rowid=False,
 )
 
-STORE = Schema(metadata, "emq_store_revision", "v0001", "storage_adapters.sql:migrations")
+STORE = Schema(metadata, "emq_store_revision", "v0002", "storage_adapters.sql:migrations")

@@ -1,0 +1,245 @@
+"""Members of slots within one transaction: found, changed in Python, written back in a few statements."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from emq import folds
+from emq.slots import LATEST, RETRIES, Add, Fold, Keep, Settle, Slot, SlotKind, Verdict
+from storage_adapters.sql.backend import Transaction
+
+WAITING, PREPARED, DEAD = 0, 1, 2
+
+Key = tuple[int, str]
+"""A slot's id and the digest of a member."""
+
+_SOURCES = {
+    Verdict.ACK: PREPARED,
+    Verdict.RETRY: PREPARED,
+    Verdict.DEAD: PREPARED,
+    Verdict.REPLAY: DEAD,
+    Verdict.PURGE: DEAD,
+    Verdict.RECALL: WAITING,
+}
+
+_history = msgspec.json.Decoder(list[tuple[int, str]])
+
+
+def digest(member: bytes) -> str:
+    """What stands for a member in keys and indexes."""
+    return hashlib.sha1(member, usedforsecurity=False).hexdigest()
+
+
+def rank_of(kind: SlotKind, score: float) -> float:
+    """Where a score stands in claim order; ranks ascend, so that one index serves all kinds."""
+    return 0.0 - score if kind is SlotKind.PRIORITY else float(score)
+
+
+def score_of(kind: SlotKind, rank: float) -> float:
+    """The score of a rank, an int where it is whole."""
+    score = 0.0 - rank if kind is SlotKind.PRIORITY else rank
+    return int(score) if score.is_integer() else score
+
+
+def history_of(text: str) -> list[tuple[int, str]]:
+    """Failed attempts as they stand in a row."""
+    return _history.decode(text) if text else []
+
+
+def plain(text: str) -> str:
+    """Text that every database takes: without NULs, and without halves of characters."""
+    return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def _joined(*histories: list[tuple[int, str]]) -> str:
+    attempts = sorted(attempt for history in histories for attempt in history)[-RETRIES:]
+    return msgspec.json.encode(attempts).decode() if attempts else ""
+
+
+class Member:
+    """A member in one of its states.
+
+    Attributes:
+        origin: the state in which its row lies in the table; None if it has none yet.
+        rank: waiting: see `rank_of`; prepared: its token; dead: when it died, in ms.
+        member: only of one without a row.
+        body, note: of bodies apart; None while they lie in the table unread.
+        changed: the row is to be moved or rewritten, but for its body and note.
+        filled: body and note are to be written, too.
+    """
+
+    __slots__ = ("body", "changed", "filled", "history", "member", "merged", "note", "origin", "rank", "reason")
+
+    def __init__(self, origin: int | None, rank: float, merged: int = 1, reason: str = "", history: str = "") -> None:
+        self.origin = origin
+        self.rank = rank
+        self.merged = merged
+        self.reason = reason
+        self.history = history
+        self.member = b""
+        self.body: bytes | None = None
+        self.note: bytes | None = None
+        self.changed = False
+        self.filled = False
+
+    def fill(self, body: bytes, note: bytes) -> None:
+        self.body, self.note, self.filled = body, note, True
+
+    def failed(self, at_ms: int, reason: str) -> None:
+        if reason:
+            self.history = _joined(history_of(self.history), [(at_ms, plain(reason))])
+
+
+class Members:
+    """The members that a transaction works on, in all their states; their slots are locked.
+
+    Args:
+        keys: which to load.
+        folded: those of them whose bodies it may have to fold.
+    """
+
+    def __init__(self, transaction: Transaction, keys: Iterable[Key], folded: Collection[Key] = ()) -> None:
+        self._transaction = transaction
+        self._dropped: list[tuple[int, str, int]] = []
+        self._states: dict[Key, list[Member | None]] = {key: [None, None, None] for key in keys}
+        if not self._states:
+            return
+        for slot_id, id_, state, *rest in transaction.rows("members_find", rows=[*self._states]):
+            self._states[slot_id, id_][state] = Member(state, *rest)
+        # Nothing merges where there is neither a waiting member nor a second one that may come to wait.
+        twins = [key for key in set(folded) if self._states[key][WAITING] or all(self._states[key][PREPARED:])]
+        if twins:
+            for slot_id, id_, state, body, note in transaction.rows("members_bodies", rows=twins):
+                member = self._states[slot_id, id_][state]
+                assert member is not None
+                member.body, member.note = bytes(body or b""), bytes(note or b"")
+
+    def claimable(self, key: Key) -> float | None:
+        """The rank of the member if it waits and has no twin in prepare."""
+        waiting, prepared, _ = self._states[key]
+        return waiting.rank if waiting is not None and prepared is None else None
+
+    def waits(self, key: Key) -> bool:
+        return self._states[key][WAITING] is not None
+
+    def is_prepared(self, key: Key) -> bool:
+        return self._states[key][PREPARED] is not None
+
+    def add(self, key: Key, add: Add) -> bool:
+        """Let it wait, or merge it; True if it was new. Raises `InvalidMessage` as `folds.apply` does."""
+        slot, rank = add.slot, rank_of(add.slot.kind, add.score)
+        twin = self._states[key][WAITING]
+        if twin is None:
+            new = self._states[key][WAITING] = Member(None, rank)
+            new.member = add.member
+            if slot.apart:
+                new.fill(folds.initial(add.fold, add.body), add.note)
+            return True
+        if slot.apart:
+            body = folds.initial(add.fold, add.body)
+            if add.fold.name != "latest":
+                body = folds.apply(add.fold, twin.body or b"", body)
+            twin.fill(body, add.note)
+            twin.merged += 1
+            twin.changed = True
+        kept = rank_of(slot.kind, _kept(add.keep, score_of(slot.kind, twin.rank), add.score))
+        twin.changed |= kept != twin.rank
+        twin.rank = kept
+        return False
+
+    def settle(self, key: Key, settle: Settle, now_ms: int) -> bool:
+        """Carry out a verdict; False if it does not apply. Raises `InvalidMessage` as `folds.apply` does."""
+        verdict, source = settle.verdict, _SOURCES[settle.verdict]
+        found = self._states[key][source]
+        if found is None or (source == PREPARED and found.rank != settle.token):
+            return False
+        if verdict is Verdict.DEAD:
+            self._die(key, now_ms, settle.reason)
+        elif verdict in (Verdict.RETRY, Verdict.REPLAY):
+            if verdict is Verdict.RETRY:
+                found.failed(now_ms, settle.reason)
+            self._wait_again(key, source, settle.slot, settle.score, settle.fold)
+        else:
+            self._drop(key, source)
+        return True
+
+    def roll_back(self, key: Key, slot: Slot, reason: str, now_ms: int) -> None:
+        """Put a prepared member back with the retries that it has left, or among the dead."""
+        found = self._states[key][PREPARED]
+        assert found is not None
+        left = int(found.rank) % 1000
+        if left:
+            found.failed(now_ms, reason)
+            self._wait_again(key, PREPARED, slot, left, LATEST)
+        else:
+            self._die(key, now_ms, reason)
+
+    def save(self) -> None:
+        """Write back what changed."""
+        new, filled = [], []
+        moved: dict[int, list[tuple[object, ...]]] = {WAITING: [], DEAD: []}
+        for key, states in self._states.items():
+            for state, m in enumerate(states):
+                if m is None:
+                    continue
+                if m.origin is None:
+                    new.append((*key, m.rank, m.member, m.body, m.note, m.merged))
+                    continue
+                if m.changed:
+                    moved[state].append((state, m.rank, m.merged, m.reason, m.history, *key, m.origin))
+                if m.filled:
+                    filled.append((m.body, m.note, *key))
+        self._transaction.write("members_drop", self._dropped)
+        self._transaction.write("members_add", new)
+        # One that was replayed makes way for its twin that dies.
+        self._transaction.write("members_move", moved[WAITING])
+        self._transaction.write("members_move", moved[DEAD])
+        self._transaction.write("members_fill", filled)
+
+    def _take(self, key: Key, state: int) -> Member:
+        taken = self._states[key][state]
+        assert taken is not None
+        self._states[key][state] = None
+        return taken
+
+    def _drop(self, key: Key, state: int) -> None:
+        origin = self._take(key, state).origin
+        assert origin is not None
+        self._dropped.append((*key, origin))
+
+    def _die(self, key: Key, now_ms: int, reason: str) -> None:
+        if self._states[key][DEAD] is not None:
+            self._drop(key, DEAD)
+        dead = self._states[key][DEAD] = self._take(key, PREPARED)
+        dead.rank, dead.reason, dead.changed = now_ms, plain(reason), True
+
+    def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> None:
+        twin = self._states[key][WAITING]
+        if twin is None:
+            again = self._states[key][WAITING] = self._take(key, source)
+            again.rank, again.reason, again.changed = rank_of(slot.kind, score), "", True
+            return
+        older = self._states[key][source]
+        assert older is not None
+        if slot.apart:
+            if fold.name != "latest":
+                twin.fill(folds.apply(fold, older.body or b"", twin.body or b""), twin.note or b"")
+            twin.merged += older.merged
+        twin.history = _joined(history_of(older.history), history_of(twin.history))
+        twin.changed = True
+        self._drop(key, source)
+
+
+def _kept(keep: Keep, first: float, last: float) -> float:
+    match keep:
+        case Keep.FIRST:
+            return first
+        case Keep.LAST:
+            return last
+        case Keep.LOWEST:
+            return min(first, last)
+        case Keep.HIGHEST:
+            return max(first, last)

@@ -1,0 +1,10 @@
+-- Rank of the first member of each slot that may be claimed, now or later; NULL for none. :slots is a JSON array of ids.
+SELECT s.id AS slot_id, (
+    SELECT m.rank
+    FROM store_members AS m
+    WHERE m.slot_id = s.id AND m.state = 0
+      AND NOT EXISTS (SELECT 1 FROM store_members AS t WHERE t.slot_id = s.id AND t.state = 1 AND t.id = m.id)
+    ORDER BY m.rank, m.id
+    LIMIT 1
+) AS rank
+FROM (SELECT CAST(j AS bigint) AS id FROM jsonb_array_elements_text(CAST(:slots AS jsonb)) AS j) AS s
