@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq import catalog_file, errors, model
+from emq import catalog_file, errors, folds, model
 from emq.database import Database, database, statements, tables
 from emq.model import DEFAULT_PRIORITIES, Topic, TopicOptions
 
@@ -258,6 +258,10 @@ class Catalog:
         if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
             topic = msgspec.structs.replace(topic, priorities=())
         model.validate(topic, self._max_queue_qps)
+        try:
+            folds.check_lua(topic.options.fold_lua)
+        except errors.InvalidMessage as exc:
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
         return model.split(topic)
 
     def _live(self) -> sa.ColumnElement[bool]:

@@ -12,8 +12,11 @@ import msgspec
 from emq import message
 from emq.model import Topic
 from emq.storage import Add, DeadLetter, LaneStore, Settle, Verdict
+from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 500
+
+NO_TRAIL = NullTrail()
 
 
 class Letter(NamedTuple):
@@ -74,6 +77,7 @@ async def replay(
     *,
     rate_per_s: float | None = None,
     on_replayed: Callable[[int], None] = lambda _: None,
+    trail: TrailSink = NO_TRAIL,
 ) -> int:
     """Deliver dead letters again, as first attempts at their own priority; answers how many.
 
@@ -83,17 +87,21 @@ async def replay(
         rate_per_s: most letters put back in a second, so that a large replay does not crowd out fresh messages; they
             also count against the topic's quota like everything else. None for no limit of its own.
         on_replayed: called with the number so far.
+        trail: where each is recorded as replayed, with the time just before it was put back.
     """
     count, started = 0, time.monotonic()
     now_ms = int(time.time() * 1000)
     # What dies again while this runs is not replayed twice.
     selection = selection._replace(until_ms=min(selection.until_ms, now_ms + 1))
-    async for _, dead in _find(store, topic, selection):
+    async for group, dead in _find(store, topic, selection):
         m = _decoded(dead)
         m.attempt, m.error, m.topic = 1, None, topic.name
-        due_ms = int(time.time() * 1000)
-        [done] = await store.settle([Settle(dead.slot, dead.id, Verdict.REPLAY, None, due_ms, message.encode_retry(m))])
-        count += done is True
+        now = time.time()
+        body = message.encode_retry(m)
+        [done] = await store.settle([Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body)])
+        if done is True:
+            count += 1
+            trail.replayed(topic.name, group, m.priority, [dead.id], int(now * 1e6))
         on_replayed(count)
         if rate_per_s is not None:
             await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))

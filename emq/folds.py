@@ -14,6 +14,7 @@ the stores in Python use.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +90,12 @@ def _call(fold: Fold, older: bytes, newer: bytes) -> bytes:
     if not isinstance(result, bytes):
         raise errors.InvalidMessage(f"the topic's Lua fold returned {result!r}; it must return one string")
     return result
+
+
+def check_lua(lua: str) -> None:
+    """Raise `InvalidMessage` if the chunk is not valid Lua; without `lupa` here, only the store can tell."""
+    if importlib.util.find_spec("lupa") is not None:
+        compiled(lua)
 
 
 @functools.lru_cache(maxsize=64)

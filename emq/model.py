@@ -77,8 +77,9 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         jitter: each wait is shortened by a random part of up to this fraction, 0 to 1.
         handler_timeout_s: seconds before a running handler is cancelled and the attempt counts as failed; None never.
         retention_s: seconds for which consumed messages stay readable.
-        ttl_s: seconds after which a message that is ready (published, or due if it was delayed) and has not started
-            yet is dead-lettered as `expired`; a message's own may only be shorter. None for never.
+        ttl_s: seconds, from when a message is ready (published, or due if it was delayed), after which it does not
+            start any more, for the first time or again, but is dead-lettered as `expired`; a message's own may only be
+            shorter. None for never.
         delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
         durability: what publish waits for.
         attributes: free strings for the users of EMQ, such as the push endpoint's URL.
@@ -178,12 +179,12 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The slot of a sorted topic's group."""
         return Slot(f"{self.name}/{group}", SlotKind(self.kind.value), self.options.merge == "key")
 
-    def priority_index(self, priority: str | None) -> int:
+    def priority_index(self, priority: str | float | None) -> int:
         """Index of a priority's name; None means the middle one. Raises `InvalidMessage` for a name not known."""
         if priority is None:
             return len(self.priorities) // 2
         try:
-            return self.priorities.index(priority)
+            return self.priorities.index(str(priority))
         except ValueError:
             raise errors.InvalidMessage(
                 f"topic {self.name!r} has no priority {priority!r}; it has {', '.join(self.priorities)}"

@@ -100,12 +100,12 @@ async def replay(
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
     selection = _selection(since, until, reason, ids)
-    async with session.app() as opened:
+    async with session.app(recorded=True) as opened:
         of_topic = await opened.catalog.get(topic)
         [lag] = await opened.admin.slot_lag([of_topic])
         with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
             count = await dead_letters.replay(
-                opened.store.lanes, of_topic, selection, rate_per_s=rate, on_replayed=bar.set
+                opened.store.lanes, of_topic, selection, rate_per_s=rate, on_replayed=bar.set, trail=opened.trail
             )
     session.say(f"replayed {output.count(count, 'dead letter')} of {topic!r}", {"replayed": count})
 

@@ -72,6 +72,13 @@ class Violations:
         examples = tuple(itertools.islice(remaining, MAX_EXAMPLES))
         return cls(len(examples) + sum(1 for _ in remaining), examples)
 
+    @classmethod
+    def sum(cls, parts: Iterable[Violations]) -> Violations:
+        """All of them together."""
+        parts = tuple(parts)
+        examples = itertools.chain.from_iterable(part.examples for part in parts)
+        return cls(sum(part.count for part in parts), tuple(itertools.islice(examples, MAX_EXAMPLES)))
+
 
 def window_allowance(quota: float, second: int) -> int:
     """The counter's rule for pacing "window": quotas are exact in millionths, fractions carry over between seconds."""

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
 from emq.trail import account, checks, events, segments
 from emq.trail.checks import Violations
+from emq.trail.rows import join, lists, only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Wait:
 class Proof:
     """What the trail says. Messages are counted once, however often they were delivered.
 
-    In sorted topics, whose ids repeat, a message is an id: it is lost if nothing became of its last publish, and repeats
-    count against the publishes that there were, see `emq.trail.lives`.
+    In sorted topics, whose ids repeat, a message is an id: it is lost if nothing became of its last publish, and its
+    settles count against its publishes, see `emq.trail.lives`.
 
     Attributes:
         events: read from the trail.
@@ -82,7 +82,7 @@ class Proof:
         unfinished: published, and neither delivered, dead, dropped nor lost.
         lost (L): published, and neither delivered, dead, dropped nor in the store; or skipped as a hole.
         unknown: delivered but not published in this trail; reported, not a violation.
-        duplicates (D): messages settled more often than they were published.
+        duplicates (D): messages settled more than once, or once for each publish that was not merged.
         duplicates_allowed: surplus settles that are no violation.
         surplus: settles beyond the first of each message.
         cap_violations (Q): seconds with too many starts.
@@ -145,7 +145,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     """
     expected = expected or Expectations()
     ledger = segments.read(Path(directory))
-    table = ledger.table.append_column("name", _join(ledger.table["topic"], ledger.table["id"]))
+    table = ledger.table.append_column("name", join(ledger.table["topic"], ledger.table["id"]))
     starts, ends = _starts(table), _ends(table)
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     caps = (
@@ -158,9 +158,9 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         segments=ledger.segments,
         **account.of_messages(table, expected.still_queued),
         duplicates_allowed=expected.duplicates_allowed,
-        cap_violations=_sum(caps),
+        cap_violations=Violations.sum(caps),
         priority_inversions=checks.inversions(starts, ends, expected.strict),
-        key_order=_sum(order),
+        key_order=Violations.sum(order),
         waits=_waits(starts),
         void_reasons=ledger.flaws,
     )
@@ -169,37 +169,18 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
 # --------------------------------------------------------------------------------------------- from columns to records
 
 
-def _join(left: Any, right: Any) -> Any:
-    """`left/right`, null where either is."""
-    return pc.binary_join_element_wise(left.cast(pa.string()), right.cast(pa.string()), "/")
-
-
-def _only(table: Any, *events: str) -> Any:
-    return table.filter(pc.is_in(table["event"], pa.array(events)))
-
-
-def _lists(table: Any, *columns: str) -> list[list[Any]]:
-    return [table[name].to_pylist() for name in columns]
-
-
 def _starts(table: Any) -> list[checks.Start]:
     """All starts in order of time; those of one microsecond in order of their offsets."""
-    rows = _only(table, events.STARTED).sort_by([("time_us", "ascending"), ("offset", "ascending")])
-    rows = rows.append_column("place", _join(rows["topic"], rows["group"]))
-    return list(map(checks.Start._make, zip(*_lists(rows, *checks.Start._fields), strict=True)))
+    rows = only(table, events.STARTED).sort_by([("time_us", "ascending"), ("offset", "ascending")])
+    rows = rows.append_column("place", join(rows["topic"], rows["group"]))
+    return list(map(checks.Start._make, zip(*lists(rows, *checks.Start._fields), strict=True)))
 
 
 def _ends(table: Any) -> list[checks.End]:
-    rows = _only(table, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
     rows = rows.filter(pc.is_valid(rows["key"]))
     rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
-    return list(map(checks.End._make, zip(*_lists(rows, *checks.End._fields), strict=True)))
-
-
-def _sum(parts: Iterable[Violations]) -> Violations:
-    parts = tuple(parts)
-    examples = [line for part in parts for line in part.examples]
-    return Violations(sum(part.count for part in parts), tuple(examples[: checks.MAX_EXAMPLES]))
+    return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
 
 
 def _waits(starts: Sequence[checks.Start]) -> dict[str, Wait]:

@@ -96,18 +96,25 @@ class Ledger(NamedTuple):
     flaws: tuple[str, ...]
 
 
-def read(directory: Path) -> Ledger:
-    """Read every segment of `directory`, naming what is missing, broken or not a segment.
+def paths(directory: Path) -> list[Path]:
+    """The files of a directory that should be segments, by name.
 
     Raises:
         InvalidSettings: there is no such directory; correct the path.
     """
     if not directory.is_dir():
         raise errors.InvalidSettings(f"there is no trail directory {str(directory)!r}; name one that a trail wrote to")
+    return sorted(p for p in directory.iterdir() if p.name[0] not in "._" and not p.name.endswith(_UNDER_WAY))
+
+
+def read(directory: Path) -> Ledger:
+    """Read every segment of `directory`, naming what is missing, broken or not a segment.
+
+    Raises:
+        InvalidSettings: there is no such directory; correct the path.
+    """
     tables, headers, flaws = [schema.SCHEMA.empty_table()], [], []
-    for path in sorted(directory.iterdir()):
-        if path.name.startswith((".", "_")) or path.name.endswith(_UNDER_WAY):
-            continue
+    for path in paths(directory):
         try:
             header, table = _read_segment(path)
         except _Flaw as flaw:

@@ -143,7 +143,7 @@ class Rig:
         self.catalog = Catalog(db, ENVIRONMENT, max_queue_qps)
         self.checkpoints = CheckpointStore(db, ENVIRONMENT)
         self.admin = Admin(self.catalog, self.store, self.checkpoints, self.next_epoch)
-        self.producer = Producer(self.store.log, self.catalog)
+        self.producer = Producer(self.store, self.catalog)
         self.cluster = LocalCluster(self.next_epoch)
 
     async def next_epoch(self) -> int:

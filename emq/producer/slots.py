@@ -1,0 +1,243 @@
+"""Publishing to sorted topics: which slot, which score, and what became of it."""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from emq import errors, folds, message
+from emq.durability import Durability
+from emq.model import MAX_DELAY_S, Kind, Topic
+from emq.producer.batcher import Batcher
+from emq.slots import LATEST, RETRIES, Add, Slot, SortedStore
+from emq.trail.sink import TrailSink
+
+AGING_EPOCH_S = 1 << 33
+"""Aging topics count down to this second (in the year 2242), so that their scores stay above the retries'."""
+
+CHUNK = 2_000
+"""Messages in one call of `publish_many`."""
+
+
+class Told(NamedTuple):
+    """What a producer may say of a message for a sorted topic; see `Producer.publish`."""
+
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
+    ttl_s: float | None = None
+    merge_key: bytes | str | None = None
+
+
+_NOTHING = Told()
+
+
+class _Item(NamedTuple):
+    topic: Topic
+    add: Add
+    group: int
+    published_us: int
+
+
+class SlotProducer:
+    """Adds messages to slots; the slot is CRC32 of the key (the slot basis), or of the content, modulo their number."""
+
+    def __init__(self, store: SortedStore, trail: TrailSink) -> None:
+        self._store = store
+        self._trail = trail
+        self._batchers: dict[Durability, Batcher[_Item, str]] = {}
+        self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
+        self.published = 0
+
+    async def publish(self, topic: Topic, payload: bytes, score: float, told: Told) -> str:
+        """Add one message; adds awaited at the same time share a round trip."""
+        item = self._item(topic, payload, score, told, time.time_ns() // 1000)
+        durability = topic.options.durability
+        batcher = self._batchers.get(durability)
+        if batcher is None:
+            batcher = self._batchers[durability] = Batcher(lambda items: self._add(items, durability))
+        return await batcher.send(item)
+
+    async def publish_many(
+        self,
+        topic: Topic,
+        payloads: Sequence[bytes],
+        scores: Sequence[float],
+        keys: Sequence[str | None],
+        headers: Mapping[str, str] | None,
+        ttl_s: float | None,
+    ) -> list[str]:
+        """Add many messages, in calls of 2,000. Where an error is raised, those of earlier calls went in."""
+        told = Told(None, headers, ttl_s)
+        slots = self._slots_of(topic)
+        bare = not slots[0].apart and told == _NOTHING
+        ids: list[str] = []
+        for start in range(0, len(payloads), CHUNK):
+            now_us = time.time_ns() // 1000
+            end = start + CHUNK
+            part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
+            if bare and not any(part_keys):
+                items = _bare_items(topic, slots, part, part_scores, now_us)
+            else:
+                each = zip(part, part_scores, part_keys, strict=True)
+                items = [self._item(topic, p, score, told._replace(key=key), now_us) for p, score, key in each]
+            for answer in await self._add(items, topic.options.durability):
+                if isinstance(answer, Exception):
+                    raise answer
+                ids.append(answer)
+        return ids
+
+    def _slots_of(self, topic: Topic) -> list[Slot]:
+        known = self._slots.get(topic.name)
+        if known is None or known[0] is not topic:
+            known = self._slots[topic.name] = topic, [topic.slot(i) for i in range(topic.slots)]
+        return known[1]
+
+    def _item(self, topic: Topic, payload: bytes, score: float, told: Told, now_us: int) -> _Item:
+        slots, share = self._slots_of(topic), _share(topic)
+        if not slots[0].apart:
+            _check_bare(topic, told)
+            member = payload
+            index = zlib.crc32(payload if told.key is None else told.key.encode()) % topic.slots
+            return _Item(topic, Add(slots[index], member, score, topic.keep, max_length=share), index, now_us)
+        folds.check(topic.fold, payload)
+        member = payload if told.merge_key is None else _bytes(told.merge_key)
+        index = zlib.crc32(member if told.key is None else told.key.encode()) % topic.slots
+        headers = dict(told.headers) if told.headers else None
+        note = message.encode_note(
+            message.Note(told.key, now_us, headers, expires_us(topic, score, told.ttl_s, now_us))
+        )
+        add = Add(slots[index], member, score, topic.keep, payload, note, topic.fold, share)
+        return _Item(topic, add, index, now_us)
+
+    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
+        answers = await self._store.add([item.add for item in items], durability)
+        ids: list[str | Exception] = []
+        for item, answer in zip(items, answers, strict=True):
+            ids.append(answer if isinstance(answer, errors.EMQError) else message.slot_id(item.group, item.add.member))
+        self.published += sum(1 for answer in answers if not isinstance(answer, errors.EMQError))
+        if self._trail.enabled:
+            self._record(items, answers, ids)
+        return ids
+
+    def _record(
+        self, items: Sequence[_Item], answers: Sequence[bool | errors.EMQError], ids: Sequence[str | Exception]
+    ) -> None:
+        now_us = time.time_ns() // 1000
+        for item, answer, id_ in zip(items, answers, ids, strict=True):
+            if isinstance(id_, Exception):
+                continue
+            name, group = item.topic.name, item.group
+            if answer is True:
+                due = None if item.topic.kind is Kind.PRIORITY else [int(item.add.score)]
+                self._trail.published(name, group, 0, None, [id_], None, item.published_us, now_us, due)
+            else:
+                self._trail.merged(name, group, [id_], now_us)
+
+
+def score_of(topic: Topic, priority: float | str | None, due_ms: int | None, range_ms: int | None) -> float:
+    """The score that a message gets, checked: its due time or priority.
+
+    Raises:
+        InvalidMessage: what the topic's kind needs is missing or out of range; the text says what would be right.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    if topic.kind is Kind.PRIORITY:
+        if range_ms is not None:
+            raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority; time_range_ms is for range_merge")
+        return _priority_score(topic, priority)
+    if priority is not None:
+        raise errors.InvalidMessage(f"topic {topic.name!r} goes by time; priority is for kinds log and priority")
+    if topic.kind is Kind.RANGE_MERGE:
+        if due_ms is None:
+            wait_ms = topic.options.time_range_ms if range_ms is None else range_ms
+            if wait_ms is None:
+                raise errors.InvalidMessage(f"topic {topic.name!r} has no time_range_ms; give one with the message")
+            due_ms = now_ms + wait_ms
+        if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
+            raise errors.InvalidMessage(f"time range {due_ms - now_ms} ms must be above 0 and at most ten years")
+        return due_ms
+    if range_ms is not None:
+        raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; time_range_ms is for range_merge")
+    if due_ms is None:
+        raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; give at= or delay_ms=")
+    if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
+        raise errors.InvalidMessage(f"fixed time {due_ms} ms is not ahead of now ({now_ms}) by at most ten years")
+    return due_ms
+
+
+def checked_scores(topic: Topic, scores: Sequence[float]) -> Sequence[float]:
+    """Scores as given for many messages: times ahead of now, or priorities.
+
+    Raises:
+        InvalidMessage: one is out of range; the text says which and what would be right.
+    """
+    if topic.kind is Kind.PRIORITY:
+        return [_priority_score(topic, score) for score in scores]
+    now_ms = time.time_ns() // 1_000_000
+    for worst in (min(scores), max(scores)) if scores else ():
+        if not now_ms < worst <= now_ms + MAX_DELAY_S * 1000:
+            raise errors.InvalidMessage(f"time {worst} ms is not ahead of now ({now_ms}) by at most ten years")
+    return scores
+
+
+def _priority_score(topic: Topic, priority: float | str | None) -> float:
+    try:
+        number = float(priority) if priority is not None else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and RETRIES < number < 1 << 50):
+        raise errors.InvalidMessage(
+            f"priority {priority!r} must be a number above {RETRIES}; up to there, scores count retries"
+        )
+    if topic.options.priority_policy == "aging":
+        # Waiting lifts a message by 1 for each aging_s: the order by this is the same at any time.
+        return number + (AGING_EPOCH_S - time.time()) / topic.options.aging_s
+    return int(number) if number.is_integer() else number
+
+
+def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) -> int:
+    """When a message's own time to live ends, from when it is ready; 0 for none."""
+    if ttl_s is None:
+        return 0
+    if not (math.isfinite(ttl_s) and ttl_s > 0):
+        raise errors.InvalidMessage(f"ttl_s {ttl_s} must be above 0")
+    ready_us = now_us if topic.kind is Kind.PRIORITY else int(due_ms * 1000)
+    return ready_us + int(ttl_s * 1e6)
+
+
+def _check_bare(topic: Topic, told: Told) -> None:
+    """Nothing but the content is stored in such a topic, so nothing else can be said."""
+    given = [name for name, value in told._asdict().items() if value is not None and name != "key"]
+    if given:
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} stores bare contents, so {given[0]} cannot travel along; create it with merge='key'"
+        )
+    if told.key is not None and topic.options.ordering == "key":
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} stores bare contents, so hosts cannot see keys; create it with merge='key', or with "
+            "ordering='slot'"
+        )
+
+
+def _bare_items(
+    topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
+) -> list[_Item]:
+    """What `_item` makes of contents that come alone; without its questions, since these come by the thousand."""
+    share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
+    places = [crc32(payload) & mask for payload in payloads]
+    return [
+        _Item(topic, Add(slots[place], payload, score, keep, b"", b"", LATEST, share), place, now_us)
+        for place, payload, score in zip(places, payloads, scores, strict=True)
+    ]
+
+
+def _share(topic: Topic) -> int | None:
+    limit = topic.options.max_length
+    return None if limit is None else max(1, limit // topic.slots)
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text.encode() if isinstance(text, str) else bytes(text)

@@ -1,0 +1,57 @@
+"""When a message may start, in the ways in which a producer may say it."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+import time
+
+from emq import errors
+from emq.model import MAX_DELAY_S, Topic
+
+Delay = str | enum.Enum | datetime.timedelta
+
+
+def due_ms_of(
+    topic: Topic,
+    delay_ms: float | None,
+    delay: Delay | None,
+    at: datetime.datetime | float | None,
+) -> int | None:
+    """Milliseconds since the epoch, or None if nothing was said.
+
+    Args:
+        delay_ms: milliseconds from now, 0 to ten years.
+        delay: a level of the topic's `delay_levels` by name, or as an enum member with that value; or a timedelta.
+        at: a datetime with a time zone, or seconds since the epoch; in the past means now.
+
+    Raises:
+        InvalidMessage: more than one was given, or one that is out of range.
+    """
+    if sum(given is not None for given in (delay_ms, delay, at)) > 1:
+        raise errors.InvalidMessage("give only one of delay_ms, delay and at")
+    now_ms = time.time_ns() // 1_000_000
+    if at is not None:
+        return _instant_ms(at)
+    if delay is not None:
+        from emq.schedule import levels
+
+        delay_ms = levels.delay_s(topic, delay) * 1000
+    if delay_ms is None:
+        return None
+    if not (math.isfinite(delay_ms) and 0 <= delay_ms <= MAX_DELAY_S * 1000):
+        raise errors.InvalidMessage(f"delay_ms {delay_ms} must be from 0 to ten years in milliseconds")
+    return now_ms + math.ceil(delay_ms)
+
+
+def _instant_ms(at: datetime.datetime | float) -> int:
+    if isinstance(at, datetime.datetime):
+        if at.tzinfo is None:
+            raise errors.InvalidMessage(f"at {at.isoformat()} has no time zone; give one, such as datetime.UTC")
+        at = at.timestamp()
+    if not (math.isfinite(at) and 0 <= at <= time.time() + MAX_DELAY_S):
+        raise errors.InvalidMessage(
+            f"at {at} must be seconds since the epoch, at most ten years ahead; milliseconds are too large by 1,000"
+        )
+    return math.ceil(at * 1000)

@@ -1,0 +1,159 @@
+"""What became of each message: the part of the proof for no loss, at least once, dead once (L, D, X)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from emq.trail import checks, events
+from emq.trail.checks import Violations
+from emq.trail.lives import Life
+from emq.trail.rows import lists, only
+
+
+def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[str, Any]:
+    """The fields of `emq.trail.proof.Proof` that count messages.
+
+    Ids that were published once are counted; those published more often are judged by `emq.trail.lives`.
+
+    Args:
+        table: the trail, with a column `name`: `<topic>/<id>`.
+        still_queued: see `emq.trail.proof.Expectations`.
+    """
+
+    def names(event: str) -> Counter[str]:
+        return Counter(only(table, event)["name"].to_pylist())
+
+    published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
+    lives = _lives(table, [name for name, times in published.items() if times > 1])
+    buried = {name for name, times in dead.items() if name not in lives and times > replayed[name]}
+    recalled = names(events.RECALLED).keys() - settled.keys()
+    open_ = published.keys() - lives.keys() - settled.keys() - buried - recalled
+    open_ |= {name for name, life in lives.items() if life.is_open}
+    buried |= {name for name, life in lives.items() if life.is_buried}
+    at_offsets = _places(table, open_)
+    dropped = _within(at_offsets, only(table, events.DROPPED))
+    open_ -= dropped
+    skipped = only(table, events.SKIPPED)
+    lost, unfinished = _lost(open_, _within(at_offsets, skipped) & open_, still_queued)
+    repeats = {name: times - 1 for name, times in settled.items() if name not in lives and times > 1}
+    repeats |= {name: again for name, life in lives.items() if (again := life.settled_again)}
+    died_again = [n for n, times in dead.items() if n not in lives and times > 1 + replayed[n]]
+    died_again += [n for n, life in lives.items() if life.died_again]
+    return {
+        "published": len(published),
+        "merged": only(table, events.MERGED).num_rows,
+        "delivered": len(settled),
+        "dead": len(buried),
+        "dropped": len(dropped | recalled),
+        "skipped": pc.sum(pc.subtract(skipped["until"], skipped["offset"])).as_py() or 0,
+        "still_queued": len(set(still_queued)) if isinstance(still_queued, Collection) else still_queued,
+        "unfinished": unfinished,
+        "lost": lost,
+        "unknown": _listed(settled.keys() - published.keys()),
+        "duplicates": Violations.of(f"{name} settled {settled[name]} times" for name in sorted(repeats)),
+        "surplus": sum(repeats.values()),
+        "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
+    }
+
+
+# ------------------------------------------------------------------------------------------------- ids that come back
+
+_STEPS = (events.PUBLISHED, events.STARTED, events.SETTLED, events.DEAD, events.RECALLED, events.REPLAYED)
+_COLUMNS = ("event", "time_us", "name", "source", "attempt", "ready_us", "published_us")
+
+
+def _lives(table: Any, names: Collection[str]) -> dict[str, Life]:
+    """The lives of these ids, put together in order of time."""
+    lives: dict[str, Life] = {name: Life() for name in names}
+    rows = only(table, *_STEPS)
+    rows = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string()))).sort_by("time_us")
+    started: dict[tuple[str, str, int | None], int] = {}
+    for event, time_us, name, source, attempt, ready_us, published_us in zip(*lists(rows, *_COLUMNS), strict=True):
+        life = lives[name]
+        if event == events.PUBLISHED:
+            life.begun.append(published_us or time_us)
+        elif event == events.STARTED:
+            # Where the store tells which publish the message is of, that goes before the clocks.
+            started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
+        elif event == events.REPLAYED:
+            life.replayed.append(time_us)
+        elif event == events.RECALLED:
+            life.recalled.append(time_us)
+        else:
+            # What expired was never started.
+            reach = started.get((name, source, attempt), time_us)
+            (life.settled if event == events.SETTLED else life.dead).append(reach)
+    return lives
+
+
+# ------------------------------------------------------------------------------------------------ what is not finished
+
+
+def _lost(open_: set[str], skipped: set[str], still_queued: Collection[str] | int | None) -> tuple[Violations, int]:
+    """What of the unaccounted messages is lost, and how many remain that may still come.
+
+    Args:
+        open_: published, and neither delivered, dead nor dropped.
+        skipped: those of them that were skipped as holes: no host will look there again.
+        still_queued: see `Expectations`.
+    """
+    waiting = open_ - skipped
+    if still_queued is None:
+        return _listed(skipped), len(waiting)
+    if isinstance(still_queued, int):
+        absent = max(0, len(waiting) - still_queued)
+        doubt = " or another" if absent < len(waiting) else ""
+        suspects = [f"{name}{doubt}" for name in sorted(waiting)[: min(absent, checks.MAX_EXAMPLES)]]
+        return Violations.sum((_listed(skipped), Violations(absent, tuple(suspects)))), len(waiting) - absent
+    kept = set(still_queued)
+    gone = {name for name in waiting if name.partition("/")[2] not in kept}
+    return _listed(skipped | gone), len(waiting) - len(gone)
+
+
+def _listed(names: Iterable[str]) -> Violations:
+    return Violations.of(sorted(names))
+
+
+_Place = tuple[str, int, int]
+"""topic, group, priority"""
+
+
+def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]:
+    """Queue and offset of published messages."""
+    rows = only(table, events.PUBLISHED)
+    rows = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string())))
+    rows = rows.filter(pc.is_valid(rows["offset"]))
+    topics, groups, priorities, offsets, found = lists(rows, "topic", "group", "priority", "offset", "name")
+    return list(zip(zip(topics, groups, priorities, strict=True), offsets, found, strict=True))
+
+
+def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:
+    """Those of the messages that lie in one of the ranges of offsets."""
+    columns = lists(ranges, "topic", "group", "priority", "offset", "until")
+    spans: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
+    for topic, group, priority, start, end in zip(*columns, strict=True):
+        spans[topic, group, priority].append((start, end))
+    merged = {place: _merge(sorted(found)) for place, found in spans.items()}
+    inside = set()
+    for place, offset, name in messages:
+        found = merged.get(place, [])
+        i = bisect_right(found, (offset, 1 << 63)) - 1
+        if i >= 0 and offset < found[i][1]:
+            inside.add(name)
+    return inside
+
+
+def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,73 @@
+"""Ids that are published again and again, as in sorted topics: which publish is it that an end belongs to?
+
+A publish makes a message wait, or is merged with the one that waits; a message ends by being settled, dead or recalled.
+While one is being delivered another of the same id may wait, and if that delivery fails, the two become one. So an id
+may end fewer times than it was published, and numbers alone prove nothing. What does is time: a delivery that a host
+had buffered before a publish began cannot have been of it. The *reach* of an end is the latest time at which a publish
+may have begun to be answered by it. Publishers and hosts must agree about the time for this; of ids that are published
+once no time is asked.
+
+Nothing here reads files or needs pyarrow, so that a simulation can check what it did in the same way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+
+@dataclasses.dataclass(slots=True)
+class Life:
+    """What happened to one id; times in microseconds since the epoch, in any order.
+
+    Attributes:
+        begun: when each publish that was not merged began.
+        replayed: when each replay of its dead letter began.
+        settled, dead, recalled: the reach of each such end.
+    """
+
+    begun: list[int] = dataclasses.field(default_factory=list)
+    replayed: list[int] = dataclasses.field(default_factory=list)
+    settled: list[int] = dataclasses.field(default_factory=list)
+    dead: list[int] = dataclasses.field(default_factory=list)
+    recalled: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing became of the last publish or replay."""
+        last = max((*self.begun, *self.replayed), default=0)
+        return all(reach < last for reach in (*self.settled, *self.dead, *self.recalled))
+
+    @property
+    def is_buried(self) -> bool:
+        """It is in the dead letters: it died, and was not replayed since."""
+        return max(self.dead, default=-1) > max(self.replayed, default=-1)
+
+    @property
+    def settled_again(self) -> int:
+        """Settles that no publish of their own allows: repeats within one publish and its settle."""
+        return surplus(1, sorted(self.begun)[1:], self.settled)
+
+    @property
+    def died_again(self) -> int:
+        """Deaths that neither a publish nor a replay of their own allows."""
+        return surplus(1 + len(self.replayed), sorted(self.begun)[1:], self.dead)
+
+
+def surplus(free: int, begun: Sequence[int], reaches: Iterable[int]) -> int:
+    """How many ends there are beyond one for each publish before them.
+
+    Args:
+        free: ends that are allowed at any time; one for the first publish, whatever the clocks say.
+        begun: when the other publishes began, ascending; each allows one end that reaches it.
+    """
+    over = published = 0
+    for reach in sorted(reaches):
+        while published < len(begun) and begun[published] <= reach:
+            published += 1
+            free += 1
+        if free:
+            free -= 1
+        else:
+            over += 1
+    return over

@@ -1,0 +1,90 @@
+"""Looking up one message in a trail of any size.
+
+Ids are random, so that no index and no statistics of a file can tell where one is: the column of ids has to be read,
+but nothing else where it does not hit. Row groups are gone through one after the other, so memory stays bounded; what
+is read of each is some 10 bytes a row. Damaged and foreign files are passed over (`emq trail verify` names them), as is
+the segment that a running host has not written yet: the last two seconds of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from emq.trail import events, segments
+from emq.trail.events import Event
+
+Progress = Callable[[int, int], None]
+"""Told how many segments were read, and how many there are."""
+
+
+def of_message(directory: Path, message_id: str, on_progress: Progress = lambda _done, _all: None) -> list[Event]:
+    """Everything recorded about an id, in order of time, each publish at the time when it began.
+
+    The same id may occur in several topics, if they are sorted ones.
+
+    Raises:
+        InvalidSettings: there is no such directory; correct the path.
+    """
+    found = _scan(directory, 0, "id", lambda ids: pc.equal(ids, message_id), on_progress)
+    return sorted(found, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)
+
+
+def of_group(
+    directory: Path,
+    topic: str,
+    group: int,
+    from_us: int,
+    place: tuple[int, int] | None,
+    on_progress: Progress = lambda _done, _all: None,
+) -> list[Event]:
+    """Who owned a group, and ranges of offsets that were skipped or dropped; in order of time.
+
+    Args:
+        from_us: segments that end before this (microseconds since the epoch) are passed over.
+        place: priority and offset of the message whose ranges are asked for; None for none.
+    """
+    wanted = pa.array([events.OWNED, events.RELEASED, *([events.SKIPPED, events.DROPPED] if place else [])])
+    found = _scan(directory, from_us, "event", lambda names: pc.is_in(names, wanted), on_progress)
+    return sorted((e for e in found if _concerns(e, topic, group, place)), key=lambda e: e.time_us)
+
+
+def _concerns(e: Event, topic: str, group: int, place: tuple[int, int] | None) -> bool:
+    if (e.topic, e.group) != (topic, group):
+        return False
+    if place is None or e.event in (events.OWNED, events.RELEASED):
+        return True
+    priority, offset = place
+    return e.priority == priority and (e.offset or 0) <= offset < (e.until or 0)
+
+
+def _scan(
+    directory: Path, from_us: int, column: str, choose: Callable[[Any], Any], on_progress: Progress
+) -> Iterator[Event]:
+    paths = segments.paths(directory)
+    for done, path in enumerate(paths):
+        on_progress(done, len(paths))
+        try:
+            yield from _hits(path, from_us, column, choose)
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            continue
+    on_progress(len(paths), len(paths))
+
+
+def _hits(path: Path, from_us: int, column: str, choose: Callable[[Any], Any]) -> list[Event]:
+    """The rows of a segment that `choose` (from a column to a mask) picks; the other columns are read only for them."""
+    found: list[Event] = []
+    with pq.ParquetFile(path) as file:
+        if segments.Header.decode(file.schema_arrow.metadata).last_us < from_us:
+            return found
+        for i in range(file.num_row_groups):
+            mask = choose(file.read_row_group(i, columns=[column])[column])
+            if pc.any(mask).as_py():
+                table = file.read_row_group(i, columns=list(Event._fields)).filter(mask)
+                found += [Event(**row) for row in table.to_pylist()]
+    return found
