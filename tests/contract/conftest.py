@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from holey_store import HoleyClient
+from slot_user import SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
 
 from emq.model import Environment
+from emq.slots import SlotKind
 from emq.storage import Store
 from emq.stores import open_store
 from storage_adapters.memory import MemoryStore, World, forget
@@ -90,3 +92,21 @@ def needs(target: Target) -> Callable[[Can], None]:
             pytest.skip(f"{target.name} does not promise: {what.value}")
 
     return check
+
+
+@pytest.fixture(params=SlotKind)
+def kind(request: pytest.FixtureRequest) -> SlotKind:
+    """Every kind of slot."""
+    return SlotKind(request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "apart"])
+def apart(request: pytest.FixtureRequest) -> bool:
+    """Slots whose members are their own bodies, and slots with bodies apart."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def user(store: Store, target: Target, kind: SlotKind, apart: bool) -> SlotUser:
+    """The user of a slot, of every kind, plain and apart."""
+    return SlotUser(store, target.sorted_slot(kind, apart))

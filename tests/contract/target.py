@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from emq.model import Environment
+from emq.slots import Slot, SlotKind
 from emq.storage import Batch, LogStore, Put, Read, Store
 
 
@@ -66,6 +67,9 @@ class Target:
 
     def slot(self, group: int = 0) -> str:
         return f"{self.topic}/{group}"
+
+    def sorted_slot(self, kind: SlotKind, apart: bool = False, group: int = 0) -> Slot:
+        return Slot(self.slot(group), kind, apart)
 
 
 class Watcher:

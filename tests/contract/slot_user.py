@@ -1,0 +1,176 @@
+"""Short ways to ask one slot of a sorted topic, each insisting that it was not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from emq import errors
+from emq.slots import (
+    LATEST,
+    Add,
+    Claim,
+    Claimed,
+    DeadMember,
+    Entry,
+    Fold,
+    Keep,
+    Recover,
+    Settle,
+    Slot,
+    SlotKind,
+    SlotState,
+    SortedStore,
+    Verdict,
+    Waiting,
+)
+from emq.storage import Store
+
+NOW = 1_700_000_000_000
+"""A whole second, since that is what claims are stamped with."""
+SECOND = 1000
+STORES = pytest.mark.parametrize("target", ["memory", "sqlite", "postgresql", "redis"], indirect=True)
+"""The stores with slots of their own; one of PUT and GET uses another's."""
+
+
+def nth(kind: SlotKind, n: float) -> float:
+    """A score that comes n-th (0 to 900) in claim order; due at `NOW` where it is a time."""
+    return 1000 - n if kind is SlotKind.PRIORITY else NOW - 1000 + n
+
+
+class SlotUser:
+    """One owner and the producers and administrators of one slot.
+
+    Attributes:
+        epoch: under which everything is asked that needs one.
+    """
+
+    def __init__(self, store: Store, slot: Slot, epoch: int = 1) -> None:
+        if not hasattr(store, "sorted"):
+            pytest.skip("this store has no slots yet")
+        self.store = store
+        self.sorted: SortedStore = store.sorted
+        self.slot = slot
+        self.epoch = epoch
+
+    def beside(self, group: int = 1) -> SlotUser:
+        """The user of another slot of the same topic."""
+        topic = self.slot.name.rpartition("/")[0]
+        return SlotUser(self.store, self.slot._replace(name=f"{topic}/{group}"), self.epoch)
+
+    async def add(
+        self,
+        member: bytes,
+        score: float,
+        *,
+        keep: Keep = Keep.LAST,
+        body: bytes = b"",
+        note: bytes = b"",
+        fold: Fold = LATEST,
+    ) -> bool:
+        """Answers whether the member was new."""
+        (answer,) = await self.sorted.add([Add(self.slot, member, score, keep, body, note, fold)])
+        assert isinstance(answer, bool)
+        return answer
+
+    async def fill(self, *members: bytes, first: int = 0) -> None:
+        """Add new members, each with its own bytes as its body, to be claimed at once and in this order."""
+        adds = [
+            Add(self.slot, member, nth(self.slot.kind, first + n), Keep.LAST, member if self.slot.apart else b"")
+            for n, member in enumerate(members)
+        ]
+        assert await self.sorted.add(adds) == [True] * len(members)
+
+    async def claim(self, limit: int = 100, now_ms: int = NOW, until_ms: int | None = None) -> Claimed:
+        until_ms = now_ms if until_ms is None else until_ms
+        (answer,) = await self.sorted.claim([Claim(self.slot, limit, self.epoch, until_ms)], now_ms)
+        assert isinstance(answer, Claimed)
+        return answer
+
+    async def claims(self, *members: bytes, now_ms: int = NOW) -> list[Entry]:
+        """Claim all that may run, which must be exactly these, in this order."""
+        claimed = await self.claim(now_ms=now_ms)
+        assert [entry.member for entry in claimed.entries] == list(members)
+        return list(claimed.entries)
+
+    async def settle(
+        self,
+        verdict: Verdict,
+        entry: Entry | bytes,
+        *,
+        score: float | None = None,
+        reason: str = "",
+        fold: Fold = LATEST,
+    ) -> bool:
+        """An entry for the owner's verdicts, a member for the administration's; RETRY goes to what is `left`."""
+        (answer,) = await self.sorted.settle([self.verdict(verdict, entry, score=score, reason=reason, fold=fold)])
+        assert isinstance(answer, bool)
+        return answer
+
+    def verdict(
+        self,
+        verdict: Verdict,
+        entry: Entry | bytes,
+        *,
+        score: float | None = None,
+        reason: str = "",
+        fold: Fold = LATEST,
+    ) -> Settle:
+        if isinstance(entry, bytes):
+            return Settle(self.slot, entry, verdict, score=score or 0, reason=reason, fold=fold)
+        score = entry.left if score is None else score
+        return Settle(self.slot, entry.member, verdict, entry.token, self.epoch, score, reason, fold)
+
+    async def ack(self, entry: Entry) -> bool:
+        return await self.settle(Verdict.ACK, entry)
+
+    async def retry(self, entry: Entry, score: float | None = None, *, reason: str = "", fold: Fold = LATEST) -> bool:
+        return await self.settle(Verdict.RETRY, entry, score=score, reason=reason, fold=fold)
+
+    async def die(self, entry: Entry, reason: str = "hopeless") -> bool:
+        return await self.settle(Verdict.DEAD, entry, reason=reason)
+
+    async def recover(
+        self, older_than_ms: int | None = None, held: Sequence[bytes] = (), *, now_ms: int = NOW, reason: str = "lost"
+    ) -> int:
+        (answer,) = await self.sorted.recover([Recover(self.slot, self.epoch, older_than_ms, held, reason)], now_ms)
+        assert isinstance(answer, int)
+        return answer
+
+    async def succeed(self, *, now_ms: int = NOW) -> int:
+        """Become the next owner, which gives back all that the last one had claimed."""
+        self.epoch += 1
+        return await self.recover(now_ms=now_ms)
+
+    async def state(self, now_ms: int = NOW) -> SlotState:
+        (answer,) = await self.sorted.inspect([self.slot], now_ms)
+        return answer
+
+    async def sizes(self) -> tuple[int, int, int]:
+        """Waiting, prepared, dead."""
+        state = await self.state()
+        return state.waiting, state.prepared, state.dead
+
+    async def waiting(self) -> list[Waiting]:
+        return await self.sorted.waiting(self.slot)
+
+    async def scores(self) -> dict[bytes, float]:
+        """Of all that wait."""
+        return {each.member: each.score for each in await self.waiting()}
+
+    async def dead(self) -> list[DeadMember]:
+        return await self.sorted.dead(self.slot)
+
+    async def buried(self, member: bytes, reason: str = "hopeless") -> DeadMember:
+        """Add a member and let it be dead; nothing else may be claimable."""
+        await self.fill(member)
+        (entry,) = await self.claims(member)
+        assert await self.die(entry, reason)
+        (dead,) = [each for each in await self.dead() if each.member == member]
+        return dead
+
+
+def refused(answers: Sequence[object]) -> list[bool]:
+    """Which of the answers are `NotOwner`."""
+    return [isinstance(answer, errors.NotOwner) for answer in answers]
