@@ -64,7 +64,8 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
 
 # ------------------------------------------------------------------------------------------------- ids that come back
 
-_STEPS = (events.PUBLISHED, events.STARTED, events.SETTLED, events.DEAD, events.RECALLED, events.REPLAYED)
+_ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
+_STEPS = (events.PUBLISHED, events.STARTED, *_ENDS, events.RECALLED, events.REPLAYED)
 _COLUMNS = ("event", "time_us", "name", "source", "attempt", "ready_us", "published_us")
 
 
@@ -87,8 +88,9 @@ def _lives(table: Any, names: Collection[str]) -> dict[str, Life]:
             life.recalled.append(time_us)
         else:
             # What expired was never started.
-            reach = started.get((name, source, attempt), time_us)
-            (life.settled if event == events.SETTLED else life.dead).append(reach)
+            reach = started.pop((name, source, attempt), time_us)
+            if event != events.RETRIED:
+                (life.settled if event == events.SETTLED else life.dead).append(reach)
     return lives
 
 

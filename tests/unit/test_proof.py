@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -15,7 +17,7 @@ from rich.console import Console
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.trail import segments
+from emq.trail import lives, segments
 from emq.trail.checks import MAX_EXAMPLES, window_allowance
 from emq.trail.proof import Expectations, Proof, Wait, prove
 from emq.trail.report import render
@@ -229,6 +231,127 @@ def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> No
     proof = story.prove()
     assert (broken(proof), proof.lost.examples) == ("L", ("shop/c",))
     assert (proof.dead, proof.delivered) == (1, 1)
+
+
+# ------------------------------------------------------------------------------------------------- ids that come back
+
+
+class Slot:
+    """A story about one id of a sorted topic, `shop/0-a`; times in milliseconds after T0."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+
+    def publish(self, at: float, took: float = 1) -> Slot:
+        begun_us = T0_US + round(at * MS)
+        done_us = begun_us + round(took * MS)
+        self.story.trail("producer").published("shop", 0, 0, None, ["0-a"], None, begun_us, done_us)
+        return self
+
+    def merge(self, at: float) -> Slot:
+        self.story.trail("producer").merged("shop", 0, ["0-a"], T0_US + round(at * MS))
+        return self
+
+    def deliver(self, start: float, end: float | None, outcome: str = "settled", **more: Any) -> Slot:
+        self.story.deliver(
+            Delivery("0-a", start, end, **{"ready": start - 1, "offset": -1, "outcome": outcome, **more})
+        )
+        return self
+
+    def prove(self, still_queued: Collection[str] | None = ()) -> Proof:
+        return self.story.prove(Expectations(still_queued=still_queued))
+
+
+@pytest.fixture
+def slot(story: Story) -> Slot:
+    return Slot(story)
+
+
+def test_an_id_may_be_published_merged_and_settled_again_and_again(slot: Slot) -> None:
+    for at in (0, 100, 200):
+        slot.publish(at).merge(at + 5).merge(at + 6).deliver(at + 10, at + 20)
+    proof = slot.prove()
+    assert proof.ok, proof
+    assert (proof.published, proof.merged, proof.delivered) == (1, 6, 1)
+
+
+def test_a_last_publish_that_nothing_came_of_is_lost_unless_it_is_still_there(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).publish(100)
+    proof = slot.prove()
+    assert (broken(proof), proof.lost.examples) == ("L", ("shop/0-a",))
+    kept = prove(slot.story.directory, Expectations(still_queued={"0-a"}))
+    assert (kept.ok, kept.unfinished) == (True, 1)
+
+
+def test_a_publish_during_the_delivery_of_its_twin_needs_an_end_of_its_own(slot: Slot) -> None:
+    slot.publish(0).publish(15).deliver(10, 20)
+    assert broken(slot.prove()) == "L", "the delivery was under way when the second one began"
+    again = Slot(Story(slot.story.directory / "again"))
+    again.publish(0).publish(15).deliver(10, 20).deliver(30, 40)
+    assert again.prove().ok
+
+
+def test_twins_that_a_failure_made_one_end_once(slot: Slot) -> None:
+    slot.publish(0).publish(15).deliver(10, 20, "retried").deliver(30, 40, attempt=2)
+    assert slot.prove().ok
+
+
+def test_a_settle_within_the_publish_that_led_to_it_counts_for_it(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).publish(100, took=50).deliver(110, 120)
+    assert slot.prove().ok
+
+
+def test_a_repeat_counts_within_one_publish_and_its_settle(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).deliver(30, 40).publish(100).deliver(110, 120)
+    proof = slot.prove()
+    assert (broken(proof), proof.duplicates.count, proof.surplus) == ("D", 1, 1)
+    assert proof.duplicates.examples == ("shop/0-a settled 3 times",)
+
+
+def test_a_repeat_does_not_stand_in_for_a_later_publish(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).deliver(30, 40).publish(100)
+    assert broken(slot.prove()) == "LD"
+
+
+def test_an_id_may_die_once_for_each_publish_and_replay(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20, "dead").publish(100).deliver(110, 120, "dead")
+    slot.story.trail("cli").replayed("shop", 0, 0, ["0-a"], T0_US + 200 * MS)
+    slot.deliver(210, 220, "dead")
+    proof = slot.prove()
+    assert proof.ok, proof
+    assert proof.dead == 1
+    slot = Slot(Story(slot.story.directory / "again"))
+    slot.publish(0).deliver(10, 20, "dead").deliver(30, 40, "dead").publish(100).deliver(110, 120)
+    assert broken(slot.prove()) == "X"
+
+
+def test_a_replayed_id_that_was_published_before_must_not_vanish(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).publish(100).deliver(110, 120, "dead")
+    slot.story.trail("cli").replayed("shop", 0, 0, ["0-a"], T0_US + 200 * MS)
+    proof = slot.prove()
+    assert (broken(proof), proof.dead) == ("L", 0)
+
+
+def test_what_was_recalled_or_expired_last_is_finished(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).publish(100)
+    slot.story.trail("cli").recalled("shop", 0, 0, ["0-a"], T0_US + 150 * MS)
+    assert slot.prove().ok
+    slot = Slot(Story(slot.story.directory / "again"))
+    slot.publish(0).deliver(10, 20).publish(100)
+    slot.story.trail().dead(Delivery("0-a", 0, None, offset=-1).message(), T0_US + 150 * MS, "expired")
+    proof = slot.prove()
+    assert (proof.ok, proof.dead) == (True, 1)
+
+
+def test_ids_published_once_do_not_depend_on_clocks(story: Story) -> None:
+    early = [Delivery(f"m{i}", -50 + i, -40 + i, ready=-60, offset=i) for i in range(5)]
+    assert tell(story, early).ok
+
+
+def test_surplus_ends_are_those_that_no_publish_before_them_allows() -> None:
+    assert [lives.surplus(1, [], reaches) for reaches in ([], [5], [5, 5], [5, 6, 7])] == [0, 0, 1, 2]
+    assert lives.surplus(1, [10], [5, 10]) == lives.surplus(1, [10], [10, 11]) == 0
+    assert lives.surplus(1, [10], [5, 9, 11]) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------ Q: caps

@@ -16,7 +16,7 @@ import pytest
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.trail import NullTrail, TrailSink, schema, segments
+from emq.trail import NullTrail, TrailSink, lookup, schema, segments
 from emq.trail.writer import Trail, TrailOptions
 
 NOW_US = 1_000_000_000_000_000
@@ -74,6 +74,8 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
     one = {**mine, "priority": 1, "offset": 7, "id": "m7", "key": "k7"}
     trail.published("shop", 2, 1, range(7, 9), ["m7", "m8"], ["k7", None], NOW_US, NOW_US + 1)
     trail.published("shop", 2, 1, None, ["m9"], None, NOW_US, NOW_US + 2)
+    trail.published("shop", 2, 1, None, ["m10"], None, NOW_US, NOW_US + 3, due_ms=[1_000_000_000_700])
+    trail.merged("shop", 2, ["m9", "m10"], NOW_US + 4)
     trail.started(m, 5)
     trail.settled(m, NOW_US + 20)
     trail.retried(m, NOW_US + 21, 1_000_000_000_500, "timeout")
@@ -91,6 +93,9 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
         {**published, "time_us": NOW_US + 1, "offset": 7, "id": "m7", "key": "k7"},
         {**published, "time_us": NOW_US + 1, "offset": 8, "id": "m8"},
         {**published, "time_us": NOW_US + 2, "id": "m9"},
+        {**published, "time_us": NOW_US + 3, "id": "m10", "due_ms": 1_000_000_000_700},
+        {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m9"},
+        {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m10"},
         {**one, "event": "started", "time_us": NOW_US + 7, "attempt": 1, "epoch": 5}
         | {"published_us": NOW_US, "ready_us": NOW_US},
         {**one, "event": "settled", "time_us": NOW_US + 20, "attempt": 1},
@@ -258,6 +263,8 @@ def test_the_null_trail_takes_the_same_calls(tmp_path: Path) -> None:
     assert [sink.enabled for sink in sinks] == [False, True]
     for sink in sinks:
         sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US)
+        sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US, due_ms=[1])
+        sink.merged("shop", 2, ["m1"], NOW_US)
         sink.started(message(1), 1)
         sink.settled(message(1), NOW_US)
         sink.retried(message(1), NOW_US, 1, "late")
@@ -271,6 +278,66 @@ def test_the_null_trail_takes_the_same_calls(tmp_path: Path) -> None:
     real.close()
 
 
+# ------------------------------------------------------------------------------------------------------------ look-up
+
+
+def test_one_message_is_found_among_many_segments_in_order_of_time(tmp_path: Path) -> None:
+    host, producer = open_trail(tmp_path), open_trail(tmp_path, "producer")
+    host.settled(message(7), NOW_US + 900)
+    host.flush()
+    host.started(message(7), 5)
+    for i in range(100):
+        host.settled(message(100 + i), NOW_US)
+    producer.published("shop", 2, 1, [6, 7], ["m6", "m7"], None, NOW_US, NOW_US + 1000)
+    host.close()
+    producer.close()
+    assert len(list(tmp_path.iterdir())) == 5
+    steps: list[tuple[int, int]] = []
+    found = lookup.of_message(tmp_path, "m7", lambda done, total: steps.append((done, total)))
+    assert [(e.event, e.source, e.offset) for e in found] == [
+        ("published", "producer", 7),
+        ("started", "host-1", 7),
+        ("settled", "host-1", 7),
+    ], "a publish counts from when it began, since it may be recorded after what it led to"
+    assert found[1].ready_us == NOW_US
+    assert steps[-1] == (5, 5)
+    assert lookup.of_message(tmp_path, "m") == []
+
+
+def test_owners_and_lost_ranges_of_one_group_are_found(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path)
+    trail.owned("shop/2", 5, NOW_US)
+    trail.owned("shop/3", 5, NOW_US)
+    trail.skipped("shop", 2, 1, 5, 8, NOW_US + 1)
+    trail.dropped("shop", 2, 0, 5, 8, NOW_US + 2)
+    trail.released("shop/2", 5, NOW_US + 3)
+    trail.close()
+
+    def events(place: tuple[int, int] | None, from_us: int = 0) -> list[str]:
+        return [e.event for e in lookup.of_group(tmp_path, "shop", 2, from_us, place)]
+
+    assert events((1, 7)) == ["owned", "skipped", "released"]
+    assert events((1, 8)) == events((2, 7)) == events(None) == ["owned", "released"]
+    assert events((0, 5)) == ["owned", "dropped", "released"]
+    assert events(None, NOW_US + 4) == []
+
+
+def test_a_look_up_passes_over_what_is_damaged(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path)
+    for i in range(3):
+        trail.settled(message(i), NOW_US)
+        trail.flush()
+    trail.close()
+    damaged = sorted(tmp_path.iterdir())[2]
+    data = bytearray(damaged.read_bytes())
+    data[4:400] = b"\xff" * 396
+    damaged.write_bytes(data)
+    (tmp_path / "notes.txt").write_text("not a segment")
+    assert [len(lookup.of_message(tmp_path, f"m{i}")) for i in range(3)] == [1, 0, 1]
+    with pytest.raises(errors.InvalidSettings, match="no trail directory"):
+        lookup.of_message(tmp_path / "nowhere", "m1")
+
+
 def test_the_core_does_not_need_pyarrow() -> None:
-    code = "import sys, emq.trail; sys.exit('pyarrow' in sys.modules)"
+    code = "import sys, emq.trail, emq.trail.events; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
