@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from emq.durability import Durability
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -20,21 +22,21 @@ class Batcher(Generic[Item, Answer]):
     """Gathers items that are sent while earlier calls are under way. Belongs to one event loop.
 
     Args:
-        call: takes up to `BATCH` items and answers for each, in order; an answer that is an exception is raised to its
-            sender, and what the call raises, to all senders of its items.
+        call: takes up to `BATCH` items of one durability and answers for each, in order; an answer that is an exception
+            is raised to its sender, and what the call raises, to all senders of its items.
     """
 
-    def __init__(self, call: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]]) -> None:
+    def __init__(self, call: Callable[[Sequence[Item], Durability], Awaitable[Sequence[Answer | Exception]]]) -> None:
         self._call = call
-        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._waiting: list[tuple[Item, Durability, asyncio.Future[Answer]]] = []
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, item: Item) -> Answer:
+    async def send(self, item: Item, durability: Durability) -> Answer:
         """The answer for `item`. If this is cancelled, the item may or may not have been sent."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((item, future))
+        self._waiting.append((item, durability, future))
         if self._under_way < IN_FLIGHT and (len(self._waiting) == 1 or len(self._waiting) >= BATCH):
             self._under_way += 1
             loop.call_soon(self._start)
@@ -49,14 +51,15 @@ class Batcher(Generic[Item, Answer]):
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                await self._send(batch)
+                for durability in dict.fromkeys(d for _, d, _ in batch):
+                    await self._send([(item, future) for item, d, future in batch if d is durability], durability)
         finally:
             self._under_way -= 1
 
-    async def _send(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    async def _send(self, batch: list[tuple[Item, asyncio.Future[Answer]]], durability: Durability) -> None:
         answers: Sequence[Answer | Exception]
         try:
-            answers = await self._call([item for item, _ in batch])
+            answers = await self._call([item for item, _ in batch], durability)
         except Exception as exc:  # also of a kind that a store must not raise, or its senders would wait for ever
             answers = [exc] * len(batch)
         except BaseException:

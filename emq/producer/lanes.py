@@ -40,16 +40,12 @@ class LaneProducer:
         self._lanes = lanes
         self._trail = trail
         self._look_again = look_again
-        self._batchers: dict[Durability, Batcher[_Item, str]] = {}
+        self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self.published = 0
 
     async def publish(self, topic: Topic, group: int, m: Message, due_ms: int) -> str:
         """Add one message, to be started at `due_ms`; adds awaited at the same time share a round trip."""
-        durability = topic.options.durability
-        batcher = self._batchers.get(durability)
-        if batcher is None:
-            batcher = self._batchers[durability] = Batcher(lambda items: self._add(items, durability))
-        return await batcher.send(_Item(topic, group, m, due_ms))
+        return await self._batcher.send(_Item(topic, group, m, due_ms), topic.options.durability)
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str]:
         ids = [item.message.id for item in items]

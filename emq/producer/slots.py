@@ -47,18 +47,14 @@ class SlotProducer:
     def __init__(self, store: SortedStore, trail: TrailSink) -> None:
         self._store = store
         self._trail = trail
-        self._batchers: dict[Durability, Batcher[_Item, str]] = {}
+        self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
         self.published = 0
 
     async def publish(self, topic: Topic, payload: bytes, score: float, told: Told) -> str:
         """Add one message; adds awaited at the same time share a round trip."""
         item = self._item(topic, payload, score, told, time.time_ns() // 1000)
-        durability = topic.options.durability
-        batcher = self._batchers.get(durability)
-        if batcher is None:
-            batcher = self._batchers[durability] = Batcher(lambda items: self._add(items, durability))
-        return await batcher.send(item)
+        return await self._batcher.send(item, topic.options.durability)
 
     async def publish_many(
         self,

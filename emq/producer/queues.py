@@ -1,0 +1,158 @@
+"""Publishing to the queues of log topics: appended many in one round trip, routed anew where a group was retired."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.durability import Durability
+from emq.producer.batcher import BATCH, Batcher
+from emq.producer.router import Route, Router
+from emq.storage import LogStore, Put
+from emq.trail.sink import TrailSink
+
+SEALED_TRIES = 5
+"""How often a message is routed anew when its group turns out to be retired."""
+
+REOPENING_S = 0.05
+"""Groups that come back when a topic grows are opened a moment after the catalog shows them."""
+
+
+class _Single(NamedTuple):
+    """An awaited publish that waits for its batch."""
+
+    route: Route
+    group: int
+    priority: int
+    body: bytes
+    id: str
+    key: str | None
+    published_us: int
+
+
+class QueueProducer:
+    """Appends to queues."""
+
+    def __init__(self, log: LogStore, router: Router, ids: message.IdSource, trail: TrailSink) -> None:
+        self._log = log
+        self._router = router
+        self._ids = ids
+        self._trail = trail
+        self._batcher: Batcher[_Single, str] = Batcher(self._put)
+        self.published = 0
+
+    async def publish(
+        self, route: Route, key: str | None, priority: int, body: bytes, message_id: str, published_us: int
+    ) -> str:
+        """Append one encoded message; publishes awaited at the same time share a round trip."""
+        for attempt in range(SEALED_TRIES):
+            group = self._router.group(route.topic, key)
+            try:
+                single = _Single(route, group, priority, body, message_id, key, published_us)
+                return await self._batcher.send(single, route.topic.options.durability)
+            except errors.QueueSealed:
+                if attempt + 1 == SEALED_TRIES:
+                    raise
+            await asyncio.sleep(attempt * REOPENING_S)
+            await self._router.refresh()
+            route = await self._router.route(route.topic.name)
+        raise AssertionError("unreachable")
+
+    async def publish_many(
+        self,
+        name: str,
+        bodies: Sequence[bytes],
+        keys: Sequence[str | None],
+        priority: int,
+        headers: dict[str, str] | None,
+    ) -> list[str]:
+        """Append many messages, 500 at a time; answers their ids."""
+        ids: list[str] = []
+        for start in range(0, len(bodies), BATCH):
+            part = slice(start, start + BATCH)
+            ids += await self._publish_part(name, bodies[part], keys[part], priority, headers)
+        return ids
+
+    async def _publish_part(
+        self,
+        name: str,
+        bodies: Sequence[bytes],
+        keys: Sequence[str | None],
+        priority: int,
+        headers: dict[str, str] | None,
+    ) -> list[str]:
+        now_us = time.time_ns() // 1000
+        ids = [self._ids.next() for _ in bodies]
+        encoded = [message.encode(i, b, k, now_us, headers) for i, b, k in zip(ids, bodies, keys, strict=True)]
+        todo: Sequence[int] = range(len(bodies))
+        for attempt in range(SEALED_TRIES):
+            route = await self._router.route(name)
+            places: dict[int, list[int]] = {}
+            for i in todo:
+                places.setdefault(self._router.group(route.topic, keys[i]), []).append(i)
+            puts = [_put(route, g, priority, [encoded[i] for i in at]) for g, at in places.items()]
+            answers = await self._log.put(puts, route.topic.options.durability)
+            todo = []
+            refusal: errors.EMQError | None = None
+            for (group, at), answer in zip(places.items(), answers, strict=True):
+                if isinstance(answer, errors.QueueSealed) and attempt + 1 < SEALED_TRIES:
+                    todo = [*todo, *at]
+                elif isinstance(answer, errors.EMQError):
+                    refusal = answer
+                else:
+                    self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
+            if refusal is not None:
+                raise refusal
+            if not todo:
+                break
+            await asyncio.sleep(attempt * REOPENING_S)
+            await self._router.refresh()
+        return ids
+
+    async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[str | Exception]:
+        places: dict[str, list[int]] = {}
+        for i, single in enumerate(singles):
+            # A put is stored whole or not at all: where room may be short, each message is one of its own.
+            alone = single.route.max_length is not None
+            place = single.id if alone else single.route.queues[single.group][single.priority]
+            places.setdefault(place, []).append(i)
+        firsts = [singles[at[0]] for at in places.values()]
+        puts = [
+            _put(first.route, first.group, first.priority, [singles[i].body for i in at])
+            for first, at in zip(firsts, places.values(), strict=True)
+        ]
+        outcome: list[str | Exception] = [single.id for single in singles]
+        answers = await self._log.put(puts, durability)
+        for first, at, answer in zip(firsts, places.values(), answers, strict=True):
+            if isinstance(answer, errors.EMQError):
+                for i in at:
+                    outcome[i] = answer
+            else:
+                ids, keys = [singles[i].id for i in at], [singles[i].key for i in at]
+                self._record(first.route, first.group, first.priority, answer, ids, keys, first.published_us)
+        return outcome
+
+    def _record(
+        self,
+        route: Route,
+        group: int,
+        priority: int,
+        offsets: Sequence[int],
+        ids: Sequence[str],
+        keys: Sequence[str | None],
+        published_us: int,
+    ) -> None:
+        self.published += len(ids)
+        if self._trail.enabled:
+            now_us = time.time_ns() // 1000
+            self._trail.published(route.topic.name, group, priority, offsets, ids, keys, published_us, now_us)
+
+
+def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes]) -> Put:
+    queues = route.queues[group]
+    if route.max_length is None:
+        return Put(queues[priority], bodies)
+    return Put(queues[priority], bodies, route.max_length, route.topic.options.overflow == "drop_oldest", queues)
