@@ -16,7 +16,24 @@ slot of a cluster.
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in whatever state
     <tag>:reason:<slot>        hash    id -> why it is dead
-    <tag>:wake:<instance>      channel names of woken queues and slots, one a line
+    <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line
+
+The slots of sorted topics lie apart, each under a hash tag of its own, in the layout of the published RMQ: the first
+three keys, which any program may read and write that knows it. `<slot>` is `<topic>_<index>`, in the sandbox
+`sandbox:<topic>_<index>`.
+
+    <slot>                     zset    waiting members, score = due time in ms, priority, or retries left (16 and less)
+    prepare{<slot>}            zset    claimed members, score = claimed second * 1000 + retries left after this delivery
+    dead{<slot>}               zset    dead members, score = time of death in ms
+    emq{<slot>}                hash    epoch: highest seen; armed: score for less than which to wake ("" for any) and
+                                       channel: whom; fold: "<name>\n<Lua text>" of the last add, where bodies are apart
+    body{<slot>}               hash    member -> "<merged> <bytes of note> <note><body>" while it waits
+    preparebody{<slot>}        hash    the same while it is in prepare
+    deadbody{<slot>}           hash    the same while it is dead
+    history{<slot>}            hash    member -> failed attempts, one on a line: "<ms> <reason as JSON>"
+    reason{<slot>}             hash    member -> why it is dead (JSON), then the lines of its history
+
+The last five are there only for topics with a merge key, or for members that failed.
 """
 
 from __future__ import annotations
@@ -28,6 +45,7 @@ class Shard:
     """The keys of one storage shard."""
 
     def __init__(self, environment: str, index: int) -> None:
+        self.environment = environment
         self._tag = f"{{emq:{environment}:{index}}}"
         self.head = f"{self._tag}:head"
         self.armed = f"{self._tag}:armed"
@@ -58,6 +76,55 @@ class Shard:
 
     def channel(self, instance: str) -> str:
         return f"{self._tag}:wake:{instance}"
+
+
+class SlotKeys:
+    """The keys of one slot of a sorted topic; all lie in one hash slot, that of `store`."""
+
+    def __init__(self, environment: str, slot: str) -> None:
+        topic, _, index = slot.rpartition("/")
+        prefix = "" if environment == "online" else f"{environment}:"
+        self.store = f"{prefix}{topic}_{index}"
+
+    @property
+    def prepare(self) -> str:
+        return f"prepare{{{self.store}}}"
+
+    @property
+    def dead(self) -> str:
+        return f"dead{{{self.store}}}"
+
+    @property
+    def own(self) -> str:
+        return f"emq{{{self.store}}}"
+
+    @property
+    def body(self) -> str:
+        return f"body{{{self.store}}}"
+
+    @property
+    def preparebody(self) -> str:
+        return f"preparebody{{{self.store}}}"
+
+    @property
+    def deadbody(self) -> str:
+        return f"deadbody{{{self.store}}}"
+
+    @property
+    def reason(self) -> str:
+        return f"reason{{{self.store}}}"
+
+    @property
+    def history(self) -> str:
+        return f"history{{{self.store}}}"
+
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """In the order in which `slot_moves.lua` takes them."""
+        return (
+            *(self.store, self.prepare, self.dead, self.own, self.body),
+            *(self.preparebody, self.deadbody, self.reason, self.history),
+        )
 
 
 def shard_of(group: str, shards: int) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.resources
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,10 +20,17 @@ DURABILITY_TIMEOUT_MS = 5_000
 """How long a publish waits for the replica or the disk before its outcome is reported as unknown."""
 
 
+_INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
+
+
+def _read(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+
+
 @functools.cache
 def _script(name: str, allow_oom: bool) -> tuple[str, str]:
-    """(digest, text) of lua/<name>.lua."""
-    text = importlib.resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    """(digest, text) of lua/<name>.lua, with what it includes in the place of the line that says so."""
+    text = _INCLUDE.sub(lambda line: _read(line[1]), _read(name))
     if allow_oom:
         text = text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
     return hashlib.sha1(text.encode()).hexdigest(), text

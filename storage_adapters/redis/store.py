@@ -21,6 +21,7 @@ from storage_adapters.redis.lanes import RedisLanes
 from storage_adapters.redis.log import RedisLogStore
 from storage_adapters.redis.packing import pack_in_c
 from storage_adapters.redis.server import Server
+from storage_adapters.redis.sorted import RedisSorted
 
 SWEEP_S = 2.0
 """How often a watcher asks for wake-ups whose message was lost; one call a shard, whatever the number of queues."""
@@ -46,6 +47,7 @@ class RedisStore:
         self._server = Server(client, url)
         self.log = RedisLogStore(self._server, shards, self._instance, max_queue_qps)
         self.lanes = RedisLanes(self._server, shards, self._instance)
+        self.sorted = RedisSorted(self._server, shards[0].environment, shards[0].channel(self._instance))
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
         channels = [shard.channel(self._instance) for shard in self._shards]

@@ -1,0 +1,44 @@
+#!lua flags=allow-oom
+-- Acknowledge members: prepare -> gone. Wake slots where a twin may run now. Allowed on a full server.
+-- KEYS  for each batch: zset store, zset prepare, hash own, hash preparebody, hash history
+-- ARGV  for each batch, of one slot: address, highest first (0/1), epoch ("": not fenced), the claim's token, number of
+--       members, the members
+-- Returns for each batch -1 (stale epoch), its number of members if all are acknowledged, or a string with a mark for
+--       each: 1 acknowledged, 0 not in prepare under this token. O(members log prepared).
+-- include slot_waking
+local answer, k, a = {}, 1, 1
+while a <= #ARGV do
+  local prepare, own, epoch, token, n = KEYS[k + 1], KEYS[k + 2], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
+  if epoch ~= '' and tonumber(redis.call('HGET', own, 'epoch') or -1) > tonumber(epoch) then
+    answer[#answer + 1] = -1
+  else
+    local marks, done, wanted = {}, 0, tonumber(token)
+    for first = a + 5, a + 4 + n, 1000 do
+      local last = math.min(first + 999, a + 4 + n)
+      local tokens, acked, seen = redis.call('ZMSCORE', prepare, unpack(ARGV, first, last)), {}, {}
+      for i = 1, #tokens do
+        local member, found = ARGV[first + i - 1], tokens[i]
+        if found and (found == token or tonumber(found) == wanted) and not seen[member] then
+          seen[member] = true
+          acked[#acked + 1] = member
+          marks[#marks + 1] = 1
+        else
+          marks[#marks + 1] = 0
+        end
+      end
+      if #acked > 0 then
+        redis.call('ZREM', prepare, unpack(acked))
+        if redis.call('EXISTS', KEYS[k + 3], KEYS[k + 4]) > 0 then
+          redis.call('HDEL', KEYS[k + 3], unpack(acked))
+          redis.call('HDEL', KEYS[k + 4], unpack(acked))
+        end
+      end
+      done = done + #acked
+    end
+    answer[#answer + 1] = done == n and n or table.concat(marks)
+    wake(ARGV[a], KEYS[k], prepare, own, ARGV[a + 1] == '1')
+  end
+  k, a = k + 5, a + 5 + n
+end
+publish()
+return answer

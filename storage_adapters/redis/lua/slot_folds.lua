@@ -1,0 +1,62 @@
+-- Part of the slot scripts: records of bodies kept apart, "<merged> <bytes of note> <note><body>", and how two become
+-- one. The folds must agree with emq/folds.py byte for byte.
+local chunks = {}
+
+local function packed(merged, note, body)
+  return string.format('%d %d ', merged, #note) .. note .. body
+end
+
+local function unpacked(record)
+  local merged, size, at = string.match(record, '^(%d+) (%d+) ()')
+  return tonumber(merged), string.sub(record, at, at + size - 1), string.sub(record, at + size)
+end
+
+local function number(text)
+  return tonumber(text) or error(string.format('%q is no number', string.sub(text, 1, 40)), 0)
+end
+
+local function written(n)
+  if n ~= n then return 'nan' end -- the C library would print a sign
+  if n == math.floor(n) and math.abs(n) < 9007199254740992 then return string.format('%d', n) end
+  return string.format('%.17g', n)
+end
+
+local folds = {
+  latest = function(_, newer) return newer end,
+  sum = function(older, newer) return written(number(older) + number(newer)) end,
+  max = function(older, newer) return number(older) >= number(newer) and older or newer end,
+  min = function(older, newer) return number(older) <= number(newer) and older or newer end,
+  union = function(older, newer)
+    local lines, seen = {}, {}
+    for line in string.gmatch(older .. '\n' .. newer, '[^\n]+') do
+      if not seen[line] then
+        seen[line] = true
+        lines[#lines + 1] = line
+      end
+    end
+    return table.concat(lines, '\n')
+  end,
+}
+folds.count = folds.sum
+
+-- The topic's own chunk; what it could do harm with is hidden from it.
+local function compiled(text)
+  if not chunks[text] then
+    local chunk, why = loadstring('local redis, server, KEYS, ARGV; ' .. text, '=fold')
+    chunks[text] = chunk or function() error(why, 0) end
+  end
+  return chunks[text]
+end
+
+-- One record of two, or nil and why not. Where one has no record, a stranger added it, and the other's counts.
+local function together(name, text, older, newer)
+  if not (older and newer) then return older or newer end
+  local older_merged, _, older_body = unpacked(older)
+  local newer_merged, note, newer_body = unpacked(newer)
+  local ok, body = pcall(folds[name] or compiled(text), older_body, newer_body)
+  if not ok then return nil, "the topic's " .. (folds[name] and name or 'Lua') .. ' fold failed: ' .. tostring(body) end
+  if type(body) ~= 'string' then
+    return nil, "the topic's Lua fold returned " .. tostring(body) .. '; it must return one string'
+  end
+  return packed(older_merged + newer_merged, note, body)
+end

@@ -1,0 +1,259 @@
+"""Slots of sorted topics on sorted sets, in the layout of the published RMQ (see `storage_adapters.redis.keys`).
+
+One script call serves many slots, and what it does to a slot's members it does in a few commands with many arguments:
+here the work is to sort requests by slot and answers back. A member that is its own body costs the server about a
+microsecond for each step of its way; bodies kept apart and whatever fails take longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from emq import errors
+from emq.durability import Durability
+from emq.slots import Add, Claim, Claimed, DeadMember, Recover, Settle, Slot, SlotState, Waiting
+from storage_adapters.redis import grouping
+from storage_adapters.redis.keys import SlotKeys
+from storage_adapters.redis.log import not_owner
+from storage_adapters.redis.server import Server
+
+MEMBERS = 2_000
+"""Most members that one script call adds, claims or acknowledges: it keeps a call to a few milliseconds."""
+
+SINGLE_MEMBERS = 500
+"""The same for what is done member by member: retries, deaths, roll-backs, the administration's verdicts."""
+
+SLOTS = 500
+"""Most slots in one call that claims, rolls back or looks."""
+
+PAGE = 1_000
+
+T = TypeVar("T")
+
+
+class RedisSorted:
+    """See `emq.slots.SortedStore`. Atomic per script call; a large call is sent as several."""
+
+    def __init__(
+        self, server: Server, environment: str, channel: str, place: Callable[[str], int] = lambda _: 0
+    ) -> None:
+        """
+        Args:
+            environment: "online" has the published key names; another has its name before the topic's.
+            channel: where this instance hears of armed slots.
+            place: of a slot's store key; slots of different places are never served by one script call.
+        """
+        self._server = server
+        self._environment = environment
+        self._channel = channel
+        self._place = place
+
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.TopicFull]:
+        """See `SortedStore.add`; an add that its topic's fold refuses is answered with `InvalidMessage`.
+
+        Raises:
+            StoreFull: of more than `MEMBERS` adds, some may have been applied; repeat those that may merge twice only
+                if that is harmless.
+        """
+        answers: list[Any] = [True] * len(adds)
+        for start in range(0, len(adds), MEMBERS):
+            groups = grouping.group_adds(adds, start, start + MEMBERS)
+            for part in self._together([g for g in groups if not g.slot.apart], lambda g: g.slot):
+                for group, answer in zip(part, await self._add(part, durability), strict=True):
+                    if isinstance(answer, bytes):
+                        grouping.place_add_answers(adds, group, answer, [], answers)
+            for part in self._together([g for g in groups if g.slot.apart], lambda g: g.slot):
+                for group, (marks, *reasons) in zip(part, await self._merge(part, durability), strict=True):
+                    grouping.place_add_answers(adds, group, marks, reasons, answers)
+        return answers
+
+    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+        """See `SortedStore.claim`."""
+        answers: list[Any] = [None] * len(claims)
+        head = (now_ms // 1000 * 1000, self._channel, MEMBERS)
+        for part in self._together(list(enumerate(claims)), lambda c: c[1].slot):
+            while part:
+                keys: list[str] = []
+                args: list[Any] = [*head]
+                for _, (slot, limit, epoch, until_ms) in part[:SLOTS]:
+                    k = self._keys(slot)
+                    keys += (k.store, k.prepare, k.own, k.body, k.preparebody)
+                    args += (grouping.backwards(slot), int(slot.apart), limit, epoch, until_ms)
+                replies = await self._server.run("slot_claim", keys, args)
+                done, part = part[: len(replies)], part[len(replies) :]
+                for (place, claim), reply in zip(done, replies, strict=True):
+                    answers[place] = grouping.joined(answers[place], grouping.claimed(claim, reply, head[0]))
+                place, claim = done[-1]
+                if replies[-1] and (rest := replies[-1][3]):  # cut short by the bound of the call
+                    part.insert(0, (place, claim._replace(limit=rest)))
+        return answers
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        """See `SortedStore.settle`.
+
+        What cannot be folded with the twin that it meets on its way back becomes a dead letter with that reason; on
+        REPLAY it stays dead, and the answer is False.
+        """
+        answers: list[Any] = [True] * len(settles)
+        for start in range(0, len(settles), MEMBERS):
+            acks, others = grouping.group_settles(settles, start, start + MEMBERS)
+            for part in self._together(acks, lambda g: g.slot):
+                for group, answer in zip(part, await self._acknowledge(part), strict=True):
+                    grouping.place_ack_answers(group, answer, answers)
+            for at in range(0, len(others), SINGLE_MEMBERS):
+                groups = grouping.group_others(settles, others[at : at + SINGLE_MEMBERS])
+                for part in self._together(groups, lambda g: g.slot):
+                    places = [(g, place) for g in part for place in g.places]
+                    for (group, place), mark in zip(places, await self._settle(part), strict=True):
+                        epoch = settles[place].epoch
+                        answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
+        return answers
+
+    async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
+        """See `SortedStore.recover`. Bodies merge by the fold of the slot's last add.
+
+        Of many members some roll back in a call of their own; a new epoch counts, and fences, from the last on.
+        """
+        answers: list[Any] = [0] * len(recovers)
+        for part in self._together(list(enumerate(recovers)), lambda r: r[1].slot):
+            while part:
+                keys: list[str] = []
+                args: list[Any] = [now_ms, SINGLE_MEMBERS]
+                for _, (slot, epoch, older_than_ms, held, reason) in part[:SLOTS]:
+                    # What was claimed in a second is stamped with its beginning, plus the retries left.
+                    before = "-inf" if older_than_ms is None else f"({-(-older_than_ms // 1000) * 1000}"
+                    keys += self._keys(slot).everything
+                    args += (
+                        slot.address,
+                        grouping.backwards(slot),
+                        epoch,
+                        before,
+                        grouping.as_json(reason),
+                        len(held),
+                        *held,
+                    )
+                replies = await self._server.run("slot_recover", keys, args)
+                again = []
+                for (place, recover), (moved, more) in zip(part, replies, strict=False):
+                    if moved == -1:
+                        answers[place] = not_owner(recover.slot.name, recover.epoch)
+                    else:
+                        answers[place] += moved
+                    if more:
+                        again.append((place, recover))
+                part = again + part[len(replies) :]
+        return answers
+
+    async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
+        """See `SortedStore.inspect`; a waiting member counts as due also while its twin is in prepare."""
+        answers: list[Any] = [None] * len(slots)
+        for whole in self._together(list(enumerate(slots)), lambda s: s[1]):
+            for start in range(0, len(whole), SLOTS):
+                part = whole[start : start + SLOTS]
+                keys: list[str] = []
+                for _, slot in part:
+                    k = self._keys(slot)
+                    keys += (k.store, k.prepare, k.dead)
+                replies = await self._server.run(
+                    "slot_inspect", keys, [now_ms, *(grouping.backwards(s) for _, s in part)]
+                )
+                for (place, _), (waiting, due, prepared, dead, first, oldest) in zip(part, replies, strict=True):
+                    oldest_ms = None if oldest is None else int(grouping.number(oldest) // 1000) * 1000
+                    next_score = None if first is None else grouping.number(first)
+                    answers[place] = SlotState(waiting, due, prepared, dead, next_score, oldest_ms)
+        return answers
+
+    async def dead(self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100) -> list[DeadMember]:
+        """See `SortedStore.dead`."""
+        k = self._keys(slot)
+        found: list[DeadMember] = []
+        while len(found) < limit:
+            size = min(limit - len(found), PAGE)
+            rows = await self._server.run("slot_dead", [k.dead, k.deadbody, k.reason], [*after, size])
+            found += [grouping.dead_member(slot, row) for row in rows]
+            if len(rows) < size:
+                break
+            after = (rows[-1][1], rows[-1][0])
+        return found
+
+    async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100) -> list[Waiting]:
+        """See `SortedStore.waiting`."""
+        k = self._keys(slot)
+        found: list[Waiting] = []
+        while len(found) < limit:
+            size = min(limit - len(found), PAGE)
+            args = [grouping.backwards(slot), skip + len(found), size]
+            page, records = await self._server.run("slot_waiting", [k.store, k.body], args)
+            for member, score, record in zip(page[::2], grouping.numbers(page[1::2]), records, strict=True):
+                merged, note, body = grouping.unpacked(member, record)
+                found.append(Waiting(member, score, body, note, merged))
+            if len(records) < size:
+                break
+        return found
+
+    # ------------------------------------------------------------------------------------------------ one call each
+
+    async def _add(self, groups: Sequence[grouping.Group], durability: Durability) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = []
+        for g in groups:
+            keep, most, _ = g.rule
+            k = self._keys(g.slot)
+            keys += (k.store, k.prepare, k.own)
+            args += (
+                g.slot.address,
+                grouping.backwards(g.slot),
+                grouping.FLAGS[keep],
+                -1 if most is None else most,
+                len(g.places),
+            )
+            args += g.args
+        answer: list[Any] = await self._server.run("slot_add", keys, args, durability)
+        return answer
+
+    async def _merge(self, groups: Sequence[grouping.Group], durability: Durability) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = []
+        for g in groups:
+            keep, most, fold = g.rule
+            k = self._keys(g.slot)
+            keys += (k.store, k.prepare, k.own, k.body)
+            args += (g.slot.address, grouping.backwards(g.slot), grouping.FLAGS[keep], -1 if most is None else most)
+            args += (*fold, len(g.places), *g.args)
+        answer: list[Any] = await self._server.run("slot_merge", keys, args, durability)
+        return answer
+
+    async def _acknowledge(self, groups: Sequence[grouping.Group]) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = []
+        for g in groups:
+            token, epoch = g.rule
+            k = self._keys(g.slot)
+            keys += (k.store, k.prepare, k.own, k.preparebody, k.history)
+            args += (g.slot.address, grouping.backwards(g.slot), "" if epoch is None else epoch, token, len(g.places))
+            args += g.args
+        answer: list[Any] = await self._server.run("slot_ack", keys, args)
+        return answer
+
+    async def _settle(self, groups: Sequence[grouping.Group]) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = [int(time.time() * 1000)]
+        for g in groups:
+            keys += self._keys(g.slot).everything
+            args += (g.slot.address, grouping.backwards(g.slot), *g.rule, len(g.places), *g.args)
+        answer: list[Any] = await self._server.run("slot_settle", keys, args)
+        return answer
+
+    def _keys(self, slot: Slot) -> SlotKeys:
+        return SlotKeys(self._environment, slot.name)
+
+    def _together(self, requests: list[T], slot: Callable[[T], Slot]) -> list[list[T]]:
+        """The requests, by the places of their slots."""
+        parts: dict[int, list[T]] = {}
+        for request in requests:
+            parts.setdefault(self._place(self._keys(slot(request)).store), []).append(request)
+        return list(parts.values())
