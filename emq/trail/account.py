@@ -13,13 +13,14 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq.trail import checks, events
 from emq.trail.checks import Violations
 from emq.trail.lives import Life
-from emq.trail.rows import lists, only
+from emq.trail.rows import lists, only, origins
 
 
 def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[str, Any]:
     """The fields of `emq.trail.proof.Proof` that count messages.
 
-    Ids that were published once are counted; those published more often are judged by `emq.trail.lives`.
+    Ids that were published once are counted; those published more often are judged by `emq.trail.lives`. A message
+    that left its slot for its lane counts from then on under the id that it has there.
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
@@ -33,7 +34,9 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
     lives = _lives(table, [name for name, times in published.items() if times > 1])
     buried = {name for name, times in dead.items() if name not in lives and times > replayed[name]}
     recalled = names(events.RECALLED).keys() - settled.keys()
-    open_ = published.keys() - lives.keys() - settled.keys() - buried - recalled
+    copies = {name for name in (*names(events.RETRIED), *dead) if events.COPY in name.partition("/")[2]}
+    moved = {name.rpartition(events.COPY)[0] for name in copies}
+    open_ = (published.keys() - lives.keys() - moved | copies) - settled.keys() - buried - recalled
     open_ |= {name for name, life in lives.items() if life.is_open}
     buried |= {name for name, life in lives.items() if life.is_buried}
     at_offsets = _places(table, open_)
@@ -55,7 +58,7 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
         "still_queued": len(set(still_queued)) if isinstance(still_queued, Collection) else still_queued,
         "unfinished": unfinished,
         "lost": lost,
-        "unknown": _listed(settled.keys() - published.keys()),
+        "unknown": _listed(settled.keys() - published.keys() - copies),
         "duplicates": Violations.of(f"{name} settled {settled[name]} times" for name in sorted(repeats)),
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
@@ -66,31 +69,35 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
 
 _ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
 _STEPS = (events.PUBLISHED, events.STARTED, *_ENDS, events.RECALLED, events.REPLAYED)
-_COLUMNS = ("event", "time_us", "name", "source", "attempt", "ready_us", "published_us")
+_COLUMNS = ("event", "time_us", "name", "origin", "source", "attempt", "ready_us", "published_us")
 
 
 def _lives(table: Any, names: Collection[str]) -> dict[str, Life]:
     """The lives of these ids, put together in order of time."""
     lives: dict[str, Life] = {name: Life() for name in names}
     rows = only(table, *_STEPS)
-    rows = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string()))).sort_by("time_us")
+    rows = rows.append_column("origin", origins(rows["name"]))
+    rows = rows.filter(pc.is_in(rows["origin"], pa.array(names, pa.string()))).sort_by("time_us")
     started: dict[tuple[str, str, int | None], int] = {}
-    for event, time_us, name, source, attempt, ready_us, published_us in zip(*lists(rows, *_COLUMNS), strict=True):
-        life = lives[name]
+    for event, time_us, name, origin, source, attempt, ready_us, published_us in zip(
+        *lists(rows, *_COLUMNS), strict=True
+    ):
+        life = lives[origin]
         if event == events.PUBLISHED:
             life.begun.append(published_us or time_us)
         elif event == events.STARTED:
             # Where the store tells which publish the message is of, that goes before the clocks.
             started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
-        elif event == events.REPLAYED:
-            life.replayed.append(time_us)
-        elif event == events.RECALLED:
-            life.recalled.append(time_us)
-        else:
-            # What expired was never started.
-            reach = started.pop((name, source, attempt), time_us)
-            if event != events.RETRIED:
-                (life.settled if event == events.SETTLED else life.dead).append(reach)
+        elif event in _ENDS:
+            reach = started.pop((name, source, attempt), None)
+            if name != origin:
+                if reach is None:
+                    life.moved.append(started.pop((origin, source, attempt), time_us))
+            elif event != events.RETRIED:
+                # What expired was never started.
+                (life.settled if event == events.SETTLED else life.dead).append(time_us if reach is None else reach)
+        elif name == origin:
+            (life.recalled if event == events.RECALLED else life.replayed).append(time_us)
     return lives
 
 

@@ -18,6 +18,15 @@ OWNED: Final = "owned"
 RELEASED: Final = "released"
 
 
+COPY: Final = "~"
+"""What follows this in an id tells apart messages of one id that left their slot to be tried again from their lane."""
+
+
+def origin(message_id: str) -> str:
+    """The id under which a message was published."""
+    return message_id.partition(COPY)[0]
+
+
 class Event(NamedTuple):
     """One row of the trail; the columns are described in `emq.trail.schema`."""
 

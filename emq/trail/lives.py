@@ -24,6 +24,7 @@ class Life:
         begun: when each publish that was not merged began.
         replayed: when each replay of its dead letter began.
         settled, dead, recalled: the reach of each such end.
+        moved: of each delivery that failed and left the slot for its lane, under an id of its own.
     """
 
     begun: list[int] = dataclasses.field(default_factory=list)
@@ -31,12 +32,13 @@ class Life:
     settled: list[int] = dataclasses.field(default_factory=list)
     dead: list[int] = dataclasses.field(default_factory=list)
     recalled: list[int] = dataclasses.field(default_factory=list)
+    moved: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
         """Nothing became of the last publish or replay."""
         last = max((*self.begun, *self.replayed), default=0)
-        return all(reach < last for reach in (*self.settled, *self.dead, *self.recalled))
+        return all(reach < last for reach in (*self.settled, *self.dead, *self.recalled, *self.moved))
 
     @property
     def is_buried(self) -> bool:

@@ -17,21 +17,27 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq.trail import events, segments
-from emq.trail.events import Event
+from emq.trail.events import COPY, Event
 
 Progress = Callable[[int, int], None]
 """Told how many segments were read, and how many there are."""
 
 
 def of_message(directory: Path, message_id: str, on_progress: Progress = lambda _done, _all: None) -> list[Event]:
-    """Everything recorded about an id, in order of time, each publish at the time when it began.
+    """Everything recorded about an id (or its copies in a lane), in order of time, each publish at its beginning.
 
     The same id may occur in several topics, if they are sorted ones.
 
     Raises:
         InvalidSettings: there is no such directory; correct the path.
     """
-    found = _scan(directory, 0, "id", lambda ids: pc.equal(ids, message_id), on_progress)
+    found = _scan(
+        directory,
+        0,
+        "id",
+        lambda ids: pc.or_(pc.equal(ids, message_id), pc.starts_with(ids, message_id + COPY)),
+        on_progress,
+    )
     return sorted(found, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import errors
 from emq.trail import account, checks, events, segments
 from emq.trail.checks import Violations
-from emq.trail.rows import join, lists, only
+from emq.trail.rows import join, lists, only, origins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +145,10 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     """
     expected = expected or Expectations()
     ledger = segments.read(Path(directory))
-    table = ledger.table.append_column("name", join(ledger.table["topic"], ledger.table["id"]))
-    starts, ends = _starts(table), _ends(table)
+    ids = ledger.table["id"]
+    table = ledger.table.append_column("name", join(ledger.table["topic"], ids))
+    of_origins = ledger.table.append_column("name", join(ledger.table["topic"], origins(ids)))
+    starts, ends = _starts(of_origins), _ends(of_origins)
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     caps = (
         checks.aligned_caps(starts, aligned, expected.allowance),

@@ -7,15 +7,22 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from emq.trail import events
+
 
 def join(left: Any, right: Any) -> Any:
     """`left/right`, null where either is."""
     return pc.binary_join_element_wise(left.cast(pa.string()), right.cast(pa.string()), "/")
 
 
-def only(table: Any, *events: str) -> Any:
+def origins(names: Any) -> Any:
+    """Ids, or names that end with one, as they were when they were published."""
+    return pc.replace_substring_regex(names, f"{events.COPY}[0-9a-f]*$", "")
+
+
+def only(table: Any, *names: str) -> Any:
     """The rows of these events."""
-    return table.filter(pc.is_in(table["event"], pa.array(events)))
+    return table.filter(pc.is_in(table["event"], pa.array(names)))
 
 
 def lists(table: Any, *columns: str) -> list[list[Any]]:

@@ -20,7 +20,8 @@
 | reason | string | why (retried, dead, dropped) |
 
 In a sorted topic an id follows from the contents (`emq.message.slot_id`), so that it may be published, merged, settled
-and published again.
+and published again. One that leaves its slot to be tried again from its lane has `~` and something unique behind its id
+from its `retried` or `dead` on.
 
 The file metadata of a segment is described with `emq.trail.segments.Header`. A change that an existing reader would
 misread raises `VERSION`.

@@ -325,6 +325,29 @@ def test_an_id_may_die_once_for_each_publish_and_replay(slot: Slot) -> None:
     assert broken(slot.prove()) == "X"
 
 
+def test_what_left_its_slot_for_the_lane_goes_on_under_its_own_id(slot: Slot) -> None:
+    copy, trail = "0-a~5", slot.story.trail()
+    moved = Delivery("0-a", 10, 20, ready=9, offset=-1, key="k")
+
+    def so_far(still_queued: Collection[str]) -> Proof:
+        for written in slot.story.trails.values():
+            assert written.flush()
+        return prove(slot.story.directory, Expectations(still_queued=still_queued))
+
+    slot.publish(0)
+    m = moved.message()
+    trail.started(m, 1)
+    m.id = copy
+    trail.retried(m, T0_US + 20 * MS, T0_US // 1000 + 100, "failed")
+    assert so_far({copy}).unfinished == 1
+    slot.publish(30).deliver(40, 50, key="k")
+    assert so_far(()).lost.examples == (f"shop/{copy}",)
+    slot.story.deliver(Delivery(copy, 100, 110, ready=99, offset=-1, key="k", attempt=2))
+    proof = slot.prove()
+    assert proof.ok, proof
+    assert (proof.delivered, proof.unknown.count) == (2, 0)
+
+
 def test_a_replayed_id_that_was_published_before_must_not_vanish(slot: Slot) -> None:
     slot.publish(0).deliver(10, 20).publish(100).deliver(110, 120, "dead")
     slot.story.trail("cli").replayed("shop", 0, 0, ["0-a"], T0_US + 200 * MS)
