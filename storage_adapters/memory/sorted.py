@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 
 from emq import errors, folds
 from emq.durability import Durability
@@ -215,7 +216,7 @@ def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: 
 
 def _merge(slot: Slot, fold: Fold, older: Kept, newer: Kept) -> Kept:
     """Two twins as one, with the score of the newer."""
-    history = tuple(sorted(older.history + newer.history)[-RETRIES:])
+    history = tuple(sorted(older.history + newer.history, key=itemgetter(0))[-RETRIES:])
     if not slot.apart:
         return newer._replace(history=history)
     body = folds.apply(fold, older.body, newer.body)

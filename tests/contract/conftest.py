@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from holey_store import HoleyClient
-from slot_user import SlotUser
+from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
 
 from emq.model import Environment
@@ -94,19 +94,14 @@ def needs(target: Target) -> Callable[[Can], None]:
     return check
 
 
-@pytest.fixture(params=SlotKind)
-def kind(request: pytest.FixtureRequest) -> SlotKind:
-    """Every kind of slot."""
-    return SlotKind(request.param)
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "apart"])
-def apart(request: pytest.FixtureRequest) -> bool:
-    """Slots whose members are their own bodies, and slots with bodies apart."""
-    return bool(request.param)
+@pytest.fixture(params=VARIANTS, ids=VARIANT_NAMES)
+def variant(request: pytest.FixtureRequest) -> tuple[SlotKind, bool]:
+    """A slot's kind, and whether its bodies are apart; each of both, and the models try them all."""
+    kind, apart = request.param
+    return kind, apart
 
 
 @pytest.fixture
-def user(store: Store, target: Target, kind: SlotKind, apart: bool) -> SlotUser:
-    """The user of a slot, of every kind, plain and apart."""
-    return SlotUser(store, target.sorted_slot(kind, apart))
+def user(store: Store, target: Target, variant: tuple[SlotKind, bool]) -> SlotUser:
+    """The user of one slot of that variant."""
+    return SlotUser(store, target.sorted_slot(*variant))

@@ -30,6 +30,14 @@ from emq.storage import Store
 NOW = 1_700_000_000_000
 """A whole second, since that is what claims are stamped with."""
 SECOND = 1000
+PLAIN_RANGE = (SlotKind.RANGE_MERGE, False)
+APART_PRIORITY = (SlotKind.PRIORITY, True)
+APART_TIME = (SlotKind.FIXED_TIME, True)
+VARIANTS = (PLAIN_RANGE, APART_PRIORITY, APART_TIME)
+VARIANT_NAMES = ("range", "priority-apart", "time-apart")
+APART = pytest.mark.parametrize("variant", VARIANTS[1:], ids=VARIANT_NAMES[1:])
+TIMES = pytest.mark.parametrize("variant", VARIANTS[::2], ids=VARIANT_NAMES[::2])
+PRIORITIES = pytest.mark.parametrize("variant", VARIANTS[1:2], ids=VARIANT_NAMES[1:2])
 STORES = pytest.mark.parametrize("target", ["memory", "sqlite", "postgresql", "redis"], indirect=True)
 """The stores with slots of their own; one of PUT and GET uses another's."""
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from slot_user import NOW, SECOND, STORES, SlotUser, nth
+from slot_user import APART_TIME, NOW, SECOND, STORES, TIMES, SlotUser, nth
 from target import Can, Target
 
 from emq import errors
@@ -18,7 +18,6 @@ from emq.storage import Durability, LaneState, Store
 pytestmark = STORES
 
 PRIORITY = SlotKind.PRIORITY
-TIMES = pytest.mark.parametrize("kind", [SlotKind.RANGE_MERGE, SlotKind.FIXED_TIME])
 
 
 @TIMES
@@ -49,8 +48,7 @@ async def test_the_highest_priority_is_claimed_first_and_at_once(store: Store, t
 
 
 @TIMES
-async def test_what_is_due_is_decided_by_the_until_of_the_claim(store: Store, target: Target, kind: SlotKind) -> None:
-    user = SlotUser(store, target.sorted_slot(kind))
+async def test_what_is_due_is_decided_by_the_until_of_the_claim(user: SlotUser) -> None:
     await user.fill(b"a", b"b", b"c")
     assert await user.claim(until_ms=NOW - 1001) == Claimed([], NOW - 1000)
     first = await user.claim(until_ms=NOW - 999, now_ms=NOW - 5000)
@@ -96,15 +94,12 @@ async def test_a_member_put_back_with_what_it_has_left_is_delivered_17_times(use
     assert (await user.scores()) == {b"x": 0}
 
 
-async def test_what_comes_back_is_ordered_by_its_score_as_a_number(
-    store: Store, target: Target, kind: SlotKind
-) -> None:
-    user = SlotUser(store, target.sorted_slot(kind))
+async def test_what_comes_back_is_ordered_by_its_score_as_a_number(user: SlotUser) -> None:
     await user.fill(b"a", b"b", b"fresh")
     for entry, score in zip((await user.claim(limit=2)).entries, (3, 16), strict=True):
         assert await user.retry(entry, score)
     assert (await user.state()).due == 3
-    await user.claims(*([b"fresh", b"b", b"a"] if kind is PRIORITY else [b"a", b"b", b"fresh"]))
+    await user.claims(*([b"fresh", b"b", b"a"] if user.slot.kind is PRIORITY else [b"a", b"b", b"fresh"]))
 
 
 async def test_equal_scores_come_in_the_order_that_waiting_shows(user: SlotUser) -> None:
@@ -142,7 +137,7 @@ async def test_many_members_of_one_slot_go_through_one_call(user: SlotUser) -> N
     assert await user.state() == SlotState(0, 0, 0, 0, None, None)
 
 
-@pytest.mark.parametrize("kind", [SlotKind.FIXED_TIME])
+@pytest.mark.parametrize("variant", [(SlotKind.FIXED_TIME, False), APART_TIME], ids=["plain", "apart"])
 async def test_any_bytes_come_back_as_they_went_in(user: SlotUser) -> None:
     every = bytes(range(256))
     members = [b"", b"plain", every, b"\0", b"'; -- {\xe2\x82\xac}", b"A", b"a", b"1", b"1.0", b"x" * (1 << 20)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from slot_user import NOW, SECOND, STORES, SlotUser, nth
+from slot_user import APART, APART_TIME, NOW, PRIORITIES, SECOND, STORES, SlotUser, nth
 from target import Target
 
 from emq import errors, folds
@@ -13,7 +13,6 @@ from emq.storage import Store
 pytestmark = STORES
 
 UNION = Fold("union")
-APART = pytest.mark.parametrize("apart", [True], ids=["apart"])
 JOIN = Fold("lua", "local older, newer = ...\nreturn older .. '<' .. newer")
 
 FOLDED = [
@@ -65,12 +64,13 @@ async def test_a_merge_may_move_a_member_before_or_behind_others(user: SlotUser)
 
 
 @pytest.mark.parametrize(
-    ("kind", "keep", "score"),
+    ("variant", "keep", "score"),
     [
-        (SlotKind.RANGE_MERGE, Keep.FIRST, NOW - 5),
-        (SlotKind.FIXED_TIME, Keep.LAST, NOW + 5),
-        (SlotKind.PRIORITY, Keep.LAST, NOW + 5),
+        ((SlotKind.RANGE_MERGE, False), Keep.FIRST, NOW - 5),
+        ((SlotKind.FIXED_TIME, False), Keep.LAST, NOW + 5),
+        ((SlotKind.PRIORITY, False), Keep.LAST, NOW + 5),
     ],
+    ids=[kind.value for kind in (SlotKind.RANGE_MERGE, SlotKind.FIXED_TIME, SlotKind.PRIORITY)],
 )
 async def test_each_kind_with_its_usual_keep(user: SlotUser, keep: Keep, score: int) -> None:
     await user.add(b"x", NOW - 5, keep=keep)
@@ -114,8 +114,7 @@ async def test_a_member_that_is_in_prepare_or_dead_only_is_new(user: SlotUser) -
     assert await user.sizes() == (2, 1, 1)
 
 
-@APART
-@pytest.mark.parametrize("kind", [SlotKind.PRIORITY])
+@PRIORITIES
 async def test_bodies_fold_as_the_folds_say(user: SlotUser) -> None:
     wanted = {}
     for n, (fold, bodies, expected) in enumerate(FOLDED):
@@ -142,8 +141,7 @@ async def test_the_latest_note_counts(user: SlotUser) -> None:
     assert (entry.member, entry.score, entry.body, entry.note, entry.merged) == expected
 
 
-@APART
-@pytest.mark.parametrize("kind", [SlotKind.FIXED_TIME])
+@pytest.mark.parametrize("variant", [APART_TIME], ids=["time-apart"])
 async def test_a_lua_fold_that_fails_refuses_the_add_and_changes_nothing(user: SlotUser) -> None:
     await user.add(b"x", NOW - 5, body=b"older", note=b"n")
     for lua in ("error('boom')", "return 7 .. nil", "return nil", "this is no Lua"):

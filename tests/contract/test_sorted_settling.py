@@ -142,18 +142,31 @@ async def test_what_is_given_back_unharmed_has_no_history(user: SlotUser) -> Non
 
 async def test_the_history_tells_of_all_failed_attempts_before_the_last(user: SlotUser) -> None:
     await user.fill(b"x", b"y")
-    for n, reason in enumerate(("first", "second: é|,\n\"[]'", "third")):
+    reasons = ["third", "second: é|,\n\"[]'", "first"]
+    for n, reason in enumerate(reasons):
         (entry, *_) = (await user.claim(now_ms=NOW + n * SECOND)).entries
         assert await user.retry(entry, nth(user.slot.kind, 0), reason=reason)
     (entry,) = (await user.claim(limit=1, now_ms=NOW + 5 * SECOND)).entries
-    assert await user.recover(older_than_ms=NOW + 6 * SECOND, held=[b"y"], now_ms=NOW + 7 * SECOND) == 1
+    lost_ms = int(time.time() * 1000) + 60_000
+    assert await user.recover(older_than_ms=NOW + 6 * SECOND, held=[b"y"], now_ms=lost_ms) == 1
     (entry,) = [e for e in (await user.claim(now_ms=NOW + 8 * SECOND)).entries if e.member == b"x"]
     assert await user.die(entry, "last")
     (dead,) = await user.dead()
-    assert [reason for _, reason in dead.history] == ["first", "second: é|,\n\"[]'", "third", "lost"]
+    assert [reason for _, reason in dead.history] == [*reasons, "lost"]
     assert dead.reason == "last"
     assert all(-1 < seconds_since(at_ms) < 30 for at_ms, _ in dead.history[:3])
-    assert dead.history[3][0] == NOW + 7 * SECOND
+    assert dead.history[3][0] == lost_ms
+
+
+async def test_attempts_of_one_millisecond_stay_in_their_order(user: SlotUser) -> None:
+    await user.fill(b"x")
+    for n, reason in enumerate(("second to none", "a third", "Z", "0")):
+        await user.claims(b"x", now_ms=NOW + n * SECOND)
+        user.epoch += 1
+        assert await user.recover(now_ms=NOW + 9 * SECOND, reason=reason) == 1
+    (entry,) = await user.claims(b"x", now_ms=NOW + 9 * SECOND)
+    assert await user.die(entry)
+    assert [reason for _, reason in (await user.dead())[0].history] == ["second to none", "a third", "Z", "0"]
 
 
 async def test_the_history_keeps_16_attempts_at_most(user: SlotUser) -> None:
