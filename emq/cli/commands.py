@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from emq.cli import dead, host, misc, offsets, publish, topics, watching
+from emq.cli import dead, host, misc, offsets, publish, schedule, topics, watching
 from emq.cli.session import command
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)
 command(app, "lag")(watching.lag)
 app.add_typer(dead.app, name="dead")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(misc.trail, name="trail")
 command(app, "settings")(misc.settings)

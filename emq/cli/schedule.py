@@ -1,0 +1,164 @@
+"""`emq schedule`: look at what is delayed and scheduled, and take it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq import errors
+from emq.cli import output
+from emq.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from emq.schedule.book import Planned
+
+app = typer.Typer(no_args_is_help=True, help="Look at what is delayed and scheduled, and take it back.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+
+UPCOMING = 5
+"""Occurrences shown of a schedule."""
+
+
+@command(app, "list")
+async def list_(
+    session: Session,
+    pattern: Annotated[
+        str, typer.Argument(metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern.", show_default=False)
+    ],
+    limit: Annotated[int, typer.Option(min=1, help="Most entries on a page.")] = 50,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+) -> None:
+    """List what waits for its time, by due time: delayed messages, schedules and retries."""
+    from emq.cli.topics import matching
+    from emq.schedule import book
+
+    async with session.app() as opened:
+        topics = await matching(opened, pattern)
+        entries = book.find(opened.store.lanes, topics, skip=(page - 1) * limit, limit=limit + 1)
+        found = [planned async for planned in entries]
+    more, found = len(found) > limit, found[:limit]
+    if session.json:
+        session.show([_data(planned) for planned in found], str)
+        return
+    if not found:
+        session.out.print("nothing waits for its time" if page == 1 else f"there is no page {page}")
+        return
+    rows = [
+        (p.topic, p.id, p.kind, p.priority, p.attempts, output.when_briefly(p.due_ms), p.text or "-") for p in found
+    ]
+    columns = ("topic", "id", "kind", "priority", "tries", "due", "what")
+    session.out.print(output.table("", columns, rows, right=("tries",)))
+    if more:
+        session.out.print(f"there is more (--page {page + 1})")
+
+
+@command(app, "show")
+async def show(
+    session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
+) -> None:
+    """Show one entry in full, with the next occurrences of a schedule."""
+    from emq.schedule import book
+
+    async with session.app() as opened:
+        planned = await book.get(opened.store.lanes, await opened.catalog.get(topic), message_id)
+    if planned is None:
+        raise errors.EMQError(
+            f"topic {topic!r} has nothing waiting with id {message_id!r}; list it with: emq schedule list {topic}"
+        )
+    session.show(_data(planned, next_=True), lambda: _facts(planned))
+
+
+@command(app, "recall")
+async def recall(
+    session: Session,
+    topic: Topic,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="As listed.", show_default=False)],
+) -> None:
+    """Take back what waits for its time, before it is started.
+
+    Each is either taken back or delivered, never both. Exit code 1 if some were not waiting. A schedule is ended by
+    this; what it has published already stays.
+    """
+    from emq.schedule import book
+
+    async with session.app(recorded=True) as opened:
+        of_topic = await opened.catalog.get(topic)
+        recalled = await book.recall(opened.store.lanes, of_topic, ids, trail=opened.trail)
+    missing = [i for i in dict.fromkeys(ids) if i not in recalled]
+    data = {"recalled": [i for i in dict.fromkeys(ids) if i in recalled], "not_waiting": missing}
+    session.say(f"recalled {output.count(len(recalled), 'message')} of {topic!r}", data)
+    if missing:
+        raise errors.EMQError(
+            f"not waiting in topic {topic!r}, so not recalled: {', '.join(missing)}; list what is: "
+            f"emq schedule list {topic}"
+        )
+
+
+@command(app, "levels")
+async def levels(
+    session: Session,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="A topic; else RocketMQ's levels.", show_default=False)
+    ] = None,
+) -> None:
+    """List the delay levels of a topic, or RocketMQ's, which a topic may be given."""
+    from emq.schedule import levels as named
+
+    if topic is None:
+        found = named.ROCKETMQ
+    else:
+        async with session.app() as opened:
+            found = (await opened.catalog.get(topic)).options.delay_levels
+    if not session.json and not found:
+        session.out.print(f"topic {topic!r} has no delay levels; set its delay_levels")
+        return
+    ordered = dict(sorted(found.items(), key=lambda level: level[1]))
+    rows = [(name, seconds, named.written(seconds * 1000)) for name, seconds in ordered.items()]
+    session.show(ordered, lambda: output.table("", ("level", "seconds", "delay"), rows, right=("seconds",)))
+
+
+def _data(planned: Planned, *, next_: bool = False) -> dict[str, Any]:
+    """An entry as plain values; the payload as text where it is text, else in base64."""
+    data = {**planned._asdict(), "due": output.when(planned.due_ms)}
+    del data["schedule"]
+    if next_:
+        data["next"] = [{"number": n, "due_ms": ms, "due": output.when(ms)} for n, ms in _upcoming(planned)]
+    try:
+        data["payload"] = planned.payload.decode()
+    except UnicodeDecodeError:
+        data["payload_base64"] = data.pop("payload")
+    return data
+
+
+def _upcoming(planned: Planned) -> list[tuple[int, int]]:
+    from emq.schedule import course
+
+    return course.upcoming(planned.schedule, UPCOMING) if planned.schedule is not None else []
+
+
+def _facts(planned: Planned) -> RenderableType:
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in (
+        ("id", planned.id),
+        ("topic", planned.topic),
+        ("group", str(planned.group)),
+        ("priority", planned.priority),
+        ("key", "-" if planned.key is None else planned.key),
+        ("kind", planned.kind),
+        ("due", output.when(planned.due_ms)),
+        ("tries", str(planned.attempts)),
+        ("what", planned.text or "-"),
+    ):
+        facts.add_row(name, output.plain(value))
+    for place, (number, due_ms) in enumerate(_upcoming(planned)):
+        facts.add_row("" if place else "next", f"{output.when(due_ms)}  {planned.id}.{number}")
+    facts.add_row("payload", output.payload(planned.payload))
+    return facts

@@ -1,0 +1,67 @@
+"""At which times a cron expression fires in a time zone; by the rules of cronsim, which are those of Debian's cron.
+
+Five fields (minute, hour, day of month, month, day of week), or six with seconds in front. When clocks change:
+
+- What runs at fixed times of day (neither the minute nor the hour begins with `*`, five fields) follows the wall clock.
+  In an hour that is skipped it runs once, at the first minute that exists; in an hour that comes twice it runs in the
+  first of the two only.
+- Everything else goes by elapsed time: it runs in both of two like hours, and not in one that does not exist.
+"""
+
+from __future__ import annotations
+
+import datetime
+import zoneinfo
+from collections.abc import Iterator
+
+from cronsim import CronSim, CronSimError
+
+from emq import errors
+
+MAX_LENGTH = 200
+"""Characters of an expression; a list of sixty minutes has 170."""
+
+
+def firings(cron: str, tz: str, after_ms: int) -> Iterator[int]:
+    """The times at which `cron` fires after `after_ms`, ascending, in milliseconds since the epoch.
+
+    They end where nothing fires for fifty years.
+
+    Args:
+        tz: an IANA name such as "Europe/Berlin".
+
+    Raises:
+        InvalidMessage: at once, if the expression or the zone is not valid. Correct it.
+    """
+    zone = _zone(tz)
+    if len(cron) > MAX_LENGTH:
+        raise errors.InvalidMessage(f"cron {cron[:20]!r}... has {len(cron)} characters; give at most {MAX_LENGTH}")
+    try:
+        times = CronSim(cron, datetime.datetime.fromtimestamp(after_ms / 1000, zone))
+    except CronSimError as exc:
+        raise errors.InvalidMessage(
+            f"cron {cron!r}: {_lower(str(exc))}; write minute hour day month weekday, such as '0 9 * * 1-5'"
+        ) from None
+    return _ascending(times, after_ms)
+
+
+def _ascending(times: CronSim, last_ms: int) -> Iterator[int]:
+    for time in times:
+        ms = int(time.timestamp() * 1000)
+        # Started in the second of two like hours, fixed times come as those of the first, which is over.
+        if ms > last_ms:
+            last_ms = ms
+            yield ms
+
+
+def _zone(tz: str) -> datetime.tzinfo:
+    if tz == "UTC":
+        return datetime.UTC
+    try:
+        return zoneinfo.ZoneInfo(tz)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise errors.InvalidMessage(f"tz {tz!r} is no time zone; give an IANA name such as 'Europe/Berlin'") from None
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
