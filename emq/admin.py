@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Literal
 
-from emq import errors
+from emq import errors, recall, slots
 from emq.catalog import Catalog
 from emq.lag import Lag, SlotLag, of_queues, of_slots
 from emq.model import State, Topic
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage import Claim, Settle, Store, Trim, Verdict
+from emq.trail.sink import TrailSink
 
 CHUNK = 3_000
 """Queues in one call to the store."""
@@ -24,12 +26,18 @@ class Admin:
     """What the command line and the API may do to topics."""
 
     def __init__(
-        self, catalog: Catalog, store: Store, checkpoints: CheckpointStore, next_epoch: Callable[[], Awaitable[int]]
+        self,
+        catalog: Catalog,
+        store: Store,
+        checkpoints: CheckpointStore,
+        next_epoch: Callable[[], Awaitable[int]],
+        trail: TrailSink | None = None,
     ) -> None:
         self.catalog = catalog
         self._store = store
         self._checkpoints = checkpoints
         self._next_epoch = next_epoch
+        self._trail = trail
 
     async def create(self, topics: Sequence[Topic], *, exist_ok: bool = False) -> list[Topic]:
         """Create topics, all or none. Their queues are opened first, in case they were sealed by an earlier life."""
@@ -62,7 +70,7 @@ class Admin:
         """
         topic = await self.catalog.get(name)
         held = sum(lag.unfinished for lag in await self.lag([topic]))
-        held += sum(s.delayed + s.retrying for s in await self.slot_lag([topic]))
+        held += sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag([topic]))
         if held and not force:
             raise errors.StillConsumed(
                 f"topic {name!r} still holds {held} messages; drain it first, or delete with force"
@@ -70,17 +78,23 @@ class Admin:
         await self.catalog.delete(name)
         queues = topic.all_queues()
         await self._empty_queues(queues)
-        await self._empty_slots([topic.group(group) for group in range(topic.groups)])
+        await self._empty_lanes([topic.group(group) for group in range(topic.groups)])
+        if topic.is_sorted:
+            await self._empty_slots([topic.slot(group) for group in range(topic.slots)])
         await self._checkpoints.drop(queues)
         return held
+
+    async def recall(self, name: str, ids: Collection[str]) -> set[str]:
+        """Take back messages that nobody has claimed yet; see `emq.recall`."""
+        return await recall.recall(self._store, await self.catalog.get(name), ids, self._trail)
 
     async def lag(self, topics: Sequence[Topic]) -> list[Lag]:
         """Unfinished messages of each topic and priority."""
         return await of_queues(self._store.log, self._checkpoints, topics)
 
     async def slot_lag(self, topics: Sequence[Topic]) -> list[SlotLag]:
-        """Delayed, claimed and dead messages of each topic."""
-        return await of_slots(self._store.lanes, topics)
+        """What waits in lanes and slots, what is claimed from them, and dead letters, of each topic."""
+        return await of_slots(self._store, topics, int(time.time() * 1000))
 
     async def offsets(self, topic: Topic) -> list[tuple[Checkpoint, int, int]]:
         """(checkpoint, head, tail) of each of the topic's queues; watermark = head where there is none yet."""
@@ -104,11 +118,11 @@ class Admin:
             if all(sealed is True for sealed in await self._store.log.trim(trims)):
                 return
 
-    async def _empty_slots(self, slots: Sequence[str]) -> None:
-        """Empty retry slots under an epoch of our own, which fences off a host that still owns them."""
+    async def _empty_lanes(self, lanes: Sequence[str]) -> None:
+        """Empty lanes under an epoch of our own, which fences off a host that still owns them."""
         epoch = await self._next_epoch()
-        await self._store.lanes.recover([(slot, epoch) for slot in slots])
-        for slot in slots:
+        await self._store.lanes.recover([(lane, epoch) for lane in lanes])
+        for slot in lanes:
             while True:
                 [claimed] = await self._store.lanes.claim([Claim(slot, CHUNK, epoch)], FAR_FUTURE_MS)
                 if isinstance(claimed, errors.NotOwner) or not claimed.entries:
@@ -116,3 +130,14 @@ class Admin:
                 await self._store.lanes.settle([Settle(slot, i, Verdict.ACK, epoch) for i, _ in claimed.entries])
             while page := await self._store.lanes.dead(slot, limit=CHUNK):
                 await self._store.lanes.settle([Settle(slot, d.id, Verdict.PURGE) for d in page])
+
+    async def _empty_slots(self, emptied: Sequence[slots.Slot]) -> None:
+        """As for lanes. Foreign producers may add again at any time; what they add then is an orphan of theirs."""
+        store, epoch = self._store.sorted, await self._next_epoch()
+        now_ms = int(time.time() * 1000)
+        await store.recover([slots.Recover(slot, epoch) for slot in emptied], now_ms)
+        for slot in emptied:
+            while page := await store.waiting(slot, 0, CHUNK):
+                await store.settle([slots.Settle(slot, w.member, slots.Verdict.RECALL) for w in page])
+            while letters := await store.dead(slot, limit=CHUNK):
+                await store.settle([slots.Settle(slot, d.member, slots.Verdict.PURGE) for d in letters])

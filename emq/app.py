@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import os
 import signal
 import socket
@@ -19,9 +20,10 @@ from emq.clock import SystemClock
 from emq.database import Database
 from emq.handlers import Handlers
 from emq.host import Host, HostOptions
-from emq.model import Environment, Topic, TopicOptions
+from emq.model import Environment, Kind, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.producer.times import Delay
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -82,7 +84,7 @@ class App:
             self._catalog = Catalog(self._database, environment, self._store.log.max_queue_qps)
             self._checkpoints = CheckpointStore(self._database, environment)
             self._producer = Producer(self._store, self._catalog, self.trail)
-            self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch)
+            self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail)
             stack.callback(self.handlers.close)
             self._stack = stack.pop_all()
         return self
@@ -125,6 +127,8 @@ class App:
         name: str,
         qps: float,
         *,
+        kind: Kind | str = Kind.LOG,
+        slots: int = 0,
         group_qps: float | None = None,
         priorities: Sequence[str] | None = None,
         exist_ok: bool = False,
@@ -134,6 +138,8 @@ class App:
 
         Args:
             qps: most starts a second, over all its groups and priorities.
+            kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see `emq.model.Kind`.
+            slots: of a sorted topic, a power of two; 0 for as many as its qps asks for.
             exist_ok: leave a topic of that name as it is instead of raising `TopicExists`.
 
         Raises:
@@ -143,7 +149,10 @@ class App:
         if unknown:
             known = ", ".join(TopicOptions.__struct_fields__)
             raise errors.InvalidTopic(f"topic {name!r} has no option {min(unknown)!r}; the options are {known}")
+        if kind not in tuple(Kind):
+            raise errors.InvalidTopic(f"topic {name!r}: kind {kind!r} is not known; choose {', '.join(Kind)}")
         fields: dict[str, Any] = {"name": name, "qps": qps, "options": TopicOptions(**options)}
+        fields |= {"kind": Kind(kind), "slots": slots}
         if group_qps is not None:
             fields["group_qps"] = group_qps
         if priorities is not None:
@@ -157,15 +166,44 @@ class App:
         payload: bytes | str,
         *,
         key: str | None = None,
-        priority: str | None = None,
+        priority: str | float | None = None,
         headers: Mapping[str, str] | None = None,
+        delay_ms: float | None = None,
+        delay: Delay | None = None,
+        at: datetime.datetime | float | None = None,
+        ttl_s: float | None = None,
+        time_range_ms: int | None = None,
+        merge_key: bytes | str | None = None,
     ) -> str:
-        """Publish one message; see `Producer.publish`."""
-        return await self.producer.publish(topic, payload, key=key, priority=priority, headers=headers)
+        """Publish one message; returns its id. See `Producer.publish`."""
+        return await self.producer.publish(
+            topic,
+            payload,
+            key=key,
+            priority=priority,
+            headers=headers,
+            delay_ms=delay_ms,
+            delay=delay,
+            at=at,
+            ttl_s=ttl_s,
+            time_range_ms=time_range_ms,
+            merge_key=merge_key,
+        )
 
     async def publish_many(self, topic: str, payloads: Iterable[bytes | str], **options: Any) -> list[str]:
         """Publish many messages to one topic; see `Producer.publish_many`."""
         return await self.producer.publish_many(topic, payloads, **options)
+
+    async def schedule(self, topic: str, payload: bytes | str, **options: Any) -> str:
+        """Publish a message again and again; returns the schedule's id. See `Producer.schedule`."""
+        return await self.producer.schedule(topic, payload, **options)
+
+    async def recall(self, topic: str, *ids: str) -> set[str]:
+        """Take back what has not been claimed yet: delayed messages, schedules, waiting messages of sorted topics.
+
+        Returns those that were taken back; the others have started, or are about to.
+        """
+        return await self.admin.recall(topic, ids)
 
     # ------------------------------------------------------------------------------------------------------------ host
 

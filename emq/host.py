@@ -30,6 +30,7 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.owned import Gauge, OwnedGroup
 from emq.ownership import DRAIN_S, Ownership
 from emq.retirement import Retirement
+from emq.schedule.firing import Firing
 from emq.statistics import HostStatistics, Recorder
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
@@ -109,12 +110,13 @@ class Host:
             clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight
         )
         self.expiry = Expiry(clock, dispatcher.expire)
+        self.firing = Firing(store.lanes, clock, trail, on_due=self._due, on_lost=ownership.lost)
         self.lanes = LaneClaimer(
             store.lanes,
             clock,
             on_buffered=dispatcher.ready,
             on_expiring=self.expiry.watch,
-            on_schedule=lambda *_: None,
+            on_schedule=self.firing.put,
             on_lost=ownership.lost,
         )
         self.slots = SlotClaimer(
@@ -166,6 +168,7 @@ class Host:
             "slots 1": self.slots.claim,
             "slots 2": self.slots.claim,
             "slot sweep": self.slots.sweep,
+            "schedules": self.firing.run,
             "expiry": self.expiry.expire,
             "settle": self.settler.settle,
             "checkpoint": self.checkpointer.checkpoint,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from emq.model import Topic
 from emq.offsets.checkpoints import CheckpointStore
-from emq.storage import LaneStore, LogStore
+from emq.storage import LogStore, Store
 
 MANY = 3_000
 """From so many queues on, reading all checkpoints at once is quicker than naming them."""
@@ -25,15 +25,19 @@ class Lag(NamedTuple):
 
 
 class SlotLag(NamedTuple):
-    """Attributes:
-    delayed: waiting in the retry slots for their time.
-    retrying: claimed from them: buffered or in flight on a host.
-    dead: dead letters.
+    """What waits in a topic's lanes, and in the slots of a sorted topic.
+
+    Attributes:
+        ready: of a sorted topic, waiting in its slots and due.
+        delayed: waiting for their time, in lanes or slots.
+        claimed: out of a lane or slot: buffered, or in flight on a host.
+        dead: dead letters.
     """
 
     topic: str
+    ready: int
     delayed: int
-    retrying: int
+    claimed: int
     dead: int
 
 
@@ -60,12 +64,18 @@ async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequenc
     ]
 
 
-async def of_slots(store: LaneStore, topics: Sequence[Topic]) -> list[SlotLag]:
-    """Delayed, claimed and dead messages of each topic."""
-    states = iter(await store.inspect([t.group(g) for t in topics for g in range(t.groups)]))
+async def of_slots(store: Store, topics: Sequence[Topic], now_ms: int) -> list[SlotLag]:
+    """What waits in lanes and slots, topic by topic."""
+    lanes = iter(await store.lanes.inspect([t.group(g) for t in topics for g in range(t.groups)]))
+    places = [t.slot(g) for t in topics if t.is_sorted for g in range(t.groups)]
+    slots = iter(await store.sorted.inspect(places, now_ms) if places else ())
     found = []
     for t in topics:
-        of_topic = [next(states) for _ in range(t.groups)]
-        sums = [sum(column) for column in zip(*((s.waiting, s.prepared, s.dead) for s in of_topic), strict=True)]
-        found.append(SlotLag(t.name, *sums))
+        ready = delayed = claimed = dead = 0
+        for lane in (next(lanes) for _ in range(t.groups)):
+            delayed, claimed, dead = delayed + lane.waiting, claimed + lane.prepared, dead + lane.dead
+        for slot in (next(slots) for _ in range(t.groups if t.is_sorted else 0)):
+            ready, delayed = ready + slot.due, delayed + slot.waiting - slot.due
+            claimed, dead = claimed + slot.prepared, dead + slot.dead
+        found.append(SlotLag(t.name, ready, delayed, claimed, dead))
     return found

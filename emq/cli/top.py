@@ -149,7 +149,7 @@ class Screen:
                     now.started_per_s if now else 0.0,
                     backlog[topic.name],
                     now.in_flight if now else 0,
-                    slots.delayed + slots.retrying,
+                    slots.delayed + slots.claimed,
                     slots.dead,
                 )
             )

@@ -49,7 +49,7 @@ def unfinished(checkpoint: Checkpoint, head: int, tail: int) -> int:
 
 def lag(topic: Topic, found: list[GroupView], slots: SlotLag) -> dict[str, Any]:
     sums = {p: sum(g.unfinished[p] for g in found) for p in topic.priorities}
-    return {"unfinished": sums, "delayed": slots.delayed, "retrying": slots.retrying, "dead": slots.dead}
+    return {"unfinished": sums, "delayed": slots.delayed, "claimed": slots.claimed, "dead": slots.dead}
 
 
 def render(topic: Topic, found: list[GroupView], slots: SlotLag) -> RenderableType:
@@ -64,7 +64,7 @@ def render(topic: Topic, found: list[GroupView], slots: SlotLag) -> RenderableTy
                 f"{output.number(topic.group_qps)}"),
         ("priorities", ", ".join(topic.priorities)),
         ("unfinished", output.by_priority(sums)),
-        ("retries", f"{output.number(slots.delayed)} waiting for their time, {output.number(slots.retrying)} claimed"),
+        ("retries", f"{output.number(slots.delayed)} waiting for their time, {output.number(slots.claimed)} claimed"),
         ("dead letters", output.number(slots.dead)),
         *((option, _shown(value)) for option, value in _options(topic)),
     ):  # fmt: skip

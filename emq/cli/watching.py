@@ -55,7 +55,7 @@ async def lag(
     for row in ready:
         by_topic[row.topic][row.priority] = row.unfinished
     found: list[dict[str, Any]] = [
-        {"topic": s.topic, "ready": by_topic[s.topic], "delayed": s.delayed, "retrying": s.retrying, "dead": s.dead}
+        {"topic": s.topic, "ready": by_topic[s.topic], "delayed": s.delayed, "claimed": s.claimed, "dead": s.dead}
         for s in slots
     ]
     session.show(found, lambda: _lag(found, pattern))
@@ -153,7 +153,7 @@ def _lag(found: list[dict[str, Any]], pattern: str) -> RenderableType:
         return f"no topic matches {pattern!r}" if pattern != "*" else "there are no topics yet"
     same = len({tuple(row["ready"]) for row in found}) == 1
     priorities = tuple(found[0]["ready"]) if same and len(found[0]["ready"]) <= 5 else ("ready",)
-    rest = ("delayed", "retrying", "dead")
+    rest = ("delayed", "claimed", "dead")
     rows: list[list[output.Cell]] = [
         [row["topic"], *(row["ready"].values() if priorities != ("ready",) else [output.by_priority(row["ready"])]),
          *(row[name] for name in rest)]

@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from emq import errors, message
 from emq.catalog import Catalog
@@ -14,11 +13,10 @@ from emq.model import Kind, Topic
 from emq.producer import lanes, queues, slots
 from emq.producer.router import Router
 from emq.producer.times import Delay, due_ms_of
+from emq.schedule import spec
+from emq.schedule.spec import Missed
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
-
-if TYPE_CHECKING:
-    from emq.schedule.spec import Schedule
 
 
 class Producer:
@@ -84,26 +82,24 @@ class Producer:
             OutcomeUnknown: the message may or may not have been published.
         """
         route = await self._router.route(topic)
-        found = route.topic
-        body = _checked(found, payload)
+        found, body = route.topic, _checked(route.topic, payload)
         due_ms = due_ms_of(found, delay_ms, delay, at)
-        if found.is_sorted:
-            return await self._publish_sorted(
-                found, body, priority, due_ms, time_range_ms, slots.Told(key, headers, ttl_s, merge_key)
-            )
+        if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
+            score = slots.score_of(found, priority, due_ms, time_range_ms)
+            return await self._slots.publish(found, body, score, slots.Told(key, headers, ttl_s, merge_key))
         _refuse_sorted_options(found, time_range_ms, merge_key)
-        index = found.priority_index(priority)
         if due_ms is not None:
             m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms)
             return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
+        index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
         id_, now_us = self._ids.next(), time.time_ns() // 1000
-        sent_headers = dict(headers) if headers else None
         if ttl_s is None:
             encoded = message.encode(id_, body, key, now_us, sent_headers)
         else:
             ends_us = slots.expires_us(found, now_us / 1000, ttl_s, now_us)
-            m = message.Message(id_, body, key, now_us, sent_headers, index, expires_us=ends_us)
-            encoded = message.encode_retry(m)
+            encoded = message.encode_retry(
+                message.Message(id_, body, key, now_us, sent_headers, index, expires_us=ends_us)
+            )
         return await self._queues.publish(route, key, index, encoded, id_, now_us)
 
     async def publish_many(
@@ -160,13 +156,17 @@ class Producer:
         self,
         topic: str,
         payload: bytes | str,
-        schedule: Schedule,
         *,
+        every_s: float | None = None,
+        repeat: int | None = None,
+        cron: str | None = None,
+        tz: str | None = None,
+        missed: Missed = "once",
+        delay_ms: float = 0,
+        at: datetime.datetime | float | None = None,
         key: str | None = None,
         priority: str | float | None = None,
         headers: Mapping[str, str] | None = None,
-        delay_ms: float | None = None,
-        at: datetime.datetime | float | None = None,
         ttl_s: float | None = None,
     ) -> str:
         """Publish a message again and again; returns the schedule's id, by which it can be recalled.
@@ -174,8 +174,9 @@ class Producer:
         Its n-th occurrence is a message with the id `<schedule id>.<n>`, delivered and retried on its own.
 
         Args:
-            schedule: when, as `emq.schedule.spec.create` makes it.
-            delay_ms, at: at most one: when it begins; None for now.
+            every_s, repeat, cron, tz, missed: when; see `emq.schedule.spec.create`.
+            delay_ms: before the first; with cron, after each time that it fires.
+            at: when it begins, as for `publish`; None for now.
             key, priority, headers, ttl_s: of each occurrence, as for `publish`.
 
         Raises:
@@ -183,24 +184,13 @@ class Producer:
         """
         found = (await self._router.route(topic)).topic
         body = _checked(found, payload)
-        begin_ms = due_ms_of(found, delay_ms, None, at)
-        due_ms = schedule.first_ms(time.time_ns() // 1_000_000 if begin_ms is None else begin_ms)
-        m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, schedule.encode())
-        return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
-
-    async def _publish_sorted(
-        self,
-        topic: Topic,
-        body: bytes,
-        priority: str | float | None,
-        due_ms: int | None,
-        range_ms: int | None,
-        told: slots.Told,
-    ) -> str:
-        if topic.kind is Kind.PRIORITY and due_ms is not None:
-            m = self._delayed(topic, body, told.key, priority, told.headers, told.ttl_s, due_ms)
-            return await self._lanes.publish(topic, self._router.group(topic, told.key), m, due_ms)
-        return await self._slots.publish(topic, body, slots.score_of(topic, priority, due_ms, range_ms), told)
+        begin_ms = due_ms_of(found, None, None, at)
+        start_ms = time.time_ns() // 1_000_000 if begin_ms is None else begin_ms
+        schedule = spec.create(
+            start_ms=start_ms, every_s=every_s, repeat=repeat, cron=cron, tz=tz, delay_s=delay_ms / 1000, missed=missed
+        )
+        m = self._delayed(found, body, key, priority, headers, ttl_s, schedule.due_ms, schedule.encode())
+        return await self._lanes.publish(found, self._router.group(found, key), m, schedule.due_ms)
 
     async def refresh(self) -> None:
         """Read the catalog's changes now."""
@@ -235,7 +225,8 @@ class Producer:
 def _refuse_sorted_options(topic: Topic, *given: object) -> None:
     if any(option is not None for option in given):
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} is of kind log; time_range_ms, merge_key and scores are for sorted topics"
+            f"topic {topic.name!r} is of kind {topic.kind}: time_range_ms, merge_key and scores are for sorted topics, "
+            "and not for what is delayed in one of kind priority"
         )
 
 

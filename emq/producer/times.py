@@ -9,6 +9,7 @@ import time
 
 from emq import errors
 from emq.model import MAX_DELAY_S, Topic
+from emq.schedule import levels
 
 Delay = str | enum.Enum | datetime.timedelta
 
@@ -35,8 +36,6 @@ def due_ms_of(
     if at is not None:
         return _instant_ms(at)
     if delay is not None:
-        from emq.schedule import levels
-
         delay_ms = levels.delay_s(topic, delay) * 1000
     if delay_ms is None:
         return None

@@ -54,7 +54,7 @@ async def test_delayed_retrying_and_dead_are_told_apart(r: Rig) -> None:
     body = message.encode_retry(Message("x", b""))
     await r.store.lanes.add([Add("orders/0", "a", body, 1 << 50), Add("orders/1", "b", body, 1, reason="no")])
     [found] = await r.admin.slot_lag([topic])
-    assert (found.delayed, found.retrying, found.dead) == (1, 0, 1)
+    assert (found.delayed, found.claimed, found.dead) == (1, 0, 1)
 
 
 async def test_offsets_show_the_checkpoint_between_head_and_tail(r: Rig) -> None:

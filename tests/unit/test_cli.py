@@ -270,7 +270,7 @@ def test_every_data_command_prints_valid_json(emq: Shell) -> None:
     emq("publish t a b")
     bury("t", "d1")
     assert emq.json("lag") == [
-        {"topic": "t", "ready": {"high": 0, "mid": 2, "low": 0}, "delayed": 0, "retrying": 0, "dead": 1}
+        {"topic": "t", "ready": {"high": 0, "mid": 2, "low": 0}, "delayed": 0, "claimed": 0, "dead": 1}
     ]
     assert emq.json("stats")["hosts"] == []
     [row] = emq.json("top --count 1")["topics"]

@@ -1,0 +1,61 @@
+"""Taking messages back before they start: from lanes, and from the slots of sorted topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from emq import message
+from emq.model import Topic
+from emq.schedule import book
+from emq.slots import Settle, Verdict
+from emq.storage import Store
+from emq.trail.sink import NullTrail, TrailSink
+
+PAGE = 1_000
+
+
+async def recall(store: Store, topic: Topic, ids: Collection[str], trail: TrailSink | None = None) -> set[str]:
+    """Take back waiting messages; answers the ids of those that were still there.
+
+    What a host has claimed already is not taken back: it has started, or is about to. Neither is what lies in a queue
+    of a log topic. Atomic for each message. For a sorted topic the slot that an id names is searched, so the time grows
+    with what waits in it.
+    """
+    taken = await book.recall(store.lanes, topic, ids, trail=trail)
+    if topic.is_sorted:
+        taken |= await _from_slots(store, topic, set(ids) - taken, trail or NullTrail())
+    return taken
+
+
+async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSink) -> set[str]:
+    by_slot: dict[int, set[str]] = {}
+    for id_ in ids:
+        index, mark, _ = id_.partition("-")
+        if mark and index.isdecimal() and int(index) < topic.slots:
+            by_slot.setdefault(int(index), set()).add(id_)
+    taken: set[str] = set()
+    for place, wanted in by_slot.items():
+        found = await _members(store, topic, place, wanted)
+        slot = topic.slot(place)
+        settles = [Settle(slot, member, Verdict.RECALL) for member in found.values()]
+        answers = await store.sorted.settle(settles)
+        mine = [id_ for id_, done in zip(found, answers, strict=True) if done is True]
+        taken.update(mine)
+        if mine and trail.enabled:
+            trail.recalled(topic.name, place, 0, mine, time.time_ns() // 1000)
+    return taken
+
+
+async def _members(store: Store, topic: Topic, index: int, wanted: Collection[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    skip, slot = 0, topic.slot(index)
+    while len(found) < len(wanted):
+        page = await store.sorted.waiting(slot, skip, PAGE)
+        for waiting in page:
+            if (id_ := message.slot_id(index, waiting.member)) in wanted:
+                found[id_] = waiting.member
+        if len(page) < PAGE:
+            break
+        skip += PAGE
+    return found
