@@ -83,7 +83,7 @@ class App:
                 self.trail = self._open_trail(stack)
             self._catalog = Catalog(self._database, environment, self._store.log.max_queue_qps)
             self._checkpoints = CheckpointStore(self._database, environment)
-            self._producer = Producer(self._store, self._catalog, self.trail)
+            self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail)
             stack.callback(self.handlers.close)
             self._stack = stack.pop_all()

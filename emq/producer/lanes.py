@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
+from emq.clock import Clock
 from emq.durability import Durability
 from emq.message import Message
 from emq.model import Topic
@@ -33,12 +33,15 @@ class LaneProducer:
     at its lane once more after the catalog has changed. One of the two sees the message.
     """
 
-    def __init__(self, lanes: LaneStore, trail: TrailSink, look_again: Callable[[str], Awaitable[Topic]]) -> None:
+    def __init__(
+        self, lanes: LaneStore, trail: TrailSink, clock: Clock, look_again: Callable[[str], Awaitable[Topic]]
+    ) -> None:
         """Args:
         look_again: the topic of that name as the catalog has it now.
         """
         self._lanes = lanes
         self._trail = trail
+        self._clock = clock
         self._look_again = look_again
         self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self.published = 0
@@ -67,7 +70,7 @@ class LaneProducer:
 
     def _record(self, items: Sequence[_Item]) -> None:
         if self._trail.enabled:
-            now_us = time.time_ns() // 1000
+            now_us = self._clock.now_us()
             for topic, group, m, due_ms in items:
                 us = m.published_us
                 self._trail.published(topic.name, group, m.priority, None, [m.id], [m.key], us, now_us, [due_ms])
@@ -87,6 +90,7 @@ def delayed(
     headers: dict[str, str] | None,
     score: float = 0,
     ttl_s: float | None = None,
+    now_us: int,
     due_ms: int,
     schedule: bytes | None = None,
 ) -> Message:
@@ -101,7 +105,7 @@ def delayed(
         message_id,
         payload,
         key=key,
-        published_us=time.time_ns() // 1000,
+        published_us=now_us,
         headers=headers,
         priority=priority,
         topic=topic.name,

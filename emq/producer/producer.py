@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from emq import errors, message
 from emq.catalog import Catalog
+from emq.clock import Clock, SystemClock
 from emq.model import Kind, Topic
 from emq.producer import lanes, queues, slots
 from emq.producer.router import Router
@@ -27,13 +27,16 @@ class Producer:
     is the slot basis, and without one the content is.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, trail: TrailSink | None = None) -> None:
+    def __init__(
+        self, store: Store, catalog: Catalog, trail: TrailSink | None = None, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock = clock or SystemClock()
         trail = trail or NullTrail()
         self._ids = message.IdSource()
         self._router = Router(catalog)
-        self._queues = queues.QueueProducer(store.log, self._router, self._ids, trail)
-        self._slots = slots.SlotProducer(store.sorted, trail)
-        self._lanes = lanes.LaneProducer(store.lanes, trail, self._router.topic_now)
+        self._queues = queues.QueueProducer(store.log, self._router, self._ids, trail, clock)
+        self._slots = slots.SlotProducer(store.sorted, trail, clock)
+        self._lanes = lanes.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
 
     @property
     def published(self) -> int:
@@ -82,17 +85,17 @@ class Producer:
             OutcomeUnknown: the message may or may not have been published.
         """
         route = await self._router.route(topic)
-        found, body = route.topic, _checked(route.topic, payload)
-        due_ms = due_ms_of(found, delay_ms, delay, at)
+        found, body, now_us = route.topic, _checked(route.topic, payload), self._clock.now_us()
+        due_ms = due_ms_of(found, delay_ms, delay, at, now_us // 1000)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
-            score = slots.score_of(found, priority, due_ms, time_range_ms)
+            score = slots.score_of(found, priority, due_ms, time_range_ms, now_us)
             return await self._slots.publish(found, body, score, slots.Told(key, headers, ttl_s, merge_key))
         _refuse_sorted_options(found, time_range_ms, merge_key)
         if due_ms is not None:
             m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms)
             return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
         index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-        id_, now_us = self._ids.next(), time.time_ns() // 1000
+        id_ = self._ids.next()
         if ttl_s is None:
             encoded = message.encode(id_, body, key, now_us, sent_headers)
         else:
@@ -133,14 +136,16 @@ class Producer:
         payloads = list(payloads)
         _check_lengths(payloads, keys, scores)
         found = (await self._router.route(topic)).topic
-        bodies = [_checked(found, payload) for payload in payloads]
+        bodies, now_us = [_checked(found, payload) for payload in payloads], self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
-        due_ms = due_ms_of(found, delay_ms, None, at)
+        due_ms = due_ms_of(found, delay_ms, None, at, now_us // 1000)
         if found.is_sorted:
             if scores is None:
-                scores = [slots.score_of(found, priority, due_ms, time_range_ms)] * len(bodies) if bodies else []
+                scores = (
+                    [slots.score_of(found, priority, due_ms, time_range_ms, now_us)] * len(bodies) if bodies else []
+                )
             else:
-                scores = slots.checked_scores(found, scores)
+                scores = slots.checked_scores(found, scores, now_us)
             return await self._slots.publish_many(found, bodies, scores, all_keys, headers, ttl_s)
         _refuse_sorted_options(found, time_range_ms, scores)
         if due_ms is not None or ttl_s is not None:
@@ -183,9 +188,9 @@ class Producer:
             As for `publish`.
         """
         found = (await self._router.route(topic)).topic
-        body = _checked(found, payload)
-        begin_ms = due_ms_of(found, None, None, at)
-        start_ms = time.time_ns() // 1_000_000 if begin_ms is None else begin_ms
+        body, now_us = _checked(found, payload), self._clock.now_us()
+        begin_ms = due_ms_of(found, None, None, at, now_us // 1000)
+        start_ms = now_us // 1000 if begin_ms is None else begin_ms
         schedule = spec.create(
             start_ms=start_ms, every_s=every_s, repeat=repeat, cron=cron, tz=tz, delay_s=delay_ms / 1000, missed=missed
         )
@@ -207,7 +212,7 @@ class Producer:
         due_ms: int,
         schedule: bytes | None = None,
     ) -> message.Message:
-        by_number = topic.kind is Kind.PRIORITY
+        by_number, now_us = topic.kind is Kind.PRIORITY, self._clock.now_us()
         return lanes.delayed(
             topic,
             self._ids.next(),
@@ -215,8 +220,9 @@ class Producer:
             key=key,
             priority=0 if topic.is_sorted else topic.priority_index(priority),
             headers=dict(headers) if headers else None,
-            score=slots.score_of(topic, priority, None, None) if by_number else due_ms,
+            score=slots.score_of(topic, priority, None, None, now_us) if by_number else due_ms,
             ttl_s=ttl_s,
+            now_us=now_us,
             due_ms=due_ms,
             schedule=schedule,
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq import errors, message
+from emq.clock import Clock
 from emq.durability import Durability
 from emq.producer.batcher import BATCH, Batcher
 from emq.producer.router import Route, Router
@@ -36,11 +36,12 @@ class _Single(NamedTuple):
 class QueueProducer:
     """Appends to queues."""
 
-    def __init__(self, log: LogStore, router: Router, ids: message.IdSource, trail: TrailSink) -> None:
+    def __init__(self, log: LogStore, router: Router, ids: message.IdSource, trail: TrailSink, clock: Clock) -> None:
         self._log = log
         self._router = router
         self._ids = ids
         self._trail = trail
+        self._clock = clock
         self._batcher: Batcher[_Single, str] = Batcher(self._put)
         self.published = 0
 
@@ -84,7 +85,7 @@ class QueueProducer:
         priority: int,
         headers: dict[str, str] | None,
     ) -> list[str]:
-        now_us = time.time_ns() // 1000
+        now_us = self._clock.now_us()
         ids = [self._ids.next() for _ in bodies]
         encoded = [message.encode(i, b, k, now_us, headers) for i, b, k in zip(ids, bodies, keys, strict=True)]
         todo: Sequence[int] = range(len(bodies))
@@ -147,7 +148,7 @@ class QueueProducer:
     ) -> None:
         self.published += len(ids)
         if self._trail.enabled:
-            now_us = time.time_ns() // 1000
+            now_us = self._clock.now_us()
             self._trail.published(route.topic.name, group, priority, offsets, ids, keys, published_us, now_us)
 
 

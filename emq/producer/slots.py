@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors, folds, message
+from emq.clock import Clock
 from emq.durability import Durability
 from emq.model import MAX_DELAY_S, Kind, Topic
 from emq.producer.batcher import Batcher
@@ -44,16 +44,17 @@ class _Item(NamedTuple):
 class SlotProducer:
     """Adds messages to slots; the slot is CRC32 of the key (the slot basis), or of the content, modulo their number."""
 
-    def __init__(self, store: SortedStore, trail: TrailSink) -> None:
+    def __init__(self, store: SortedStore, trail: TrailSink, clock: Clock) -> None:
         self._store = store
         self._trail = trail
+        self._clock = clock
         self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
         self.published = 0
 
     async def publish(self, topic: Topic, payload: bytes, score: float, told: Told) -> str:
         """Add one message; adds awaited at the same time share a round trip."""
-        item = self._item(topic, payload, score, told, time.time_ns() // 1000)
+        item = self._item(topic, payload, score, told, self._clock.now_us())
         return await self._batcher.send(item, topic.options.durability)
 
     async def publish_many(
@@ -71,7 +72,7 @@ class SlotProducer:
         bare = not slots[0].apart and told == _NOTHING
         ids: list[str] = []
         for start in range(0, len(payloads), CHUNK):
-            now_us = time.time_ns() // 1000
+            now_us = self._clock.now_us()
             end = start + CHUNK
             part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
             if bare and not any(part_keys):
@@ -121,7 +122,7 @@ class SlotProducer:
     def _record(
         self, items: Sequence[_Item], answers: Sequence[bool | errors.EMQError], ids: Sequence[str | Exception]
     ) -> None:
-        now_us = time.time_ns() // 1000
+        now_us = self._clock.now_us()
         for item, answer, id_ in zip(items, answers, ids, strict=True):
             if isinstance(id_, Exception):
                 continue
@@ -133,17 +134,19 @@ class SlotProducer:
                 self._trail.merged(name, group, [id_], now_us)
 
 
-def score_of(topic: Topic, priority: float | str | None, due_ms: int | None, range_ms: int | None) -> float:
+def score_of(
+    topic: Topic, priority: float | str | None, due_ms: int | None, range_ms: int | None, now_us: int
+) -> float:
     """The score that a message gets, checked: its due time or priority.
 
     Raises:
         InvalidMessage: what the topic's kind needs is missing or out of range; the text says what would be right.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = now_us // 1000
     if topic.kind is Kind.PRIORITY:
         if range_ms is not None:
             raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority; time_range_ms is for range_merge")
-        return _priority_score(topic, priority)
+        return _priority_score(topic, priority, now_us)
     if priority is not None:
         raise errors.InvalidMessage(f"topic {topic.name!r} goes by time; priority is for kinds log and priority")
     if topic.kind is Kind.RANGE_MERGE:
@@ -164,22 +167,22 @@ def score_of(topic: Topic, priority: float | str | None, due_ms: int | None, ran
     return due_ms
 
 
-def checked_scores(topic: Topic, scores: Sequence[float]) -> Sequence[float]:
+def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequence[float]:
     """Scores as given for many messages: times ahead of now, or priorities.
 
     Raises:
         InvalidMessage: one is out of range; the text says which and what would be right.
     """
     if topic.kind is Kind.PRIORITY:
-        return [_priority_score(topic, score) for score in scores]
-    now_ms = time.time_ns() // 1_000_000
+        return [_priority_score(topic, score, now_us) for score in scores]
+    now_ms = now_us // 1000
     for worst in (min(scores), max(scores)) if scores else ():
         if not now_ms < worst <= now_ms + MAX_DELAY_S * 1000:
             raise errors.InvalidMessage(f"time {worst} ms is not ahead of now ({now_ms}) by at most ten years")
     return scores
 
 
-def _priority_score(topic: Topic, priority: float | str | None) -> float:
+def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> float:
     try:
         number = float(priority) if priority is not None else math.nan
     except (TypeError, ValueError):
@@ -190,7 +193,7 @@ def _priority_score(topic: Topic, priority: float | str | None) -> float:
         )
     if topic.options.priority_policy == "aging":
         # Waiting lifts a message by 1 for each aging_s: the order by this is the same at any time.
-        return number + (AGING_EPOCH_S - time.time()) / topic.options.aging_s
+        return number + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
     return int(number) if number.is_integer() else number
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import enum
 import math
-import time
 
 from emq import errors
 from emq.model import MAX_DELAY_S, Topic
@@ -19,6 +18,7 @@ def due_ms_of(
     delay_ms: float | None,
     delay: Delay | None,
     at: datetime.datetime | float | None,
+    now_ms: int,
 ) -> int | None:
     """Milliseconds since the epoch, or None if nothing was said.
 
@@ -32,9 +32,8 @@ def due_ms_of(
     """
     if sum(given is not None for given in (delay_ms, delay, at)) > 1:
         raise errors.InvalidMessage("give only one of delay_ms, delay and at")
-    now_ms = time.time_ns() // 1_000_000
     if at is not None:
-        return _instant_ms(at)
+        return _instant_ms(at, now_ms)
     if delay is not None:
         delay_ms = levels.delay_s(topic, delay) * 1000
     if delay_ms is None:
@@ -44,12 +43,12 @@ def due_ms_of(
     return now_ms + math.ceil(delay_ms)
 
 
-def _instant_ms(at: datetime.datetime | float) -> int:
+def _instant_ms(at: datetime.datetime | float, now_ms: int) -> int:
     if isinstance(at, datetime.datetime):
         if at.tzinfo is None:
             raise errors.InvalidMessage(f"at {at.isoformat()} has no time zone; give one, such as datetime.UTC")
         at = at.timestamp()
-    if not (math.isfinite(at) and 0 <= at <= time.time() + MAX_DELAY_S):
+    if not (math.isfinite(at) and 0 <= at <= now_ms / 1000 + MAX_DELAY_S):
         raise errors.InvalidMessage(
             f"at {at} must be seconds since the epoch, at most ten years ahead; milliseconds are too large by 1,000"
         )

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq.trail import checks, events
+from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
-from emq.trail.lives import Life
 from emq.trail.rows import lists, only, origins
 
 
@@ -31,23 +30,23 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
         return Counter(only(table, event)["name"].to_pylist())
 
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
-    lives = _lives(table, [name for name, times in published.items() if times > 1])
-    buried = {name for name, times in dead.items() if name not in lives and times > replayed[name]}
+    repeated = _lives(table, [name for name, times in published.items() if times > 1])
+    buried = {name for name, times in dead.items() if name not in repeated and times > replayed[name]}
     recalled = names(events.RECALLED).keys() - settled.keys()
     copies = {name for name in (*names(events.RETRIED), *dead) if events.COPY in name.partition("/")[2]}
     moved = {name.rpartition(events.COPY)[0] for name in copies}
-    open_ = (published.keys() - lives.keys() - moved | copies) - settled.keys() - buried - recalled
-    open_ |= {name for name, life in lives.items() if life.is_open}
-    buried |= {name for name, life in lives.items() if life.is_buried}
+    open_ = (published.keys() - repeated.keys() - moved | copies) - settled.keys() - buried - recalled
+    open_ |= {name for name, life in repeated.items() if life.is_open}
+    buried |= {name for name, life in repeated.items() if life.is_buried}
     at_offsets = _places(table, open_)
     dropped = _within(at_offsets, only(table, events.DROPPED))
     open_ -= dropped
     skipped = only(table, events.SKIPPED)
     lost, unfinished = _lost(open_, _within(at_offsets, skipped) & open_, still_queued)
-    repeats = {name: times - 1 for name, times in settled.items() if name not in lives and times > 1}
-    repeats |= {name: again for name, life in lives.items() if (again := life.settled_again)}
-    died_again = [n for n, times in dead.items() if n not in lives and times > 1 + replayed[n]]
-    died_again += [n for n, life in lives.items() if life.died_again]
+    repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
+    repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
+    died_again = [n for n, times in dead.items() if n not in repeated and times > 1 + replayed[n]]
+    died_again += [n for n, life in repeated.items() if life.died_again]
     return {
         "published": len(published),
         "merged": only(table, events.MERGED).num_rows,
@@ -67,38 +66,13 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
 
 # ------------------------------------------------------------------------------------------------- ids that come back
 
-_ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
-_STEPS = (events.PUBLISHED, events.STARTED, *_ENDS, events.RECALLED, events.REPLAYED)
-_COLUMNS = ("event", "time_us", "name", "origin", "source", "attempt", "ready_us", "published_us")
 
-
-def _lives(table: Any, names: Collection[str]) -> dict[str, Life]:
-    """The lives of these ids, put together in order of time."""
-    lives: dict[str, Life] = {name: Life() for name in names}
-    rows = only(table, *_STEPS)
+def _lives(table: Any, names: Collection[str]) -> dict[str, lives.Life]:
+    """The lives of these ids."""
+    rows = only(table, *lives.EVENTS)
     rows = rows.append_column("origin", origins(rows["name"]))
     rows = rows.filter(pc.is_in(rows["origin"], pa.array(names, pa.string()))).sort_by("time_us")
-    started: dict[tuple[str, str, int | None], int] = {}
-    for event, time_us, name, origin, source, attempt, ready_us, published_us in zip(
-        *lists(rows, *_COLUMNS), strict=True
-    ):
-        life = lives[origin]
-        if event == events.PUBLISHED:
-            life.begun.append(published_us or time_us)
-        elif event == events.STARTED:
-            # Where the store tells which publish the message is of, that goes before the clocks.
-            started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
-        elif event in _ENDS:
-            reach = started.pop((name, source, attempt), None)
-            if name != origin:
-                if reach is None:
-                    life.moved.append(started.pop((origin, source, attempt), time_us))
-            elif event != events.RETRIED:
-                # What expired was never started.
-                (life.settled if event == events.SETTLED else life.dead).append(time_us if reach is None else reach)
-        elif name == origin:
-            (life.recalled if event == events.RECALLED else life.replayed).append(time_us)
-    return lives
+    return lives.of(map(lives.Step._make, zip(*lists(rows, *lives.Step._fields), strict=True)), names)
 
 
 # ------------------------------------------------------------------------------------------------ what is not finished

@@ -13,7 +13,10 @@ Nothing here reads files or needs pyarrow, so that a simulation can check what i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from emq.trail import events
 
 
 @dataclasses.dataclass(slots=True)
@@ -54,6 +57,52 @@ class Life:
     def died_again(self) -> int:
         """Deaths that neither a publish nor a replay of their own allows."""
         return surplus(1 + len(self.replayed), sorted(self.begun)[1:], self.dead)
+
+
+class Step(NamedTuple):
+    """One of the events that `EVENTS` names; `name` tells its message, `origin` that as it was published."""
+
+    event: str
+    time_us: int
+    name: str
+    origin: str
+    source: str
+    attempt: int | None
+    ready_us: int | None
+    published_us: int | None
+
+
+_ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
+EVENTS = (events.PUBLISHED, events.STARTED, *_ENDS, events.RECALLED, events.REPLAYED)
+"""What lives are made of; others are passed over."""
+
+
+def of(steps: Iterable[Step], origins: Collection[str]) -> dict[str, Life]:
+    """The lives of these origins.
+
+    Args:
+        steps: in order of time, all of these origins.
+    """
+    lives = {origin: Life() for origin in origins}
+    started: dict[tuple[str, str, int | None], int] = {}
+    for event, time_us, name, origin, source, attempt, ready_us, published_us in steps:
+        life = lives[origin]
+        if event == events.PUBLISHED:
+            life.begun.append(published_us or time_us)
+        elif event == events.STARTED:
+            # Where the store tells which publish the message is of, that goes before the clocks.
+            started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
+        elif event in _ENDS:
+            reach = started.pop((name, source, attempt), None)
+            if name != origin:
+                if reach is None:
+                    life.moved.append(started.pop((origin, source, attempt), time_us))
+            elif event != events.RETRIED:
+                # What expired was never started.
+                (life.settled if event == events.SETTLED else life.dead).append(time_us if reach is None else reach)
+        elif event in EVENTS and name == origin:
+            (life.recalled if event == events.RECALLED else life.replayed).append(time_us)
+    return lives
 
 
 def surplus(free: int, begun: Sequence[int], reaches: Iterable[int]) -> int:

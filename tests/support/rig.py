@@ -143,14 +143,14 @@ class Rig:
         self.catalog = Catalog(db, ENVIRONMENT, max_queue_qps)
         self.checkpoints = CheckpointStore(db, ENVIRONMENT)
         self.admin = Admin(self.catalog, self.store, self.checkpoints, self.next_epoch)
-        self.producer = Producer(self.store, self.catalog)
+        self.producer = Producer(self.store, self.catalog, clock=clock)
         self.cluster = LocalCluster(self.next_epoch)
 
     async def next_epoch(self) -> int:
         return await self.db.next_generation(ENVIRONMENT)
 
     async def topic(self, name: str, qps: float = 1_000.0, **settings: Any) -> Topic:
-        fields = {k: settings.pop(k) for k in ("group_qps", "priorities") if k in settings}
+        fields = {k: settings.pop(k) for k in ("group_qps", "priorities", "kind", "slots") if k in settings}
         [topic] = await self.admin.create([Topic(name, qps, options=TopicOptions(**settings), **fields)])
         return topic
 
