@@ -7,7 +7,7 @@ import math
 from bisect import bisect_right, insort
 from typing import NamedTuple
 
-from emq.slots import RETRIES, SlotKind
+from emq.slots import LATEST, RETRIES, Fold, SlotKind
 from storage_adapters.memory.wakeups import Wakeups
 
 SPARE = 64
@@ -44,20 +44,12 @@ class Dead(NamedTuple):
     kept: Kept
 
 
-class Snapshot(NamedTuple):
-    """A member in all its states."""
-
-    waiting: Kept | None
-    prepared: Prepared | None
-    dead: Dead | None
-
-
 class SortedSlot:
     """A member is in `waiting`, `prepared` and `dead` at most once each, and may be in all of them as its own twin.
 
     Claimable members (waiting, no twin in prepare) have a place in a heap. When one is claimed, blocked, taken back or
     gets another score, its place stays behind outdated; it is dropped when it comes to the top, or when outdated ones
-    are the greater part.
+    are the greater part. `fold` is that of the last add.
     """
 
     def __init__(self, address: str, kind: SlotKind) -> None:
@@ -66,6 +58,7 @@ class SortedSlot:
         self.dead: dict[bytes, Dead] = {}
         self.dead_order: list[tuple[int, bytes]] = []
         self.epoch: int | None = None
+        self.fold: Fold = LATEST
         self._address = address
         self._sign = -1 if kind is SlotKind.PRIORITY else 1
         self._places: list[tuple[float, bytes]] = []
@@ -105,12 +98,11 @@ class SortedSlot:
         self.dead[member] = dead
         insort(self.dead_order, (dead.dead_ms, member))
 
-    def unbury(self, member: bytes) -> Kept | None:
+    def unbury(self, member: bytes) -> Dead | None:
         dead = self.dead.pop(member, None)
-        if dead is None:
-            return None
-        del self.dead_order[bisect_right(self.dead_order, (dead.dead_ms, member)) - 1]
-        return dead.kept
+        if dead is not None:
+            del self.dead_order[bisect_right(self.dead_order, (dead.dead_ms, member)) - 1]
+        return dead
 
     def arm(self, wakeups: Wakeups) -> float | None:
         """Wake `wakeups` once for what comes before the first claimable member; answers its score."""
@@ -122,20 +114,6 @@ class SortedSlot:
     def in_order(self, count: int) -> list[tuple[bytes, Kept]]:
         """The first `count` waiting members in claim order, those with a twin in prepare among them."""
         return heapq.nsmallest(count, self.waiting.items(), key=lambda item: (self._place(item[1]), item[0]))
-
-    def snapshot(self, member: bytes) -> Snapshot:
-        return Snapshot(self.waiting.get(member), self.prepared.get(member), self.dead.get(member))
-
-    def restore(self, member: bytes, before: Snapshot) -> None:
-        self.waiting.pop(member, None)
-        self.prepared.pop(member, None)
-        self.unbury(member)
-        if before.prepared is not None:
-            self.prepared[member] = before.prepared
-        if before.dead is not None:
-            self.bury(member, before.dead)
-        if before.waiting is not None:
-            self.wait(member, before.waiting)
 
     def _place(self, kept: Kept) -> float:
         return self._sign * kept.score

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from operator import itemgetter
+from typing import Any
 
 from emq import errors, folds
 from emq.durability import Durability
 from emq.slots import (
-    LATEST,
     RETRIES,
     Add,
     Claim,
@@ -42,15 +41,14 @@ class MemorySorted:
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.TopicFull]:
-        """See `SortedStore.add`. Memory is as durable as the process, whatever is asked.
+        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`.
 
-        Raises:
-            InvalidMessage: a topic's Lua fold failed; nothing of the call was applied.
+        Memory is as durable as the process, whatever is asked.
         """
-        with self._all_or_nothing(adds):
-            return [self._add(add) for add in adds]
+        answers: list[Any] = [self._add(add) for add in adds]
+        return answers
 
-    def _add(self, add: Add) -> bool | errors.TopicFull:
+    def _add(self, add: Add) -> bool | errors.TopicFull | errors.InvalidMessage:
         slot = self._slot(add.slot)
         twin = slot.waiting.get(add.member)
         if twin is None and add.max_length is not None and len(slot.waiting) >= add.max_length:
@@ -63,10 +61,15 @@ class MemorySorted:
         else:
             added = Kept(add.score, add.member)
         if twin is None:
+            slot.fold = add.fold
             slot.wait(add.member, added)
             return True
-        score = _kept_score(add.keep, twin.score, add.score)
-        slot.wait(add.member, _merge(add.slot, add.fold, twin, added)._replace(score=score))
+        try:
+            merged = _merge(add.slot, add.fold, twin, added)
+        except errors.InvalidMessage as exc:
+            return exc
+        slot.fold = add.fold
+        slot.wait(add.member, merged._replace(score=_kept_score(add.keep, twin.score, add.score)))
         return False
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
@@ -90,14 +93,9 @@ class MemorySorted:
         return Claimed(entries, slot.arm(self._wakeups))
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.settle`.
-
-        Raises:
-            InvalidMessage: a topic's Lua fold failed; nothing of the call was applied.
-        """
+        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its twin is dead, or stays so."""
         now_ms = int(self._world.clock.now() * 1000)
-        with self._all_or_nothing(settles):
-            return [self._settle(settle, now_ms) for settle in settles]
+        return [self._settle(settle, now_ms) for settle in settles]
 
     def _settle(self, settle: Settle, now_ms: int) -> bool | errors.NotOwner:
         slot = self._slot(settle.slot)
@@ -106,9 +104,12 @@ class MemorySorted:
             return slot.recall(member)
         if settle.verdict in (Verdict.REPLAY, Verdict.PURGE):
             dead = slot.unbury(member)
-            if dead is not None and settle.verdict is Verdict.REPLAY:
-                _wait_again(settle.slot, slot, member, dead._replace(score=settle.score), settle.fold)
-            return dead is not None
+            if dead is None or settle.verdict is Verdict.PURGE:
+                return dead is not None
+            failure = _wait_again(settle.slot, slot, member, dead.kept._replace(score=settle.score), settle.fold)
+            if failure is not None:
+                slot.bury(member, dead)
+            return failure is None
         assert settle.epoch is not None, f"{settle.verdict} needs its owner's epoch"
         if stale := _stale(settle.slot, slot, settle.epoch):
             return stale
@@ -117,14 +118,13 @@ class MemorySorted:
             return False
         kept = slot.leave(member)
         if settle.verdict is Verdict.RETRY:
-            again = kept.failed(now_ms, settle.reason)._replace(score=settle.score)
-            _wait_again(settle.slot, slot, member, again, settle.fold)
+            _roll_back(settle.slot, slot, member, kept, settle.score, settle.reason, now_ms, settle.fold)
         elif settle.verdict is Verdict.DEAD:
             slot.bury(member, Dead(now_ms, settle.reason, kept))
         return True
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
-        """See `SortedStore.recover`. What merges with a waiting twin leaves that one's body."""
+        """See `SortedStore.recover`. What meets its twin is merged by the fold of the slot's last add."""
         return [self._recover(recover, now_ms) for recover in recovers]
 
     def _recover(self, recover: Recover, now_ms: int) -> int | errors.NotOwner:
@@ -145,8 +145,7 @@ class MemorySorted:
         for member, left in lost:
             kept = slot.leave(member)
             if left:
-                again = kept.failed(now_ms, recover.reason)._replace(score=left)
-                _wait_again(recover.slot, slot, member, again, LATEST)
+                _roll_back(recover.slot, slot, member, kept, left, recover.reason, now_ms, slot.fold)
             else:
                 slot.bury(member, Dead(now_ms, recover.reason, kept))
         return len(lost)
@@ -174,20 +173,6 @@ class MemorySorted:
             found = self._world.sorted[slot.name] = SortedSlot(slot.address, slot.kind)
         return found
 
-    @contextmanager
-    def _all_or_nothing(self, asked: Sequence[Add] | Sequence[Settle]) -> Iterator[None]:
-        """Undo the whole call if a Lua fold, the only thing that can fail half-way, does."""
-        if not any(each.fold.name == "lua" for each in asked):
-            yield
-            return
-        before = {(each.slot, each.member): self._slot(each.slot).snapshot(each.member) for each in asked}
-        try:
-            yield
-        except errors.InvalidMessage:
-            for (slot, member), snapshot in before.items():
-                self._slot(slot).restore(member, snapshot)
-            raise
-
 
 def _stale(slot: Slot, found: SortedSlot, epoch: int) -> errors.NotOwner | None:
     if found.epoch is None or epoch >= found.epoch:
@@ -209,9 +194,23 @@ def _kept_score(keep: Keep, first: float, last: float) -> float:
             return max(first, last)
 
 
-def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: Fold) -> None:
+def _roll_back(
+    slot: Slot, found: SortedSlot, member: bytes, kept: Kept, score: float, reason: str, now_ms: int, fold: Fold
+) -> None:
+    again = kept.failed(now_ms, reason)._replace(score=score)
+    failure = _wait_again(slot, found, member, again, fold)
+    if failure is not None:
+        found.bury(member, Dead(now_ms, str(failure), again))
+
+
+def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: Fold) -> errors.InvalidMessage | None:
+    """Let it wait, merged with its twin if that waits; answers why it could not be merged."""
     twin = found.waiting.get(member)
-    found.wait(member, kept if twin is None else _merge(slot, fold, kept, twin))
+    try:
+        found.wait(member, kept if twin is None else _merge(slot, fold, kept, twin))
+    except errors.InvalidMessage as exc:
+        return exc
+    return None
 
 
 def _merge(slot: Slot, fold: Fold, older: Kept, newer: Kept) -> Kept:
