@@ -41,6 +41,9 @@ GROUPS_PER_S = 5_000
 """Groups looked at in a second on average: a host with more renews its list of topics less often."""
 
 
+IN_SLOT = "slot"
+
+
 class Totals(msgspec.Struct, frozen=True):
     """Counts since the host started.
 
@@ -61,6 +64,7 @@ class Totals(msgspec.Struct, frozen=True):
     failed: int = 0
     retried: int = 0
     dead: int = 0
+    expired: int = 0
     holes: int = 0
     checkpoints: int = 0
     fenced: int = 0
@@ -85,8 +89,9 @@ class TopicStatistics(msgspec.Struct, frozen=True):
         state: "active", "paused" or "draining".
         groups: how many of its groups the host owns.
         started_per_s: deliveries started a second.
-        buffered: messages in memory by priority, names highest first.
-        retries_buffered: of these, those that come from a retry slot.
+        in_flight, max_in_flight: messages started and not settled here, and the most there may be.
+        buffered: messages in memory by priority, names highest first; of a sorted topic all together, as "slot".
+        retries_buffered: of these, those that come from a lane.
     """
 
     name: str
@@ -97,6 +102,7 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     in_flight: int
     buffered: dict[str, int]
     retries_buffered: int
+    max_in_flight: int = 0
 
 
 class HostStatistics(msgspec.Struct, frozen=True):
@@ -287,12 +293,13 @@ class Recorder:
     def _totals(self) -> Totals:
         host = self._host
         return Totals(
-            fetched=host.puller.fetched,
+            fetched=host.puller.fetched + host.slots.fetched,
             started=host.dispatcher.started,
             succeeded=host.dispatcher.succeeded,
             failed=host.dispatcher.failed,
             retried=host.settler.retried,
             dead=host.settler.dead,
+            expired=host.dispatcher.expired,
             holes=host.puller.holes,
             checkpoints=host.checkpointer.saved,
             fenced=host.ownership.lost_groups,
@@ -301,14 +308,15 @@ class Recorder:
 
 def _topic(owner: OwnedTopic, started_per_s: float) -> TopicStatistics:
     topic, groups = owner.topic, list(owner.groups.values())
-    buffered = dict.fromkeys(topic.priorities, 0)
+    names = topic.priorities or (IN_SLOT,)
+    buffered = dict.fromkeys(names, 0)
     for group in groups:
         if not (group.buffered or group.held):
             continue
-        for priority, buffer in zip(topic.priorities, group.buffers, strict=True):
+        for priority, buffer in zip(names, group.buffers, strict=True):
             buffered[priority] += len(buffer)
         for (index, _), held in group.blocked.items():
-            buffered[topic.priorities[index]] += len(held)
+            buffered[names[index]] += len(held)
     return TopicStatistics(
         name=topic.name,
         qps=topic.qps,
@@ -316,6 +324,7 @@ def _topic(owner: OwnedTopic, started_per_s: float) -> TopicStatistics:
         groups=len(groups),
         started_per_s=started_per_s,
         in_flight=owner.in_flight,
+        max_in_flight=owner.limit,
         buffered=buffered,
         retries_buffered=sum(group.retries_buffered for group in groups),
     )

@@ -97,6 +97,7 @@ class Dispatcher:
         self.started = 0
         self.succeeded = 0
         self.failed = 0
+        self.expired = 0
 
     # ------------------------------------------------------------------------------------------------- what comes in
 
@@ -134,6 +135,7 @@ class Dispatcher:
 
     def expire(self, group: OwnedGroup, message: Message) -> None:
         """Dead-letter a message that was taken from its buffer too late to be started."""
+        self.expired += 1
         self._enter_flight(group, 1)
         self._outcomes.expired(group, message)
 

@@ -25,7 +25,6 @@ class Expiry:
         self._on_expired = on_expired
         self._groups: set[OwnedGroup] = set()
         self._something = asyncio.Event()
-        self.expired = 0
 
     def watch(self, group: OwnedGroup) -> None:
         """The group has buffered something that expires (its `expires_us` is set)."""
@@ -47,7 +46,6 @@ class Expiry:
     def _sift(self, group: OwnedGroup, now_us: int) -> None:
         if group.expires_us and not group.stopping:
             for message in group.take_expired(now_us):
-                self.expired += 1
                 self._on_expired(group, message)
         if not group.expires_us or group.stopping:
             self._groups.discard(group)

@@ -86,7 +86,7 @@ class SlotClaimer:
                 await self._claim(slots)
             finally:
                 for slot in slots:
-                    slot.claiming = False
+                    self._claimed(slot)
 
     async def sweep(self) -> None:
         """Look at the slots in turn, `SWEEP_SLOTS` a second at most. Ends by cancellation."""
@@ -135,7 +135,6 @@ class SlotClaimer:
         self.unreachable = None
         late: list[Settle] = []
         for slot, answer in zip(slots, answers, strict=True):
-            slot.claiming = False
             if isinstance(answer, errors.NotOwner):
                 self._on_lost(slot.group)
             elif not slot.group.stopping and self._slots.get(slot.address) is slot:
@@ -144,6 +143,12 @@ class SlotClaimer:
                 late += [give_back(slot.slot, slot.group.epoch, e.member, e.token, e.score) for e in answer.entries]
         if late:
             await self._store.settle(late)
+
+    def _claimed(self, slot: OwnedSlot) -> None:
+        slot.claiming = False
+        if slot.again:
+            slot.again = False
+            self.woken((slot.address,))
 
     def _buffer(self, slot: OwnedSlot, claimed: Claimed, now_ms: int) -> None:
         entries, group = claimed.entries, slot.group
@@ -158,10 +163,7 @@ class SlotClaimer:
                 self._on_expiring(group)
             self._on_buffered(group)
         due_ms = slot.due_ms(claimed.next_score)
-        if slot.again:
-            slot.again = False
-            self._due.at(slot.address, 0)
-        elif due_ms is not None and group.owner.handler is not None:  # a resumed topic is looked at anew
+        if due_ms is not None and group.owner.handler is not None:  # a resumed topic is looked at anew
             if due_ms > now_ms:
                 self._due.at(slot.address, due_ms)
             elif room(slot) * 2 >= group.capacity:

@@ -1,0 +1,370 @@
+"""Sorted topics on whole hosts, in virtual time: kinds, retries, order, quotas, and what moves with a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.virtual import virtual
+
+from emq import Reject, Retry, errors
+from emq.message import Message, slot_id
+from emq.slots import Claim, Slot, SlotKind
+from storage_adapters.memory import MemoryStore
+
+
+async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:
+    """(waiting, prepared, dead) over all slots of a topic."""
+    topic = await r.catalog.get(name)
+    found = await r.store.sorted.inspect([topic.slot(i) for i in range(topic.slots)], int(r.clock.now() * 1000))
+    return sum(s.waiting for s in found), sum(s.prepared for s in found), sum(s.dead for s in found)
+
+
+@virtual
+async def test_range_merge_delivers_once_what_was_published_often_within_the_range() -> None:
+    async with rig() as r:
+        await r.topic("t", kind="range_merge", time_range_ms=2000)
+        seen = Seen()
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            for _ in range(10):
+                await r.producer.publish("t", "sku-1")
+                await asyncio.sleep(0.1)
+            await until(lambda: len(seen) == 1)
+            assert 2.0 <= r.clock.now() - begin < 2.1  # the first one's range counts
+            await asyncio.sleep(5)
+            assert seen.payloads == [b"sku-1"]
+            await r.producer.publish("t", "sku-1")  # a new one, now that the old one is gone
+            await until(lambda: len(seen) == 2)
+        assert await states(r) == (0, 0, 0)
+
+
+@virtual
+async def test_by_priority_the_most_urgent_goes_first_also_if_it_comes_last() -> None:
+    async with rig() as r:
+        await r.topic("t", 10, kind="priority", slots=1)
+        seen = Seen()
+        await r.producer.publish_many("t", [b"%d" % i for i in range(17, 97)], scores=range(17, 97))
+        async with r.consuming(seen):
+            await until(lambda: len(seen) >= 15)
+            await r.producer.publish("t", "urgent", priority=1000)
+            at = len(seen)
+            await until(lambda: len(seen) == 81)
+        order = [1000 if p == b"urgent" else int(p) for p in seen.payloads]
+        assert order[: at - 1] == list(range(96, 96 - at + 1, -1))
+        assert 1000 in order[at - 1 : at + 2]
+        assert sorted(order, reverse=True) == [o for o in [1000] + [x for x in order if x != 1000]]
+        assert max(starts_per_second(seen.deliveries).values()) <= 10
+
+
+@virtual
+async def test_fixed_times_are_never_early_and_precise_to_what_was_asked() -> None:
+    async with rig() as r:
+        await r.topic("seconds", kind="fixed_time")
+        await r.topic("millis", kind="fixed_time", precision="millisecond")
+        seen = Seen()
+        async with r.consuming(seen):
+            now = r.clock.now()
+            due = {f"{name}{i}": now + 1 + i * 0.37 for name in ("seconds", "millis") for i in range(20)}
+            for payload, at in due.items():
+                await r.producer.publish(payload.rstrip("0123456789"), payload, at=at)
+            await until(lambda: len(seen) == 40)
+        late = {d.topic: [] for d in seen.deliveries}
+        for d in seen.deliveries:
+            late[d.topic].append(d.started_us / 1e6 - due[d.payload.decode()])
+        assert min(late["seconds"] + late["millis"]) >= 0
+        assert max(late["millis"]) < 0.01
+        assert max(late["seconds"]) < 1.01
+        assert max(late["seconds"]) > 0.3  # it is by the second, as published
+
+
+@virtual
+async def test_a_failing_message_is_retried_sixteen_times_behind_the_others_and_then_dead_once() -> None:
+    async def fails(m: Message) -> None:
+        if m.payload == b"bad":
+            raise ValueError(f"attempt {m.attempt}")
+
+    async with rig() as r:
+        await r.topic("t", 100, kind="priority", slots=1)
+        await r.producer.publish("t", "bad", priority=99)
+        await r.producer.publish_many("t", ["a", "b", "c"], scores=[20, 19, 18])
+        seen = Seen(fails)
+        async with r.consuming(seen):
+            await until(lambda: r.store.real is not None and len(seen) == 20)
+            await asyncio.sleep(3)
+        assert [d.attempt for d in seen.deliveries if d.payload == b"bad"] == list(range(1, 18))
+        assert seen.payloads[:4] == [b"bad", b"a", b"b", b"c"]
+        assert await states(r) == (0, 0, 1)
+        [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.PRIORITY))
+        assert (dead.member, dead.reason) == (b"bad", "ValueError: attempt 17")
+        assert [reason for _, reason in dead.history] == [f"ValueError: attempt {i}" for i in range(1, 17)]
+
+
+@virtual
+async def test_backoff_keeps_the_original_priority_and_counts_attempts() -> None:
+    async def fails_twice(m: Message) -> None:
+        if m.payload == b"x" and m.attempt < 3:
+            raise ValueError("no")
+
+    async with rig() as r:
+        await r.topic("t", 20, kind="priority", slots=1, retry="backoff", backoff_s=(1.0, 1.0), jitter=0.0)
+        seen = Seen(fails_twice)
+        async with r.consuming(seen):
+            await r.producer.publish("t", "x", priority=500)
+            await until(lambda: len(seen) == 1)
+            await r.producer.publish_many("t", [b"%d" % i for i in range(100)], scores=[17 + i for i in range(100)])
+            await until(lambda: len(seen) == 103)
+        of_x = [d for d in seen.deliveries if d.payload == b"x"]
+        assert [d.attempt for d in of_x] == [1, 2, 3]
+        for before, after in zip(of_x, of_x[1:], strict=False):
+            assert 1.0 <= (after.started_us - before.started_us) / 1e6 < 2.1  # the wait, and at most a second's quota
+        assert await states(r) == (0, 0, 0)
+        assert (await r.store.lanes.inspect(["t/0"]))[0].waiting == 0
+
+
+@virtual
+async def test_a_retry_asked_for_at_a_time_comes_at_that_time() -> None:
+    async def once(m: Message) -> None:
+        if m.attempt == 1:
+            raise Retry("busy", after_s=7.0)
+
+    async with rig() as r:
+        await r.topic("t", kind="priority")
+        seen = Seen(once)
+        async with r.consuming(seen):
+            await r.producer.publish("t", "x", priority=50)
+            await until(lambda: len(seen) == 2)
+        first, second = seen.deliveries
+        assert 7.0 <= (second.started_us - first.started_us) / 1e6 < 7.1
+        assert second.attempt == 2
+
+
+@virtual
+async def test_rejected_is_dead_at_once() -> None:
+    async def rejects(m: Message) -> None:
+        raise Reject("malformed")
+
+    async with rig() as r:
+        await r.topic("t", 100, kind="priority", slots=2)
+        seen = Seen(rejects)
+        async with r.consuming(seen):
+            id_ = await r.producer.publish("t", "x", priority=50)
+            await asyncio.sleep(2)
+        assert (len(seen), await states(r)) == (1, (0, 0, 1))
+        assert seen.ids == [id_]
+        assert id_ == slot_id(int(id_.partition("-")[0]), b"x")
+
+
+@pytest.mark.parametrize("ordering", ["slot", "key", "none"])
+def test_ordering_says_what_may_run_at_the_same_time(ordering: str) -> None:
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 100, kind="priority", slots=1, ordering=ordering, merge="key")
+            running_keys: Counter[str | None] = Counter()
+            most: Counter[str] = Counter()
+
+            async def slow(m: Message) -> None:
+                name = m.payload.decode()[0]
+                running_keys[name] += 1
+                most[name] = max(most[name], running_keys[name])
+                most["all"] = max(most["all"], sum(running_keys.values()))
+                await asyncio.sleep(0.05)
+                running_keys[name] -= 1
+
+            for i in range(10):
+                for key in "ab":
+                    await r.producer.publish("t", f"{key}{i}", key=key, priority=100 - i)
+            seen = Seen(slow)
+            async with r.consuming(seen):
+                await until(lambda: len(seen) == 20)
+                await asyncio.sleep(1)
+            of_a = [p for p in seen.payloads if p.startswith(b"a")]
+            if ordering == "slot":
+                assert most["all"] == 1
+            elif ordering == "key":
+                assert (most["a"], most["b"], most["all"]) == (1, 1, 2)
+            else:
+                assert most["all"] > 2
+            if ordering != "none":
+                assert of_a == [b"a%d" % i for i in range(10)]
+            assert len(seen) == 20
+
+    run()
+
+
+@virtual
+async def test_the_cap_holds_for_sorted_topics_and_a_backlog_reaches_it() -> None:
+    async with rig() as r:
+        await r.topic("t", 40, kind="range_merge", slots=4, time_range_ms=10)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(600)])
+        seen = Seen()
+        async with r.consuming(seen):
+            await asyncio.sleep(10)
+        per_second = starts_per_second(seen.deliveries)
+        assert max(per_second.values()) == 10
+        whole = [n for (_, _, second), n in per_second.items() if second not in (min(s for *_, s in per_second),)]
+        assert sum(whole) >= 0.9 * 10 * 4 * 8
+
+
+@virtual
+async def test_a_slow_sorted_topic_does_not_delay_another() -> None:
+    async def hangs(m: Message) -> None:
+        if m.topic == "slow":
+            await asyncio.sleep(1000)
+
+    async with rig() as r:
+        await r.topic("slow", 100, kind="priority", slots=2)
+        await r.topic("quick", 100, kind="priority", slots=2)
+        await r.producer.publish_many("slow", [b"%d" % i for i in range(500)], priority=20)
+        seen = Seen(hangs)
+        async with r.consuming(seen, drain_s=0.1):
+            await asyncio.sleep(2)
+            begin = r.clock.now()
+            await r.producer.publish("quick", "x", priority=20)
+            await until(lambda: bool(seen.of("quick")))
+            assert r.clock.now() - begin < 0.05
+
+
+@virtual
+async def test_a_clean_stop_gives_back_what_was_claimed_with_its_priority_and_its_retries() -> None:
+    async with rig() as r:
+        await r.topic("t", 4, kind="priority", slots=1)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(17, 57)], scores=range(17, 57))
+        seen = Seen()
+        for _ in range(4):
+            async with r.consuming(seen):
+                await asyncio.sleep(3.1)
+            waiting, prepared, dead = await states(r)
+            assert (prepared, dead) == (0, 0)
+            assert waiting == 40 - len(seen)
+        assert [int(p) for p in seen.payloads] == list(range(56, 56 - len(seen), -1))
+        assert {d.attempt for d in seen.deliveries} == {1}
+
+
+@virtual
+async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="fixed_time", slots=1, precision="millisecond")
+        seen = Seen(lambda m: asyncio.sleep(0.5))
+        host = r.host(seen)
+        async with running(host):
+            await r.producer.publish("t", "x", delay_ms=100)
+            await until(lambda: len(seen) == 1)
+            slot = Slot("t/0", SlotKind.FIXED_TIME)
+            now_ms = int(r.clock.now() * 1000)
+            await r.store.sorted.claim([Claim(slot, 10, 1 << 40, now_ms)], now_ms)  # the new owner
+            await asyncio.sleep(2)
+            assert host.settler.refused == 1
+            assert host.ownership.lost_groups == 1
+            assert await states(r) == (0, 1, 0)  # still to be recovered by its new owner
+
+
+@virtual
+async def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1)
+        store = FaultyStore(MemoryStore(r.world))
+        seen = Seen()
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1)
+            real = store.real.sorted.claim
+            lost = 0
+
+            async def loses(claims: list[Claim], now_ms: int) -> object:
+                nonlocal lost
+                answer = await real(claims, now_ms)
+                if lost < 2 and any(a.entries for a in answer):  # type: ignore[union-attr]
+                    lost += 1
+                    raise errors.OutcomeUnknown("the reply was lost")
+                return answer
+
+            store.sorted.replace("claim", loses)
+            await r.producer.publish_many("t", ["a", "b", "c"], priority=30)
+            await until(lambda: len(seen) == 3)
+            await asyncio.sleep(2)
+        assert lost == 2
+        assert sorted(seen.payloads) == [b"a", b"b", b"c"]
+        assert await states(r) == (0, 0, 0)
+
+
+@virtual
+async def test_what_a_foreign_consumer_left_in_prepare_times_out() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1, prepare_timeout_s=10.0)
+        seen = Seen()
+        async with r.consuming(seen) as host:
+            await asyncio.sleep(1)
+            [group] = host.ownership.groups.values()
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 1)
+            slot, now_ms = Slot("t/0", SlotKind.PRIORITY), int(r.clock.now() * 1000)
+            from emq.slots import Add, Keep
+
+            store = MemoryStore(r.world)
+            await store.sorted.add([Add(slot, b"stranded", 30, Keep.LAST)])
+            await store.sorted.claim([Claim(slot, 1, group.epoch, now_ms)], now_ms)
+            await until(lambda: len(seen) == 2, 30)
+            assert r.clock.now() - now_ms / 1000 > 10
+            assert seen.deliveries[1].payload == b"stranded"
+            assert seen.deliveries[1].attempt == 2
+
+
+@virtual
+async def test_folds_merge_payloads_and_count_what_they_merged() -> None:
+    got: list[tuple[bytes, int]] = []
+
+    async def handler(m: Message) -> None:
+        got.append((m.payload, m.merged))
+
+    async with rig() as r:
+        await r.topic("t", kind="range_merge", time_range_ms=1000, merge="key", fold="sum")
+        seen = Seen(handler)
+        async with r.consuming(seen):
+            for n in range(1, 11):
+                await r.producer.publish("t", str(n), merge_key="sku", headers={"n": str(n)})
+            await until(lambda: len(seen) == 1)
+    assert got == [(b"55", 10)]
+
+
+@virtual
+async def test_aging_bounds_the_wait_below_a_stream_of_higher_priorities() -> None:
+    async def worst_wait(**options: object) -> float:
+        async with rig() as r:
+            await r.topic("t", 10, kind="priority", slots=1, aging_s=1.0, **options)
+            seen = Seen()
+            async with r.consuming(seen):
+                await r.producer.publish_many("t", [b"first%d" % i for i in range(30)], priority=25)
+                await asyncio.sleep(1)
+                begin = r.clock.now()
+                await r.producer.publish("t", "low", priority=20)
+                for i in range(400):  # twice what the quota takes
+                    await r.producer.publish("t", f"high{i}", priority=25)
+                    await asyncio.sleep(0.05)
+                    if b"low" in seen.payloads:
+                        return r.clock.now() - begin
+                return r.clock.now() - begin
+
+    assert await worst_wait(priority_policy="aging") < 11
+    assert await worst_wait() >= 19
+
+
+@virtual
+async def test_time_to_live_ends_in_the_dead_letters_also_behind_what_lives_on() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, kind="range_merge", slots=1, time_range_ms=100, merge="key")
+        seen = Seen()
+        async with r.consuming(seen):
+            for i in range(6):
+                await r.producer.publish("t", f"live{i}")
+            await asyncio.sleep(0.01)
+            await r.producer.publish("t", "brief", ttl_s=1.5)
+            await until(lambda: len(seen) == 6, 60)
+            await asyncio.sleep(2)
+        assert b"brief" not in seen.payloads
+        [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
+        assert (dead.body, dead.reason) == (b"brief", "expired")
+        assert dead.dead_ms / 1000 < seen.deliveries[3].started_us / 1e6  # it did not wait for its turn
