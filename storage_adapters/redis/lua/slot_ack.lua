@@ -7,33 +7,41 @@
 --       each: 1 acknowledged, 0 not in prepare under this token. O(members log prepared).
 -- include slot_waking
 local answer, k, a = {}, 1, 1
+
+-- Those of ARGV[first..last] that are in prepare under the token, each once; leaves a mark for each in `marks`.
+local function acknowledged(prepare, first, last, token, marks)
+  local tokens, acked, seen, wanted = redis.call('ZMSCORE', prepare, unpack(ARGV, first, last)), {}, {}, tonumber(token)
+  for i = 1, #tokens do
+    local member, found, mark = ARGV[first + i - 1], tokens[i], 0
+    if found and (found == token or tonumber(found) == wanted) and not seen[member] then
+      seen[member], mark = true, 1
+      acked[#acked + 1] = member
+    end
+    marks[#marks + 1] = mark
+  end
+  return acked
+end
+
+local function acknowledge(k, first, last, token, marks)
+  local acked = acknowledged(KEYS[k + 1], first, last, token, marks)
+  if #acked > 0 then
+    redis.call('ZREM', KEYS[k + 1], unpack(acked))
+    if redis.call('EXISTS', KEYS[k + 3], KEYS[k + 4]) > 0 then
+      redis.call('HDEL', KEYS[k + 3], unpack(acked))
+      redis.call('HDEL', KEYS[k + 4], unpack(acked))
+    end
+  end
+  return #acked
+end
+
 while a <= #ARGV do
   local prepare, own, epoch, token, n = KEYS[k + 1], KEYS[k + 2], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
   if epoch ~= '' and tonumber(redis.call('HGET', own, 'epoch') or -1) > tonumber(epoch) then
     answer[#answer + 1] = -1
   else
-    local marks, done, wanted = {}, 0, tonumber(token)
+    local marks, done = {}, 0
     for first = a + 5, a + 4 + n, 1000 do
-      local last = math.min(first + 999, a + 4 + n)
-      local tokens, acked, seen = redis.call('ZMSCORE', prepare, unpack(ARGV, first, last)), {}, {}
-      for i = 1, #tokens do
-        local member, found = ARGV[first + i - 1], tokens[i]
-        if found and (found == token or tonumber(found) == wanted) and not seen[member] then
-          seen[member] = true
-          acked[#acked + 1] = member
-          marks[#marks + 1] = 1
-        else
-          marks[#marks + 1] = 0
-        end
-      end
-      if #acked > 0 then
-        redis.call('ZREM', prepare, unpack(acked))
-        if redis.call('EXISTS', KEYS[k + 3], KEYS[k + 4]) > 0 then
-          redis.call('HDEL', KEYS[k + 3], unpack(acked))
-          redis.call('HDEL', KEYS[k + 4], unpack(acked))
-        end
-      end
-      done = done + #acked
+      done = done + acknowledge(k, first, math.min(first + 999, a + 4 + n), token, marks)
     end
     answer[#answer + 1] = done == n and n or table.concat(marks)
     wake(ARGV[a], KEYS[k], prepare, own, ARGV[a + 1] == '1')

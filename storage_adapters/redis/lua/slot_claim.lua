@@ -16,14 +16,39 @@ local function head(store, backwards, until_ms, skipped, size)
   return redis.call('ZRANGEBYSCORE', store, '-inf', until_ms, 'WITHSCORES', 'LIMIT', skipped, size)
 end
 
--- Drop a page's members from the store: by rank if that is all of the page, which spares looking for each.
-local function remove(store, backwards, skipped, members, whole)
+-- Whether members of the page have twins in prepare: for each a score or false, or nil if none has. Few in prepare are
+-- looked up in the store, which is cheaper than asking for the page's members one by one.
+local function twins_of(store, prepare, prepared, page)
+  if prepared == 0 then return nil end
+  if prepared <= #page and redis.call('ZINTERCARD', 2, store, prepare, 'LIMIT', 1) == 0 then return nil end
+  local members, n = {}, 0
+  for i = 1, #page, 2 do
+    n = n + 1
+    members[n] = page[i]
+  end
+  return redis.call('ZMSCORE', prepare, unpack(members))
+end
+
+-- The page without its twins.
+local function without(page, twins)
+  local rest, n = {}, 0
+  for i = 1, #page, 2 do
+    if not twins[(i + 1) / 2] then
+      rest[n + 1], rest[n + 2] = page[i], page[i + 1]
+      n = n + 2
+    end
+  end
+  return rest
+end
+
+-- Drop a page's members from the store: by rank if they are all there is between, which spares looking for each.
+local function remove(store, backwards, skipped, members, n, whole)
   if not whole then
     redis.call('ZREM', store, unpack(members))
   elseif backwards then
-    redis.call('ZREMRANGEBYRANK', store, -skipped - #members, -skipped - 1)
+    redis.call('ZREMRANGEBYRANK', store, -skipped - n, -skipped - 1)
   else
-    redis.call('ZREMRANGEBYRANK', store, skipped, skipped + #members - 1)
+    redis.call('ZREMRANGEBYRANK', store, skipped, skipped + n - 1)
   end
 end
 
@@ -42,33 +67,41 @@ local function move_bodies(body, preparebody, members, records)
   end
 end
 
+-- Prepare a page's members; answers them alone.
+local function prepare_all(prepare, page)
+  local tokens, members, n = {}, {}, 0
+  local first = math.min(tonumber(page[2]), tonumber(page[#page])) > 16 -- in order, so all of them are
+  for i = 1, #page, 2 do
+    local token = first_token
+    if not first and tonumber(page[i + 1]) <= 16 then
+      token = string.format('%.0f', base + math.max(math.floor(tonumber(page[i + 1])) - 1, 0))
+    end
+    n = n + 1
+    members[n], tokens[i], tokens[i + 1] = page[i], token, page[i]
+  end
+  redis.call('ZADD', prepare, unpack(tokens))
+  return members
+end
+
 local function take(k, backwards, apart, limit, until_ms)
   local store, prepare = KEYS[k], KEYS[k + 1]
   local prepared, skipped, taken, records = redis.call('ZCARD', prepare), 0, {}, {}
   while limit > 0 do
     local page = head(store, backwards, until_ms, skipped, math.min(limit, 500))
     if #page == 0 then break end
-    local members, tokens, twins = {}, {}, nil
-    for i = 1, #page, 2 do members[#members + 1] = page[i] end
-    if prepared > 0 then twins = redis.call('ZMSCORE', prepare, unpack(members)) end
-    members = {}
-    for i = 1, #page, 2 do
-      if not (twins and twins[(i + 1) / 2]) then
-        local token, score = first_token, tonumber(page[i + 1])
-        if score <= 16 then token = string.format('%.0f', base + math.max(math.floor(score) - 1, 0)) end
-        members[#members + 1] = page[i]
-        tokens[#tokens + 1] = token
-        tokens[#tokens + 1] = page[i]
-        taken[#taken + 1] = page[i]
-        taken[#taken + 1] = page[i + 1]
+    local twins = twins_of(store, prepare, prepared, page)
+    local free = twins and without(page, twins) or page
+    if #free > 0 then
+      local members = prepare_all(prepare, free)
+      remove(store, backwards, skipped, members, #members, #free == #page)
+      if apart then move_bodies(KEYS[k + 3], KEYS[k + 4], members, records) end
+      if #taken == 0 then
+        taken = free
+      else
+        for i = 1, #free do taken[#taken + 1] = free[i] end
       end
     end
-    if #members > 0 then
-      remove(store, backwards, skipped, members, #members * 2 == #page)
-      redis.call('ZADD', prepare, unpack(tokens))
-      if apart then move_bodies(KEYS[k + 3], KEYS[k + 4], members, records) end
-    end
-    limit, skipped = limit - #members, skipped + #page / 2 - #members
+    limit, skipped = limit - #free / 2, skipped + (#page - #free) / 2
   end
   return taken, records
 end
