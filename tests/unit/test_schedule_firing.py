@@ -1,0 +1,379 @@
+"""Firing: occurrences first, the schedule after them, each once, whatever goes wrong between the two."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.doubles import FaultyStore
+
+from emq import errors, message
+from emq.clock import ManualClock
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.priority import policy_for
+from emq.message import Message
+from emq.model import Topic, TopicOptions
+from emq.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.schedule import firing, spec
+from emq.schedule.firing import Firing
+from emq.schedule.spec import Schedule
+from emq.storage import Add, Claim, Claimed, LaneState, Settle, Verdict, WaitingEntry
+from emq.trail.sink import NullTrail
+from storage_adapters.memory import MemoryStore, World
+
+EPOCH = 5
+LANE = "t/0"
+START = 1_000_000_000_000
+"""What `ManualClock` begins with, in milliseconds."""
+
+
+class Taken(NullTrail):
+    """Keeps what is recorded as published."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def published(self, *row: Any, **more: Any) -> None:
+        self.rows.append(row)
+
+
+class Bench:
+    def __init__(self, **options: Any) -> None:
+        self.clock = ManualClock()
+        self.store = FaultyStore(MemoryStore(World(self.clock)))
+        self.topic = Topic("t", 10, priorities=("high", "low"), options=TopicOptions(**options))
+        self.group = self.owned(EPOCH)
+        self.trail = Taken()
+        self.due: list[tuple[str, int]] = []
+        self.lost: list[OwnedGroup] = []
+        self.firing = Firing(
+            self.store.lanes,
+            self.clock,
+            self.trail,
+            on_due=lambda lane, due_ms: self.due.append((lane, due_ms)),
+            on_lost=self.lose,
+        )
+
+    def owned(self, epoch: int) -> OwnedGroup:
+        group = OwnedGroup(OwnedTopic(self.topic), 0, epoch, WindowCounter(1, 0), policy_for(self.topic), Gauge())
+        group.buffers = [deque(), deque()]
+        return group
+
+    def lose(self, group: OwnedGroup) -> None:
+        self.lost.append(group)
+        group.lost = True
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_us() // 1000
+
+    async def plan(self, id_: str, schedule: Schedule, **fields: Any) -> None:
+        m = Message(id_, **{"payload": b"x", "topic": "t", "schedule": schedule.encode(), **fields})
+        added = await self.store.real.lanes.add([Add(LANE, id_, message.encode_retry(m), schedule.due_ms)])
+        assert added == [True]
+
+    async def claim(self, group: OwnedGroup | None = None) -> list[Message]:
+        """What is due now, claimed."""
+        owner = group or self.group
+        [found] = await self.store.real.lanes.claim([Claim(LANE, 100, owner.epoch)], self.now_ms)
+        assert isinstance(found, Claimed)
+        messages = [message.decode(body) for _, body in found.entries]
+        for m in messages:
+            m.offset = -1
+        return messages
+
+    async def fire(self) -> None:
+        """Claim what is due and hand schedules on, as a host does, until all is fired."""
+        for m in await self.claim():
+            assert m.schedule is not None
+            self.firing.put(self.group, m)
+        await self.firing.idle()
+
+    async def waiting(self) -> list[WaitingEntry]:
+        found: list[WaitingEntry] = await self.store.real.lanes.waiting(LANE, limit=5000)
+        return found
+
+    async def ids(self) -> list[str]:
+        return [entry.id for entry in await self.waiting()]
+
+    async def state(self) -> LaneState:
+        [found] = await self.store.real.lanes.inspect([LANE])
+        return found
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.firing.run())
+        try:
+            yield
+            assert not task.done()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firing, "UNREACHABLE_S", 0.001)
+
+
+def every(seconds: float, repeat: int | None = None, **more: Any) -> Schedule:
+    return spec.create(start_ms=START, every_s=seconds, repeat=repeat, **more)
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+async def test_an_occurrence_is_a_message_of_its_own_beside_the_schedule_that_waits_on() -> None:
+    b = Bench()
+    await b.plan("s", every(60), payload=b"hello", key="k", headers={"h": "1"}, priority=1, score=7.5)
+    async with b.running():
+        await b.fire()
+    first, rest = await b.waiting()
+    m = message.decode(first.body)
+    assert (first.id, first.due_ms) == ("s.1", START)
+    assert (m.id, m.payload, m.key, m.headers, m.priority, m.score) == ("s.1", b"hello", "k", {"h": "1"}, 1, 7.5)
+    assert (m.schedule, m.attempt, m.published_us, m.topic, m.group, m.expires_us) == (None, 1, START * 1000, "t", 0, 0)
+    assert (rest.id, rest.due_ms) == ("s", START + 60_000)
+    kept = message.decode(rest.body)
+    assert (kept.payload, kept.key, kept.headers, kept.priority, kept.score) == (b"hello", "k", {"h": "1"}, 1, 7.5)
+    assert spec.decode(kept.schedule or b"").fired == 1
+    assert b.due == [(LANE, START), (LANE, START + 60_000)]
+    assert b.trail.rows == [("t", 0, 1, None, ["s.1"], ["k"], START * 1000, START * 1000)]
+
+
+async def test_a_schedule_runs_to_its_end_and_is_gone() -> None:
+    b = Bench()
+    await b.plan("s", every(60, repeat=2))
+    found = []
+    async with b.running():
+        for _ in range(5):
+            for m in await b.claim():
+                if m.schedule is not None:
+                    b.firing.put(b.group, m)
+                else:
+                    found.append((m.id, m.published_us))
+                    await b.store.lanes.settle([Settle(LANE, m.id, Verdict.ACK, EPOCH)])
+            await b.firing.idle()
+            b.clock.advance(30)
+            for m in await b.claim():
+                found.append((m.id, m.published_us))
+                await b.store.lanes.settle([Settle(LANE, m.id, Verdict.ACK, EPOCH)])
+            b.clock.advance(30)
+    assert found == [(f"s.{n}", (START + (n - 1) * 60_000) * 1000) for n in (1, 2, 3)]
+    assert await b.state() == (0, 0, 0, None)
+    assert b.firing.fired == 3
+
+
+async def test_a_time_to_live_counts_from_the_occurrences_due_time_and_the_topics_may_be_shorter() -> None:
+    for own_s, of_topic_s, expected_s in ((20, None, 20), (20, 30.0, 20), (20, 5.0, 5), (0, 5.0, 5), (0, None, None)):
+        b = Bench(ttl_s=of_topic_s)
+        await b.plan("s", every(60), expires_us=own_s * 1_000_000)
+        async with b.running():
+            await b.fire()
+        occurrence, kept = [message.decode(entry.body) for entry in await b.waiting()]
+        assert occurrence.expires_us == (0 if expected_s is None else START * 1000 + expected_s * 1_000_000)
+        assert kept.expires_us == own_s * 1_000_000
+
+
+async def test_a_crash_between_the_adds_and_the_settle_gives_each_occurrence_once() -> None:
+    b = Bench()
+    await b.plan("s", every(1, missed="all"))
+    b.clock.advance(2.5)
+    b.store.lanes.fail(None, "settle")
+    async with b.running():
+        for m in await b.claim():
+            b.firing.put(b.group, m)
+        await until(lambda: b.store.lanes.calls.get("settle", 0) >= 2)
+    assert await b.ids() == ["s.1", "s.2", "s.3"]
+    assert (await b.state()).prepared == 1
+
+    b.store.heal()
+    heir = b.group = b.owned(EPOCH + 1)
+    assert await b.store.lanes.recover([(LANE, heir.epoch)]) == [1]
+    b.clock.advance(1)
+    done, again = await b.claim(heir), []
+    b.firing = Firing(b.store.lanes, b.clock, b.trail, on_due=lambda *_: None, on_lost=b.lose)
+    async with b.running():
+        for m in done:
+            if m.schedule is not None:
+                b.firing.put(heir, m)
+            else:
+                again.append(m.id)
+        await b.firing.idle()
+    # Those that were there are claimed, and are not added a second time; the one that came due meanwhile is.
+    assert again == ["s.1", "s.2", "s.3"]
+    assert await b.ids() == ["s.4", "s"]
+    assert b.lost == []
+
+
+async def test_a_lost_group_publishes_nothing_and_settles_nothing() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    [m] = await b.claim()
+    await b.claim(b.owned(EPOCH + 1))
+    async with b.running():
+        b.firing.put(b.group, m)
+        await b.firing.idle()
+        assert b.lost == [b.group]
+        assert b.trail.rows == b.due == []
+        calls = dict(b.store.lanes.calls)
+        b.firing.put(b.group, m)
+        await b.firing.idle()
+    assert b.store.lanes.calls == calls
+    assert await b.state() == (0, 1, 0, None)
+
+
+async def test_ownership_that_is_lost_between_the_two_steps_leaves_the_schedule_to_the_next_owner() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+
+    async def taken_over() -> None:
+        await b.claim(b.owned(EPOCH + 1))
+
+    b.store.lanes.after["add"] = taken_over
+    async with b.running():
+        await b.fire()
+    assert b.lost == [b.group]
+    assert (await b.state()).prepared == 2
+    assert await b.store.lanes.recover([(LANE, EPOCH + 1)]) == [1]
+
+
+async def test_a_stopping_group_drops_what_has_not_begun() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    [m] = await b.claim()
+    b.group.stopping = True
+    b.firing.put(b.group, m)
+    assert b.firing.unsettled(b.group) == 1
+    async with b.running():
+        await b.firing.idle()
+    assert b.firing.unsettled(b.group) == 0
+    assert b.store.lanes.calls == {}
+    assert await b.state() == (0, 1, 0, None)
+
+
+async def test_a_group_that_begins_to_stop_between_the_two_steps_is_settled_so_that_nothing_is_repeated() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    seen = []
+
+    async def stop() -> None:
+        b.group.stopping = True
+        seen.append(b.firing.unsettled(b.group))
+
+    b.store.lanes.after["add"] = stop
+    async with b.running():
+        await b.fire()
+    assert seen == [1]
+    assert b.firing.unsettled(b.group) == 0
+    assert await b.ids() == ["s.1", "s"]
+
+
+@pytest.mark.parametrize(
+    "fault", [errors.StoreUnavailable("gone"), errors.StoreFull("no room"), errors.OutcomeUnknown("broke off")]
+)
+@pytest.mark.parametrize("step", ["add", "settle"])
+async def test_what_the_store_does_not_take_is_offered_again_until_it_does(fault: errors.EMQError, step: str) -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    b.store.lanes.fail(fault, step)
+    async with b.running():
+        for m in await b.claim():
+            b.firing.put(b.group, m)
+        await until(lambda: b.store.lanes.calls.get(step, 0) >= 3)
+        b.store.heal()
+        await b.firing.idle()
+    assert await b.ids() == ["s.1", "s"]
+    assert [row[4] for row in b.trail.rows] == [["s.1"]]
+
+
+async def test_a_reply_that_was_lost_is_recorded_all_the_same() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+
+    async def lose_the_reply() -> None:
+        raise errors.OutcomeUnknown("the connection broke")
+
+    b.store.lanes.after["add"] = lose_the_reply
+    async with b.running():
+        await b.fire()
+    assert await b.ids() == ["s.1", "s"]
+    assert [row[4] for row in b.trail.rows] == [["s.1"]]
+
+
+async def test_many_schedules_take_few_calls() -> None:
+    b = Bench()
+    for i in range(90):
+        await b.plan(f"s{i}", every(60))
+    async with b.running():
+        await b.fire()
+    assert b.store.lanes.calls == {"add": 1, "settle": 1}
+    assert await b.state() == (180, 0, 0, START)
+
+
+async def test_what_is_published_at_once_is_bounded_in_number_and_bytes() -> None:
+    b = Bench()
+    await b.plan("many", every(0.001, missed="all"))
+    await b.plan("large", every(1, missed="all"), payload=b"x" * (firing.BATCH_BYTES // 3))
+    b.clock.advance(4)
+    async with b.running():
+        await b.fire()
+    found = await b.ids()
+    assert sum(id_.startswith("many.") for id_ in found) == firing.BATCH
+    assert sum(id_.startswith("large.") for id_ in found) == 2
+    # Both are due again at once for the rest.
+    assert all(due_ms <= b.now_ms for _, due_ms in b.due)
+
+
+async def test_a_schedule_that_cannot_be_fired_is_a_dead_letter_and_keeps_no_other_from_it() -> None:
+    b = Bench()
+    await b.store.lanes.add(
+        [Add(LANE, "odd", message.encode_retry(Message("odd", b"x", topic="t", schedule=b"\xc1")), START)]
+    )
+    zone = spec.create(start_ms=START - 60_000, cron="* * * * *")
+    await b.plan("zone", Schedule(cron=zone.cron, tz="Mars/Base", repeat=0, firing_ms=START))
+    await b.plan("good", every(60))
+    async with b.running():
+        await b.fire()
+    dead = {letter.id: letter.reason for letter in await b.store.lanes.dead(LANE)}
+    assert dead.keys() == {"odd", "zone"}
+    assert "schedule cannot be read" in dead["odd"]
+    assert "tz 'Mars/Base' is no time zone" in dead["zone"]
+    assert await b.ids() == ["good.1", "good"]
+
+
+async def test_what_was_missed_while_no_host_was_there_comes_as_the_schedule_says() -> None:
+    b = Bench()
+    for missed in ("skip", "once", "all"):
+        await b.plan(missed, every(60, missed=missed))
+    b.clock.advance(150)
+    async with b.running():
+        await b.fire()
+    assert await b.ids() == ["all.1", "all.2", "all.3", "once.3", "all", "once", "skip"]
+
+
+async def test_a_failed_occurrence_is_retried_by_itself_and_the_schedule_goes_on_as_before() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    async with b.running():
+        await b.fire()
+        [m] = await b.claim()
+        m.attempt = 2
+        await b.store.lanes.settle([Settle(LANE, "s.1", Verdict.RETRY, EPOCH, START + 90_000, message.encode_retry(m))])
+        b.clock.advance(60)
+        await b.fire()
+    assert [(entry.id, entry.due_ms - START) for entry in await b.waiting()] == [
+        ("s.2", 60_000),
+        ("s.1", 90_000),
+        ("s", 120_000),
+    ]
