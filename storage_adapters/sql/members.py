@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import operator
 from collections.abc import Collection, Iterable
 
 import msgspec
 
-from emq import folds
+from emq import errors, folds
 from emq.slots import LATEST, RETRIES, Add, Fold, Keep, Settle, Slot, SlotKind, Verdict
 from storage_adapters.sql.backend import Transaction
 
@@ -25,6 +27,7 @@ _SOURCES = {
     Verdict.RECALL: WAITING,
 }
 
+_fold = msgspec.json.Decoder(Fold)
 _history = msgspec.json.Decoder(list[tuple[int, str]])
 
 
@@ -49,13 +52,23 @@ def history_of(text: str) -> list[tuple[int, str]]:
     return _history.decode(text) if text else []
 
 
+def fold_of(text: str | None) -> Fold:
+    """A fold as it stands in a slot's row."""
+    return LATEST if text is None else _fold.decode(text)
+
+
+def text_of(fold: Fold) -> str | None:
+    """What `fold_of` reads."""
+    return None if fold == LATEST else msgspec.json.encode(fold).decode()
+
+
 def plain(text: str) -> str:
     """Text that every database takes: without NULs, and without halves of characters."""
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
 def _joined(*histories: list[tuple[int, str]]) -> str:
-    attempts = sorted(attempt for history in histories for attempt in history)[-RETRIES:]
+    attempts = sorted(itertools.chain(*histories), key=operator.itemgetter(0))[-RETRIES:]
     return msgspec.json.encode(attempts).decode() if attempts else ""
 
 
@@ -129,7 +142,11 @@ class Members:
         return self._states[key][PREPARED] is not None
 
     def add(self, key: Key, add: Add) -> bool:
-        """Let it wait, or merge it; True if it was new. Raises `InvalidMessage` as `folds.apply` does."""
+        """Let it wait, or merge it; True if it was new.
+
+        Raises:
+            InvalidMessage: as `folds.apply` does; nothing of it was applied.
+        """
         slot, rank = add.slot, rank_of(add.slot.kind, add.score)
         twin = self._states[key][WAITING]
         if twin is None:
@@ -151,29 +168,29 @@ class Members:
         return False
 
     def settle(self, key: Key, settle: Settle, now_ms: int) -> bool:
-        """Carry out a verdict; False if it does not apply. Raises `InvalidMessage` as `folds.apply` does."""
+        """Carry out a verdict; False if it does not apply. What cannot be folded with its twin is dead, or stays so."""
         verdict, source = settle.verdict, _SOURCES[settle.verdict]
         found = self._states[key][source]
         if found is None or (source == PREPARED and found.rank != settle.token):
             return False
-        if verdict is Verdict.DEAD:
-            self._die(key, now_ms, settle.reason)
-        elif verdict in (Verdict.RETRY, Verdict.REPLAY):
-            if verdict is Verdict.RETRY:
-                found.failed(now_ms, settle.reason)
-            self._wait_again(key, source, settle.slot, settle.score, settle.fold)
-        else:
-            self._drop(key, source)
+        match verdict:
+            case Verdict.RETRY:
+                self._retry(key, settle.slot, settle.score, settle.reason, settle.fold, now_ms)
+            case Verdict.DEAD:
+                self._die(key, now_ms, settle.reason)
+            case Verdict.REPLAY:
+                return self._wait_again(key, DEAD, settle.slot, settle.score, settle.fold) is None
+            case _:
+                self._drop(key, source)
         return True
 
-    def roll_back(self, key: Key, slot: Slot, reason: str, now_ms: int) -> None:
+    def roll_back(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
         """Put a prepared member back with the retries that it has left, or among the dead."""
         found = self._states[key][PREPARED]
         assert found is not None
         left = int(found.rank) % 1000
         if left:
-            found.failed(now_ms, reason)
-            self._wait_again(key, PREPARED, slot, left, LATEST)
+            self._retry(key, slot, left, reason, fold, now_ms)
         else:
             self._die(key, now_ms, reason)
 
@@ -188,10 +205,10 @@ class Members:
                 if m.origin is None:
                     new.append((*key, m.rank, m.member, m.body, m.note, m.merged))
                     continue
-                if m.changed:
-                    moved[state].append((state, m.rank, m.merged, m.reason, m.history, *key, m.origin))
                 if m.filled:
-                    filled.append((m.body, m.note, *key))
+                    filled.append((m.rank, m.merged, m.history, m.body, m.note, *key))
+                if m.changed and not (m.filled and m.origin == state):
+                    moved[state].append((state, m.rank, m.merged, m.reason, m.history, *key, m.origin))
         self._transaction.write("members_drop", self._dropped)
         self._transaction.write("members_add", new)
         # One that was replayed makes way for its twin that dies.
@@ -216,21 +233,33 @@ class Members:
         dead = self._states[key][DEAD] = self._take(key, PREPARED)
         dead.rank, dead.reason, dead.changed = now_ms, plain(reason), True
 
-    def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> None:
+    def _retry(self, key: Key, slot: Slot, score: float, reason: str, fold: Fold, now_ms: int) -> None:
+        found = self._states[key][PREPARED]
+        assert found is not None
+        found.failed(now_ms, reason)
+        if failure := self._wait_again(key, PREPARED, slot, score, fold):
+            self._die(key, now_ms, str(failure))
+
+    def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> errors.InvalidMessage | None:
+        """Let it wait, merged with its twin if that waits; answers why it could not be merged."""
         twin = self._states[key][WAITING]
         if twin is None:
             again = self._states[key][WAITING] = self._take(key, source)
             again.rank, again.reason, again.changed = rank_of(slot.kind, score), "", True
-            return
+            return None
         older = self._states[key][source]
         assert older is not None
         if slot.apart:
             if fold.name != "latest":
-                twin.fill(folds.apply(fold, older.body or b"", twin.body or b""), twin.note or b"")
+                try:
+                    twin.fill(folds.apply(fold, older.body or b"", twin.body or b""), twin.note or b"")
+                except errors.InvalidMessage as exc:
+                    return exc
             twin.merged += older.merged
         twin.history = _joined(history_of(older.history), history_of(twin.history))
         twin.changed = True
         self._drop(key, source)
+        return None
 
 
 def _kept(keep: Keep, first: float, last: float) -> float:

@@ -31,9 +31,11 @@ from storage_adapters.sql.members import (
     Key,
     Members,
     digest,
+    fold_of,
     history_of,
     rank_of,
     score_of,
+    text_of,
 )
 from storage_adapters.sql.rows import Group, Known, save_groups
 
@@ -55,10 +57,9 @@ class SqlSorted:
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.TopicFull]:
-        """See `SortedStore.add`. Where `max_length` is given it counts what waits in the slot.
+        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`.
 
-        Raises:
-            InvalidMessage: a topic's Lua fold failed; nothing of the call was applied.
+        Where `max_length` is given it counts what waits in the slot.
         """
         if not adds:
             return []
@@ -69,9 +70,11 @@ class SqlSorted:
         members = Members(transaction, keys, _folded(adds, keys))
         bounded = {key[0] for add, key in zip(adds, keys, strict=True) if add.max_length is not None}
         lengths = dict(_pairs(transaction, "members_length", bounded))
-        answers: list[bool | errors.TopicFull] = []
+        answers: list[Any] = []
         for add, key in zip(adds, keys, strict=True):
-            held = lengths.get(key[0], 0)
+            slot, held = slots[add.slot.address], lengths.get(key[0], 0)
+            if add.slot.apart:
+                slot.fold = text_of(add.fold)
             if add.max_length is not None and held >= add.max_length and not members.waits(key):
                 answers.append(
                     errors.TopicFull(
@@ -80,10 +83,14 @@ class SqlSorted:
                     )
                 )
                 continue
-            new = members.add(key, add)
+            try:
+                new = members.add(key, add)
+            except errors.InvalidMessage as exc:
+                answers.append(exc)
+                continue
             lengths[key[0]] = held + new
             answers.append(new)
-            _announce(transaction, slots[add.slot.address], members, key)
+            _announce(transaction, slot, members, key)
         members.save()
         save_groups(transaction, slots.values())
         return answers
@@ -114,11 +121,7 @@ class SqlSorted:
         return [answers[number] for number in range(len(claims))]
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.settle`.
-
-        Raises:
-            InvalidMessage: a topic's Lua fold failed; nothing of the call was applied.
-        """
+        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its twin is dead, or stays so."""
         if not settles:
             return []
         return await self._backend.run(lambda t: self._settle(t, settles))
@@ -140,7 +143,7 @@ class SqlSorted:
         return answers
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
-        """See `SortedStore.recover`. What merges with a waiting twin leaves that one's body."""
+        """See `SortedStore.recover`. What meets its twin is merged by the fold of the slot's last add."""
         if not recovers:
             return []
         return await self._backend.run(lambda t: self._recover(t, recovers, now_ms))
@@ -165,13 +168,15 @@ class SqlSorted:
                 held[number] = {digest(member) for member in recover.held}
         lost = transaction.rows("members_prepared", rows=wanted) if wanted else []
         gone = [(number, (slot_id, id_)) for number, slot_id, id_ in lost if id_ not in held.get(number, ())]
-        members = Members(transaction, (key for _, key in gone))
+        folds = {number: fold_of(slots[recovers[number].slot.address].fold) for number, _ in gone}
+        folded = [key for number, key in gone if folds[number].name != "latest"]
+        members = Members(transaction, (key for _, key in gone), folded)
         counts = dict.fromkeys(range(len(recovers)), 0)
         for number, key in gone:
             # Two recoveries of one slot may both have found it.
             if members.is_prepared(key):
                 recover = recovers[number]
-                members.roll_back(key, recover.slot, recover.reason, now_ms)
+                members.roll_back(key, recover.slot, recover.reason, folds[number], now_ms)
                 counts[number] += 1
                 _announce(transaction, slots[recover.slot.address], members, key)
         members.save()

@@ -23,6 +23,7 @@ groups = sa.Table(
     ),
     sa.Column("armed", sa.Text, comment="store instance to wake for what ranks earlier"),
     sa.Column("armed_rank", sa.Double, comment="wake for what ranks before this; of a lane: due time in ms"),
+    sa.Column("fold", sa.Text, comment="of a slot: that of its last add, as JSON; NULL for latest"),
     sa.UniqueConstraint("environment", "name", name="store_groups_name"),
 )
 
@@ -73,9 +74,9 @@ members = sa.Table(
     sa.Column(
         "slot_id", sa.BigInteger, primary_key=True, autoincrement=False, comment="the slot's row in store_groups"
     ),
+    sa.Column("id", _Plain, primary_key=True, comment="digest of the member, which may be too long for an index"),
     # A member may wait, be prepared and be dead at the same time: a twin that is added again is a message of its own.
     sa.Column("state", sa.Integer, primary_key=True, autoincrement=False, comment="0 waiting, 1 prepared, 2 dead"),
-    sa.Column("id", _Plain, primary_key=True, comment="digest of the member, which may be too long for an index"),
     sa.Column(
         "rank", sa.Double, nullable=False, comment="claim order (the score, or minus a priority); token; ms of death"
     ),

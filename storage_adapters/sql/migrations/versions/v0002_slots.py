@@ -11,13 +11,14 @@ _PLAIN = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 def upgrade() -> None:
     op.add_column("store_groups", sa.Column("armed_rank", sa.Double))
+    op.add_column("store_groups", sa.Column("fold", sa.Text))
     op.execute("UPDATE store_groups SET armed_rank = armed_due_ms")
     op.drop_column("store_groups", "armed_due_ms")
     op.create_table(
         "store_members",
         sa.Column("slot_id", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("state", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("id", _PLAIN, primary_key=True),
+        sa.Column("state", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("rank", sa.Double, nullable=False),
         sa.Column("member", sa.LargeBinary, nullable=False),
         sa.Column("body", sa.LargeBinary),
@@ -35,4 +36,5 @@ def downgrade() -> None:
     # Nobody is armed afterwards: hosts look at everything when they start.
     op.add_column("store_groups", sa.Column("armed_due_ms", sa.BigInteger))
     op.drop_column("store_groups", "armed_rank")
+    op.drop_column("store_groups", "fold")
     op.execute("UPDATE store_groups SET armed = NULL")

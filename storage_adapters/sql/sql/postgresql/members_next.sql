@@ -1,9 +1,11 @@
 -- Rank of the first member of each slot that may be claimed, now or later; NULL for none. :slots is a JSON array of ids.
+-- Twins in prepare are looked for one by one and by their key: an anti-join, or the other index, which `+ 0` hides,
+-- might read all that is in prepare for each member.
 SELECT s.id AS slot_id, (
     SELECT m.rank
     FROM store_members AS m
     WHERE m.slot_id = s.id AND m.state = 0
-      AND NOT EXISTS (SELECT 1 FROM store_members AS t WHERE t.slot_id = s.id AND t.state = 1 AND t.id = m.id)
+      AND (SELECT t.state FROM store_members AS t WHERE t.slot_id = s.id AND t.id = m.id AND t.state + 0 = 1) IS NULL
     ORDER BY m.rank, m.id
     LIMIT 1
 ) AS rank

@@ -1,5 +1,7 @@
 -- The first members of many slots that may be claimed. :claims is JSON [[slot_id, last rank, limit], ...]; answers
 -- (number of the claim from 0, id, rank, member, body, note, merged), in order of number, rank, id.
+-- Twins in prepare are looked for one by one and by their key: an anti-join, or the other index, which `+ 0` hides,
+-- might read all that is in prepare for each member.
 SELECT c.number - 1 AS number, w.*
 FROM (
     SELECT j.number, CAST(j.claim ->> 0 AS bigint) AS slot_id, CAST(j.claim ->> 1 AS float8) AS last,
@@ -10,7 +12,7 @@ CROSS JOIN LATERAL (
     SELECT m.id, m.rank, m.member, m.body, m.note, m.merged
     FROM store_members AS m
     WHERE m.slot_id = c.slot_id AND m.state = 0 AND m.rank <= c.last
-      AND NOT EXISTS (SELECT 1 FROM store_members AS t WHERE t.slot_id = c.slot_id AND t.state = 1 AND t.id = m.id)
+      AND (SELECT t.state FROM store_members AS t WHERE t.slot_id = c.slot_id AND t.id = m.id AND t.state + 0 = 1) IS NULL
     ORDER BY m.rank, m.id
     LIMIT c.most
 ) AS w

@@ -3,7 +3,7 @@ SELECT s.value AS slot_id, (
     SELECT m.rank
     FROM store_members AS m
     WHERE m.slot_id = s.value AND m.state = 0
-      AND NOT EXISTS (SELECT 1 FROM store_members AS t WHERE t.slot_id = m.slot_id AND t.state = 1 AND t.id = m.id)
+      AND (SELECT t.state FROM store_members AS t WHERE t.slot_id = m.slot_id AND t.id = m.id AND t.state = 1) IS NULL
     ORDER BY m.rank, m.id
     LIMIT 1
 ) AS rank
