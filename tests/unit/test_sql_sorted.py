@@ -1,0 +1,176 @@
+"""What the SQL store's slots promise beyond the contract, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import alembic.command
+import alembic.config
+import pytest
+import sqlalchemy as sa
+
+from emq import errors
+from emq.model import Environment
+from emq.slots import LATEST, Add, Claim, Claimed, Entry, Fold, Keep, Recover, Settle, Slot, SlotKind, Verdict
+from emq.storage import Add as LaneAdd
+from emq.storage import Claim as LaneClaim
+from storage_adapters.sql import SqlStore, open_store
+from storage_adapters.sql.tables import STORE
+
+NOW = 1_700_000_000_000
+_count = itertools.count(1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/emq.db"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlStore]:
+    opened = await open_store(url, Environment.ONLINE)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def slot() -> Iterator[Slot]:
+    return Slot(f"sorted{os.getpid()}-{next(_count)}/0", SlotKind.FIXED_TIME)
+
+
+def add(slot: Slot, member: bytes, score: float = NOW, body: bytes = b"", fold: Fold = LATEST) -> Add:
+    return Add(slot, member, score, Keep.LAST, body, fold=fold)
+
+
+async def claim(store: SqlStore, slot: Slot, limit: int = 100, epoch: int = 1) -> list[Entry]:
+    (answer,) = await store.sorted.claim([Claim(slot, limit, epoch, NOW)], NOW)
+    assert isinstance(answer, Claimed)
+    return [*answer.entries]
+
+
+def settle(slot: Slot, entry: Entry, verdict: Verdict, score: float = 0, reason: str = "") -> Settle:
+    return Settle(slot, entry.member, verdict, entry.token, 1, score, reason)
+
+
+async def test_what_waits_is_prepared_or_dead_survives_a_restart(url: str, slot: Slot) -> None:
+    store = await open_store(url, Environment.ONLINE)
+    await store.sorted.add([add(slot, name) for name in (b"a", b"b", b"c")])
+    first, _ = await claim(store, slot, 2, epoch=7)
+    await store.sorted.settle([settle(slot, first, Verdict.DEAD, reason="why")._replace(epoch=7)])
+    await store.close()
+    store = await open_store(url, Environment.ONLINE)
+    assert (await store.sorted.inspect([slot], NOW))[0] == (1, 1, 1, 1, NOW, NOW)
+    (stale,) = await store.sorted.claim([Claim(slot, 1, 6, NOW)], NOW)
+    assert isinstance(stale, errors.NotOwner)
+    assert f"'{slot.name}'" in str(stale)
+    await store.close()
+
+
+async def test_members_may_be_long_alike_and_of_any_bytes(store: SqlStore, slot: Slot) -> None:
+    long = bytes(1 << 20)
+    members = [long, long[:-1] + b"\x01", b"", b"\x00", b"\xff\xfe", b"'; --"]
+    assert await store.sorted.add([add(slot, member) for member in members]) == [True] * 6
+    assert await store.sorted.add([add(slot, member) for member in members]) == [False] * 6
+    entries = await claim(store, slot)
+    assert sorted(entry.member for entry in entries) == sorted(entry.body for entry in entries) == sorted(members)
+
+
+async def test_any_text_may_be_a_reason(store: SqlStore, slot: Slot) -> None:
+    odd = "nul \0 and half a character \ud800 'quoted' \n"
+    await store.sorted.add([add(slot, b"x")])
+    (entry,) = await claim(store, slot)
+    assert await store.sorted.settle([settle(slot, entry, Verdict.RETRY, 16, odd)]) == [True]
+    (entry,) = await claim(store, slot)
+    assert await store.sorted.settle([settle(slot, entry, Verdict.DEAD, reason=odd)]) == [True]
+    (dead,) = await store.sorted.dead(slot)
+    assert dead.reason == dead.history[0][1] == "nul  and half a character ? 'quoted' \n"
+
+
+async def test_claims_of_one_slot_in_one_call_take_different_members(store: SqlStore, slot: Slot) -> None:
+    await store.sorted.add([add(slot, b"%d" % n, NOW - 9 + n) for n in range(5)])
+    asked = [Claim(slot, 2, 1, NOW), Claim(slot, 2, 2, NOW), Claim(slot, 9, 1, NOW), Claim(slot, 9, 2, NOW)]
+    answers = await store.sorted.claim(asked, NOW)
+    assert isinstance(answers[2], errors.NotOwner)
+    taken = [[entry.member for entry in each.entries] for each in answers if isinstance(each, Claimed)]
+    assert taken == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+
+
+async def test_a_slot_and_the_lane_of_its_group_have_fences_and_alarms_of_their_own(
+    store: SqlStore, slot: Slot
+) -> None:
+    assert await claim(store, slot, epoch=9) == []
+    (lane,) = await store.lanes.claim([LaneClaim(slot.name, 1, 1)], NOW)
+    assert not isinstance(lane, errors.NotOwner)
+    watcher = store.watch()
+    await store.lanes.add([LaneAdd(slot.name, "x", b"", NOW)])
+    async with asyncio.timeout(5):
+        assert await anext(watcher) == [slot.name]
+        await store.sorted.add([add(slot, b"x")])
+        assert await anext(watcher) == [slot.address]
+
+
+async def test_one_call_may_replay_a_dead_member_and_bury_its_twin(store: SqlStore, slot: Slot) -> None:
+    await store.sorted.add([add(slot, b"x")])
+    (first,) = await claim(store, slot)
+    await store.sorted.settle([settle(slot, first, Verdict.DEAD, reason="first")])
+    await store.sorted.add([add(slot, b"x")])
+    (second,) = await claim(store, slot)
+    answers = await store.sorted.settle(
+        [Settle(slot, b"x", Verdict.REPLAY, score=NOW), settle(slot, second, Verdict.DEAD, reason="second")]
+    )
+    assert answers == [True, True]
+    assert [dead.reason for dead in await store.sorted.dead(slot)] == ["second"]
+    assert [entry.member for entry in await claim(store, slot)] == [b"x"]
+
+
+async def test_what_is_rolled_back_onto_its_twin_is_folded_as_the_slot_was_last(store: SqlStore, slot: Slot) -> None:
+    slot, total = slot._replace(apart=True), Fold("sum")
+    await store.sorted.add([add(slot, b"x", NOW, b"1", total)])
+    await claim(store, slot, epoch=1)
+    await store.sorted.add([add(slot, b"x", NOW, b"2", total)])
+    assert await store.sorted.recover([Recover(slot, 2)], NOW) == [1]
+    (waiting,) = await store.sorted.waiting(slot)
+    assert (waiting.body, waiting.merged) == (b"3", 2)
+
+
+async def test_a_full_disk_refuses_adds_and_what_is_claimed_can_still_be_settled(tmp_path: Path, slot: Slot) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/emq.db", Environment.ONLINE)
+    run = store._backend.db.run
+    await store.sorted.add([add(slot, bytes([n]) * 3000) for n in range(20)])
+    await run(lambda c: c.exec_driver_sql("PRAGMA max_page_count=1").all())
+    with pytest.raises(errors.StoreFull, match="no room left"):
+        await store.sorted.add([add(slot, b"small"), add(slot, bytes(100_000))])
+    assert (await store.sorted.inspect([slot], NOW))[0].waiting == 20
+    while entries := await claim(store, slot, 7):
+        assert all(await store.sorted.settle([settle(slot, entry, Verdict.ACK) for entry in entries]))
+    await store.close()
+
+
+async def test_a_store_of_the_first_revision_keeps_its_lanes_fences_and_alarms(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/emq.db")
+    config = alembic.config.Config()
+    config.set_main_option("script_location", STORE.migrations)
+    with engine.begin() as connection:
+        config.attributes.update(connection=connection, version_table=STORE.version_table)
+        alembic.command.upgrade(config, "v0001")
+        connection.exec_driver_sql(
+            "INSERT INTO store_groups (environment, name, epoch, armed, armed_due_ms) VALUES (?, ?, ?, ?, ?)",
+            ("online", "shop/0", 5, "elsewhere", NOW),
+        )
+    engine.dispose()
+    store = await open_store(f"sqlite:///{tmp_path}/emq.db", Environment.ONLINE)
+    await store.lanes.add([LaneAdd("shop/0", "later", b"", NOW + 1)])
+    woken = sa.text("SELECT instance, name FROM store_woken")
+    assert await store._backend.db.run(lambda c: c.execute(woken).all()) == []
+    await store.lanes.add([LaneAdd("shop/0", "earlier", b"", NOW - 1)])
+    assert await store._backend.db.run(lambda c: c.execute(woken).all()) == [("elsewhere", "shop/0")]
+    (stale,) = await store.lanes.claim([LaneClaim("shop/0", 1, 4)], NOW)
+    assert isinstance(stale, errors.NotOwner)
+    await store.close()
