@@ -17,7 +17,7 @@ from bench.figures import Benchmark, Figure, holds
 from bench.stage import STORES, Stage
 from emq.errors import EMQError
 
-NAMES = ("floor", "host", "idle", "wake", "publish", "caps", "isolation")
+NAMES = ("floor", "host", "idle", "wake", "publish", "caps", "isolation", "rmq", "timer", "merge")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
