@@ -83,11 +83,8 @@ async def recall(
     Each is either taken back or delivered, never both. Exit code 1 if some were not waiting. A schedule is ended by
     this; what it has published already stays.
     """
-    from emq.schedule import book
-
     async with session.app(recorded=True) as opened:
-        of_topic = await opened.catalog.get(topic)
-        recalled = await book.recall(opened.store.lanes, of_topic, ids, trail=opened.trail)
+        recalled = await opened.admin.recall(topic, ids)
     missing = [i for i in dict.fromkeys(ids) if i not in recalled]
     data = {"recalled": [i for i in dict.fromkeys(ids) if i in recalled], "not_waiting": missing}
     session.say(f"recalled {output.count(len(recalled), 'message')} of {topic!r}", data)
