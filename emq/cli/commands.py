@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from emq.cli import dead, host, misc, offsets, publish, schedule, topics, watching
+from emq.cli import dead, host, misc, offsets, publish, schedule, topics, trace, watching
 from emq.cli.session import command
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)
 command(app, "lag")(watching.lag)
+command(app, "trace")(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")

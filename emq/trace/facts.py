@@ -35,6 +35,7 @@ class Place:
     Attributes:
         name: of the queue, lane or slot.
         group: index in the topic.
+        id: under which it is there: a message that left its slot has a longer one in its lane.
         offset: in a queue.
         due_ms: of a lane or a slot by time: when it may be claimed, milliseconds since the epoch.
         priority: name of its priority, or the number that it has in a slot by priority; empty where there is none.
@@ -50,6 +51,7 @@ class Place:
     state: State
     name: str
     group: int
+    id: str = ""
     offset: int | None = None
     due_ms: int | None = None
     priority: str = ""

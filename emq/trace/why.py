@@ -81,9 +81,8 @@ _NOT_YET = frozenset((Name.NOT_DUE, Name.RETRY, Name.BREAKER, Name.PAUSED, Name.
 def _dead(facts: Facts, place: Place) -> Reason:
     since = f" since {moment(place.since_ms)}" if place.since_ms is not None else ""
     because = f" ({place.error})" if place.error else ""
-    return Reason(
-        Name.DEAD, f"it is a dead letter{since}{because}; put it back with: emq dead replay {facts.topic.name} --id ..."
-    )
+    back = f"emq dead replay {facts.topic.name} --id {place.id}"
+    return Reason(Name.DEAD, f"it is a dead letter{since}{because}; put it back with: {back}")
 
 
 def _running(facts: Facts) -> Reason:
@@ -168,22 +167,22 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
     if candidates and all(c.in_flight >= c.limit for c in candidates):
         c = candidates[0]
         yield Reason(
-            Name.IN_FLIGHT, f"{c.in_flight:,} of at most {c.limit:,} messages of the topic are in flight on {c.host}"
+            Name.IN_FLIGHT, f"the topic has {c.in_flight:,} of at most {c.limit:,} messages in flight on {c.host}"
         )
     quota = quota_of(facts.topic, place.group)
     if place.above:
         wait_ms = round(place.above / quota * 1000)
-        rule = _RULES.get(facts.topic.options.priority_policy, "go first")
+        rule = _RULES.get(facts.topic.options.priority_policy, "before it")
         yield Reason(
             Name.PRIORITY,
-            f"{place.above:,} more urgent messages of its group {rule}: about {span(wait_ms)} at {quota:g} a second",
+            f"{_messages(place.above, 'more urgent')} of its group {rule}: about {span(wait_ms)} at {quota:g} a second",
             facts.now_ms + wait_ms,
         )
     if place.ahead:
         wait_ms = round((place.ahead + place.above) / quota * 1000)
         yield Reason(
             Name.RATE,
-            f"{place.ahead:,} messages are ahead of it in its {place.where}, and group {place.group} starts "
+            f"{_messages(place.ahead, 'unfinished')} ahead of it in its {place.where}, and group {place.group} starts "
             f"{quota:g} a second: about {span(wait_ms)}",
             facts.now_ms + wait_ms,
         )
@@ -197,9 +196,13 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
         )
 
 
+def _messages(n: int, kind: str) -> str:
+    return f"{n:,} {kind} message{'' if n == 1 else 's'}"
+
+
 _RULES = {
-    "weighted": "share the quota with it by their weights",
-    "aging": "go first, until it has aged",
+    "weighted": "sharing the quota with it by weights",
+    "aging": "before it until it has aged",
 }
 
 

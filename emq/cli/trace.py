@@ -1,0 +1,105 @@
+"""`emq trace`: what became of one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq.cli import output
+from emq.cli.session import Session
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from emq.trace.facts import Place
+    from emq.trace.lookup import Trace
+
+MANY_MESSAGES, MANY_SEGMENTS = 5_000, 500
+"""From so many on a bar shows how far the search is."""
+
+
+async def trace(
+    session: Session,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)],
+    topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Its topic; needed where no trail is kept.", show_default=False),
+    ] = None,
+) -> None:
+    """Tell a message's life and, while it is not finished, where it is and why it waits.
+
+    Its life is told by the trail (the setting trail), which hosts write every two seconds; where it is, by the store
+    and the hosts' latest snapshots. Changes nothing.
+    """
+    from emq.cli import snapshots
+    from emq.trace import lookup
+
+    async with session.app() as opened:
+        hosts = [seen.host for seen in await snapshots.load(opened) if seen.live]
+        with _progress(session) as advance:
+            found = await lookup.look_up(opened, message_id, topic, hosts, advance)
+    session.show(_data(found), lambda: _shown(found))
+
+
+def _data(found: Trace) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "topic": found.topic_name,
+        "state": found.state,
+        "timeline": [line._asdict() for line in found.lines],
+        "events": [{k: v for k, v in e._asdict().items() if v is not None} for e in found.events],
+        "place": found.place,
+        "why": [reason._asdict() for reason in found.reasons],
+        "notes": list(found.notes),
+    }
+
+
+def _shown(found: Trace) -> RenderableType:
+    from rich.console import Group
+
+    from emq.trace.why import moment
+
+    parts: list[RenderableType] = [output.plain(f"message {found.id} of topic {found.topic_name!r}: {found.state}"), ""]
+    if found.lines:
+        rows = [(moment(line.time_us / 1000), line.event, line.detail) for line in found.lines]
+        parts += [output.table("", ("time", "event", "detail"), rows), ""]
+    if found.place is not None:
+        parts.append(output.plain(_where(found.place)))
+    for i, reason in enumerate(found.reasons):
+        lead = f"{found.state} because " if i == 0 and reason.name != found.state else "also " if i else ""
+        parts.append(output.plain(f"{lead}{reason.name}: {reason.text}"))
+    parts += [output.plain(f"note: {note}") for note in found.notes]
+    return Group(*parts)
+
+
+def _where(place: Place) -> str:
+    parts = [f"{place.where} {place.name}"]
+    if place.offset is not None:
+        parts.append(f"offset {place.offset:,}")
+    if place.where != "queue" and place.priority:
+        parts.append(f"priority {place.priority}")
+    if place.attempt > 1:
+        parts.append(f"attempt {place.attempt} comes next")
+    return ", ".join(parts)
+
+
+@contextmanager
+def _progress(session: Session) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal once a search turns out to be long; yields what is to be told."""
+    if session.json or not session.err.is_terminal:
+        yield lambda _what, _done, _all: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("searching {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=session.err, transient=True) as progress:
+        task = progress.add_task("", visible=False)
+
+        def advance(what: str, done: int, total: int) -> None:
+            many = total >= (MANY_SEGMENTS if what == "the trail" else MANY_MESSAGES)
+            progress.update(task, description=what, completed=done, total=total, visible=many)
+
+        yield advance
