@@ -9,22 +9,28 @@ from typing import NamedTuple
 
 import msgspec
 
-from emq import message
-from emq.model import Topic
-from emq.storage import Add, DeadLetter, LaneStore, Settle, Verdict
+from emq import message, slots
+from emq.model import Kind, Topic
+from emq.slots import RETRIES, DeadMember, SortedStore
+from emq.storage import Add, DeadLetter, LaneStore, Settle, Store, Verdict
 from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 500
+
+LOWEST_PRIORITY = RETRIES + 1
+
+EXPIRED = "expired"
 
 NO_TRAIL = NullTrail()
 
 
 class Letter(NamedTuple):
     """Attributes:
-    topic, group, priority: where it belongs; `priority` is a name.
+    topic, group, priority: where it belongs; `priority` is a name, or "-" in a sorted topic.
     id, payload, attempts: of the message.
     reason: what the last attempt failed with.
     dead_ms: when it died, milliseconds since the epoch.
+    history: (milliseconds since the epoch, reason) of its failed attempts, the last 16 at most.
     """
 
     topic: str
@@ -35,6 +41,7 @@ class Letter(NamedTuple):
     attempts: int
     reason: str
     dead_ms: int
+    history: tuple[tuple[int, str], ...] = ()
 
 
 class Selection(NamedTuple):
@@ -51,7 +58,7 @@ class Selection(NamedTuple):
     reason: str = ""
     ids: frozenset[str] = frozenset()
 
-    def matches(self, letter: DeadLetter) -> bool:
+    def matches(self, letter: Letter) -> bool:
         return (
             self.since_ms <= letter.dead_ms < self.until_ms
             and self.reason.lower() in letter.reason.lower()
@@ -62,20 +69,19 @@ class Selection(NamedTuple):
 EVERY = Selection()
 
 
-async def find(store: LaneStore, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
+async def find(store: Store, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
     """The topic's dead letters that are meant, group by group, oldest first in each; read in pages."""
-    async for group, dead in _find(store, topic, selection):
-        m = _decoded(dead)
-        priority = topic.priorities[min(m.priority, len(topic.priorities) - 1)]
-        yield Letter(topic.name, group, priority, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms)
+    async for letter, _ in _find(store, topic, selection):
+        yield letter
 
 
 async def replay(
-    store: LaneStore,
+    store: Store,
     topic: Topic,
     selection: Selection = EVERY,
     *,
     rate_per_s: float | None = None,
+    priority: float = LOWEST_PRIORITY,
     on_replayed: Callable[[int], None] = lambda _: None,
     trail: TrailSink = NO_TRAIL,
 ) -> int:
@@ -86,6 +92,7 @@ async def replay(
     Args:
         rate_per_s: most letters put back in a second, so that a large replay does not crowd out fresh messages; they
             also count against the topic's quota like everything else. None for no limit of its own.
+        priority: for members of kind priority, whose slots do not keep the priority of what has failed; above 16.
         on_replayed: called with the number so far.
         trail: where each is recorded as replayed, with the time just before it was put back.
     """
@@ -93,27 +100,35 @@ async def replay(
     now_ms = int(time.time() * 1000)
     # What dies again while this runs is not replayed twice.
     selection = selection._replace(until_ms=min(selection.until_ms, now_ms + 1))
-    async for group, dead in _find(store, topic, selection):
-        m = _decoded(dead)
-        m.attempt, m.error, m.topic = 1, None, topic.name
+    async for letter, dead in _find(store, topic, selection):
         now = time.time()
-        body = message.encode_retry(m)
-        [done] = await store.settle([Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body)])
+        if isinstance(dead, DeadMember):
+            score = priority if topic.kind is Kind.PRIORITY else int(now * 1000)
+            back = slots.Settle(dead.slot, dead.member, slots.Verdict.REPLAY, score=score, fold=topic.fold)
+            done, index = (await store.sorted.settle([back]))[0], 0
+        else:
+            m = _decoded(dead)
+            m.attempt, m.error, m.topic, m.history, m.expires_us = 1, None, topic.name, None, 0
+            body, index = message.encode_retry(m), m.priority
+            [done] = await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body)])
         if done is True:
             count += 1
-            trail.replayed(topic.name, group, m.priority, [dead.id], int(now * 1e6))
+            trail.replayed(topic.name, letter.group, index, [letter.id], int(now * 1e6))
         on_replayed(count)
         if rate_per_s is not None:
             await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))
     return count
 
 
-async def purge(store: LaneStore, topic: Topic, selection: Selection = EVERY) -> int:
+async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int:
     """Throw dead letters away for good; answers how many."""
     count = 0
     async for _, dead in _find(store, topic, selection):
-        [done] = await store.settle([Settle(dead.slot, dead.id, Verdict.PURGE)])
-        count += done is True
+        if isinstance(dead, DeadMember):
+            [gone] = await store.sorted.settle([slots.Settle(dead.slot, dead.member, slots.Verdict.PURGE)])
+        else:
+            [gone] = await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.PURGE)])
+        count += gone is True
     return count
 
 
@@ -128,16 +143,49 @@ async def move(store: LaneStore, slot: str, to: str) -> int:
     return count
 
 
-async def _find(store: LaneStore, topic: Topic, selection: Selection) -> AsyncIterator[tuple[int, DeadLetter]]:
+async def _find(
+    store: Store, topic: Topic, selection: Selection
+) -> AsyncIterator[tuple[Letter, DeadLetter | DeadMember]]:
     for group in range(topic.groups):
-        after = (max(0, selection.since_ms - 1), "\U0010ffff") if selection.since_ms else (0, "")
-        while page := await store.dead(topic.group(group), after, PAGE):
-            after = (page[-1].dead_ms, page[-1].id)
-            for dead in page:
-                if selection.matches(dead):
-                    yield group, dead
-            if page[-1].dead_ms >= selection.until_ms:
-                break
+        async for letter, dead in _in_lane(store.lanes, topic, group, selection):
+            if selection.matches(letter):
+                yield letter, dead
+        if topic.is_sorted:
+            async for of_slot, member in _in_slot(store.sorted, topic, group, selection):
+                if selection.matches(of_slot):
+                    yield of_slot, member
+
+
+async def _in_lane(
+    store: LaneStore, topic: Topic, group: int, selection: Selection
+) -> AsyncIterator[tuple[Letter, DeadLetter]]:
+    after = (max(0, selection.since_ms - 1), "\U0010ffff") if selection.since_ms else (0, "")
+    while page := await store.dead(topic.group(group), after, PAGE):
+        after = (page[-1].dead_ms, page[-1].id)
+        for dead in page:
+            m, names = _decoded(dead), topic.priorities
+            name = names[min(m.priority, len(names) - 1)] if names else "-"
+            history = tuple((at_ms, reason) for at_ms, reason in m.history or ())
+            yield (
+                Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history),
+                dead,
+            )
+        if page[-1].dead_ms >= selection.until_ms:
+            return
+
+
+async def _in_slot(
+    store: SortedStore, topic: Topic, group: int, selection: Selection
+) -> AsyncIterator[tuple[Letter, DeadMember]]:
+    after = (max(0, selection.since_ms - 1), b"\xff" * 64) if selection.since_ms else (0, b"")
+    while page := await store.dead(topic.slot(group), after, PAGE):
+        after = (page[-1].dead_ms, page[-1].member)
+        for dead in page:
+            id_, history = message.slot_id(group, dead.member), (*dead.history, (dead.dead_ms, dead.reason))
+            attempts = 0 if dead.reason == EXPIRED and not dead.history else len(history)
+            yield Letter(topic.name, group, "-", id_, dead.body, attempts, dead.reason, dead.dead_ms, history), dead
+        if page[-1].dead_ms >= selection.until_ms:
+            return
 
 
 def _decoded(dead: DeadLetter) -> message.Message:

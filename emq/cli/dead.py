@@ -48,7 +48,7 @@ async def list_(
         for topic in await matching(opened, pattern):
             if len(found) > limit:
                 break
-            async for letter in dead_letters.find(opened.store.lanes, topic, selection):
+            async for letter in dead_letters.find(opened.store, topic, selection):
                 found.append(letter)
                 if len(found) > limit:
                     break
@@ -75,7 +75,7 @@ async def show(
     async with session.app() as opened:
         of_topic = await opened.catalog.get(topic)
         wanted = dead_letters.Selection(ids=frozenset([message_id]))
-        async for letter in dead_letters.find(opened.store.lanes, of_topic, wanted):
+        async for letter in dead_letters.find(opened.store, of_topic, wanted):
             session.show(_data(letter), lambda letter=letter: _facts(letter))  # type: ignore[misc]
             return
     raise errors.EMQError(f"topic {topic!r} has no dead letter {message_id!r}; list them with: emq dead list {topic}")
@@ -105,7 +105,7 @@ async def replay(
         [lag] = await opened.admin.slot_lag([of_topic])
         with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
             count = await dead_letters.replay(
-                opened.store.lanes, of_topic, selection, rate_per_s=rate, on_replayed=bar.set, trail=opened.trail
+                opened.store, of_topic, selection, rate_per_s=rate, on_replayed=bar.set, trail=opened.trail
             )
     session.say(f"replayed {output.count(count, 'dead letter')} of {topic!r}", {"replayed": count})
 
@@ -128,7 +128,7 @@ async def purge(
         of_topic = await opened.catalog.get(topic)
         what = "all dead letters" if selection == dead_letters.EVERY else "the dead letters meant"
         session.confirm(f"Throw away {what} of topic {topic!r} for good?", yes)
-        count = await dead_letters.purge(opened.store.lanes, of_topic, selection)
+        count = await dead_letters.purge(opened.store, of_topic, selection)
     session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
 
 

@@ -17,7 +17,7 @@ from emq.message import Message
 
 
 async def letters(r: Rig, topic: str) -> list[Letter]:
-    return [letter async for letter in dead_letters.find(r.store.lanes, await r.catalog.get(topic))]
+    return [letter async for letter in dead_letters.find(r.store, await r.catalog.get(topic))]
 
 
 @virtual
@@ -86,7 +86,7 @@ async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_pr
             await asyncio.sleep(0.1)
             broken = False
             monkeypatch.setattr(dead_letters, "time", SimpleNamespace(time=r.clock.now, monotonic=r.clock.now))
-            assert await dead_letters.replay(r.store.lanes, topic) == 1
+            assert await dead_letters.replay(r.store, topic) == 1
             await until(lambda: len(seen) == 2)
         assert seen.deliveries[1][:1] == seen.deliveries[0][:1]
         assert seen.deliveries[1].attempt == 1

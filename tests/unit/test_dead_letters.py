@@ -46,13 +46,13 @@ async def store() -> AsyncIterator[MemoryStore]:
 
 
 async def ids(store: MemoryStore, selection: Selection = dead_letters.EVERY) -> list[str]:
-    return [letter.id async for letter in dead_letters.find(store.lanes, TOPIC, selection)]
+    return [letter.id async for letter in dead_letters.find(store, TOPIC, selection)]
 
 
 async def test_letters_are_found_group_by_group_with_all_that_is_known(store: MemoryStore) -> None:
-    found = [letter async for letter in dead_letters.find(store.lanes, TOPIC)]
+    found = [letter async for letter in dead_letters.find(store, TOPIC)]
     assert [letter.id for letter in found] == [f"m{i}" for i in (0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11)]
-    assert found[1] == ("orders", 0, "low", "m2", b"2", 16, "HTTP 500", START_MS + 3_000)
+    assert found[1] == ("orders", 0, "low", "m2", b"2", 16, "HTTP 500", START_MS + 3_000, ())
 
 
 async def test_letters_are_selected_by_time_reason_and_id(store: MemoryStore) -> None:
@@ -67,14 +67,14 @@ async def test_letters_are_selected_by_time_reason_and_id(store: MemoryStore) ->
 async def test_many_letters_are_read_in_pages(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     monkeypatch.setattr(dead_letters, "PAGE", 2)
     assert len(await ids(store)) == 12
-    assert await dead_letters.replay(store.lanes, TOPIC) == 12
+    assert await dead_letters.replay(store, TOPIC) == 12
     assert await ids(store) == []
 
 
 async def test_a_replayed_letter_is_a_first_attempt_at_its_own_priority_and_due_now(store: MemoryStore) -> None:
     progress: list[int] = []
     chosen = Selection(ids=frozenset({"m2", "m8"}))
-    assert await dead_letters.replay(store.lanes, TOPIC, chosen, on_replayed=progress.append) == 2
+    assert await dead_letters.replay(store, TOPIC, chosen, on_replayed=progress.append) == 2
     assert progress == [1, 2]
     [claimed] = await store.lanes.claim([Claim("orders/0", 10, 1)], int(time.time() * 1000) + 1)
     assert isinstance(claimed, Claimed)
@@ -88,14 +88,14 @@ async def test_a_replayed_letter_is_a_first_attempt_at_its_own_priority_and_due_
 
 async def test_a_replay_keeps_to_its_rate(store: MemoryStore) -> None:
     began = time.monotonic()
-    assert await dead_letters.replay(store.lanes, TOPIC, rate_per_s=200) == 12
+    assert await dead_letters.replay(store, TOPIC, rate_per_s=200) == 12
     assert time.monotonic() - began >= 11 / 200
 
 
 async def test_purged_letters_are_gone_and_others_stay(store: MemoryStore) -> None:
-    assert await dead_letters.purge(store.lanes, TOPIC, Selection(reason="timeout")) == 6
+    assert await dead_letters.purge(store, TOPIC, Selection(reason="timeout")) == 6
     assert await ids(store) == [f"m{i}" for i in (0, 2, 4, 6, 8, 10)]
-    assert await dead_letters.purge(store.lanes, TOPIC) == 6
+    assert await dead_letters.purge(store, TOPIC) == 6
     assert await store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
 
 
@@ -104,7 +104,7 @@ async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_r
     await store.lanes.add([Add("orders/0", page[0].id, page[0].body, 0, reason=page[0].reason)])  # it was cut short
     assert await dead_letters.move(store.lanes, "orders/1", "orders/0") == 6
     assert sorted(await ids(store)) == sorted(f"m{i}" for i in range(12))
-    found = {letter.id: letter async for letter in dead_letters.find(store.lanes, TOPIC)}
+    found = {letter.id: letter async for letter in dead_letters.find(store, TOPIC)}
     assert {found[f"m{i}"].reason for i in (1, 3, 5)} == {"TimeoutError"}
     assert {letter.group for letter in found.values()} == {0}
     assert (await store.lanes.inspect(["orders/1"]))[0].dead == 0
@@ -112,7 +112,7 @@ async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_r
 
 async def test_a_body_that_is_not_a_message_is_shown_as_it_is(store: MemoryStore) -> None:
     await store.lanes.add([Add("orders/0", "odd", b"\xc1", 0, reason="?")])
-    [letter] = [x async for x in dead_letters.find(store.lanes, TOPIC, Selection(ids=frozenset({"odd"})))]
+    [letter] = [x async for x in dead_letters.find(store, TOPIC, Selection(ids=frozenset({"odd"})))]
     assert (letter.payload, letter.priority) == (b"\xc1", "high")
 
 
@@ -122,4 +122,4 @@ async def test_an_unreachable_store_is_said_so() -> None:
     store = FaultyStore(MemoryStore())
     store.fail()
     with pytest.raises(errors.StoreUnavailable):
-        await dead_letters.purge(store.lanes, TOPIC)
+        await dead_letters.purge(store, TOPIC)
