@@ -170,6 +170,21 @@ async def test_failures_can_be_read_by_anybody(store: Store, server: redis.Redis
     assert (dead.reason, [why for _, why in dead.history]) == ("third", [odd, "second"])
 
 
+async def test_a_replayed_message_keeps_its_history(store: Store, topic: str) -> None:
+    slot = slot_of(topic)
+    await store.sorted.add([Add(slot, b"x", NOW - 1, Keep.LAST)])
+    for life in ("one", "two"):
+        (entry,) = (await claim(store, slot)).entries
+        await settle(store, slot, entry, Verdict.RETRY, score=entry.left, reason=f"failed in life {life}")
+        (entry,) = (await claim(store, slot)).entries
+        await settle(store, slot, entry, Verdict.DEAD, reason="died")
+        if life == "one":
+            assert await store.sorted.settle([Settle(slot, b"x", Verdict.REPLAY, score=NOW - 1)]) == [True]
+            assert await store.sorted.dead(slot) == []
+    (dead,) = await store.sorted.dead(slot)
+    assert [why for _, why in dead.history] == ["failed in life one", "failed in life two"]
+
+
 async def test_a_body_kept_apart_moves_with_its_member_and_its_twin_has_its_own(
     store: Store, server: redis.Redis, topic: str
 ) -> None:
@@ -232,16 +247,20 @@ async def test_what_a_foreign_producer_adds_is_consumed(store: Store, server: re
     (entry,) = (await claim(store, slot)).entries
     assert entry == Entry(content, NOW - 50, NOW + 16, content)
     await settle(store, slot, entry, Verdict.ACK)
-    server.zadd(f"{topic}_{index}", {"low": 17, "high": 99.5, "middle": 18, "retried": 3, "top": float("inf")})
-    taken = (await claim(store, slot_of(topic, SlotKind.PRIORITY, index))).entries
-    assert [(e.member, e.left) for e in taken] == [
-        (b"top", 16),
-        (b"high", 16),
-        (b"middle", 16),
-        (b"low", 16),
-        (b"retried", 2),
-    ]
-    assert [e.score for e in taken][1:] == [99.5, 18, 17, 3]
+
+
+async def test_foreign_scores_of_every_sort_are_claimed_and_settled(
+    store: Store, server: redis.Redis, topic: str
+) -> None:
+    slot = slot_of(topic, SlotKind.PRIORITY)
+    scores = {"top": float("inf"), "high": 99.5, "low": 17, "retried": 3, "last": 0, "odd": 0.5, "below": -3}
+    server.zadd(f"{topic}_3", scores)
+    entries = (await claim(store, slot)).entries
+    assert [(e.member.decode(), e.score) for e in entries] == sorted(scores.items(), key=lambda s: -s[1])
+    assert [e.left for e in entries] == [16, 16, 16, 2, 0, 0, 0]
+    assert dict(shown(server, f"prepare{{{topic}_3}}")) == {e.member: e.token for e in entries}
+    acks = [Settle(slot, e.member, Verdict.ACK, e.token, 1) for e in entries]
+    assert await store.sorted.settle(acks) == [True] * len(scores)
 
 
 async def test_a_foreign_member_without_a_record_is_its_own_body_and_merges(
