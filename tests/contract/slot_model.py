@@ -1,0 +1,195 @@
+"""What a slot of a sorted topic is, in dicts and lists; told again from the docstrings of `emq.slots`."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from emq.slots import Add, Entry, Fold, Keep, Recover, Settle, SlotKind, Verdict
+
+History = tuple[tuple[int | None, str], ...] | None
+"""Failed attempts; a time is None where the store's own clock said it; None as a whole where nothing is promised."""
+
+LUA = "local older, newer = ...\nreturn older:sub(-4) .. '<' .. newer:sub(-4)"
+FOLDS = (*map(Fold, ("latest", "sum", "max", "min", "union", "count")), Fold("lua", LUA))
+
+
+class Kept(NamedTuple):
+    score: float
+    body: bytes
+    note: bytes
+    merged: int
+    history: History = ()
+
+
+class Prepared(NamedTuple):
+    token: int
+    kept: Kept
+
+
+class Dead(NamedTuple):
+    """`dead_ms` is None where the store's own clock said it."""
+
+    dead_ms: int | None
+    reason: str
+    kept: Kept
+
+
+def first_body(fold: Fold, body: bytes) -> bytes:
+    return b"1" if fold.name == "count" else body
+
+
+def folded(fold: Fold, older: bytes, newer: bytes) -> bytes:
+    """For bodies that are whole numbers or, with "union" and "lua", made from such."""
+    match fold.name:
+        case "sum" | "count":
+            return b"%d" % (int(older) + int(newer))
+        case "max":
+            return max(older, newer, key=int)
+        case "min":
+            return min(older, newer, key=int)
+        case "union":
+            seen = older.split(b"\n")
+            return b"\n".join(seen + [line for line in newer.split(b"\n") if line not in seen])
+        case "lua":
+            return older[-4:] + b"<" + newer[-4:]
+    return newer
+
+
+class SlotModel:
+    """One slot; all calls come from its owner or from administration.
+
+    Attributes:
+        armed: the place (see `place`) before which something must come to wake; None where it is not armed.
+        must_wake: something that may be claimed has come before that.
+        may_wake: something has, that may not be claimed or was moved again within the call.
+        unsure: waiting members whose body is one of two: those that were recovered into their twins.
+    """
+
+    def __init__(self, kind: SlotKind, apart: bool, fold: Fold) -> None:
+        self.kind = kind
+        self.apart = apart
+        self.fold = fold
+        self.epoch = 1
+        self.waiting: dict[bytes, Kept] = {}
+        self.prepared: dict[bytes, Prepared] = {}
+        self.dead: dict[bytes, Dead] = {}
+        self.armed: float | None = None
+        self.must_wake = self.may_wake = False
+        self.unsure: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def place(self, score: float) -> float:
+        """Lower comes first."""
+        return -score if self.kind is SlotKind.PRIORITY else score
+
+    def due(self, score: float, until_ms: int) -> bool:
+        return self.kind is SlotKind.PRIORITY or score <= until_ms
+
+    def claimable(self) -> list[bytes]:
+        return [member for member in self.waiting if member not in self.prepared]
+
+    def add(self, add: Add) -> bool | None:
+        """None where there is no room."""
+        twin = self.waiting.get(add.member)
+        if twin is None and add.max_length is not None and len(self.waiting) >= add.max_length:
+            return None
+        new = Kept(add.score, first_body(self.fold, add.body), add.note, 1)
+        if not self.apart:
+            new = Kept(add.score, add.member, b"", 1)
+        if twin is None:
+            self._wait(add.member, new)
+            return True
+        keep = {Keep.FIRST: twin.score, Keep.LAST: add.score}
+        keep |= {Keep.LOWEST: min(keep.values()), Keep.HIGHEST: max(keep.values())}
+        self._wait(add.member, self._merged(twin, new)._replace(score=keep[add.keep]))
+        return False
+
+    def arm(self) -> None:
+        self.armed = min((self.place(self.waiting[member].score) for member in self.claimable()), default=math.inf)
+        self.must_wake = self.may_wake = False
+
+    def claim(self, member: bytes, now_ms: int) -> Entry:
+        """Let this member be claimed."""
+        score, body, note, merged, _ = kept = self.waiting.pop(member)
+        left = 16 if score > 16 else max(0, int(score) - 1)
+        token = now_ms // 1000 * 1000 + left
+        self.prepared[member] = Prepared(token, kept)
+        return Entry(member, score, token, body, note, merged)
+
+    def settle(self, settle: Settle) -> bool | None:
+        """None where the epoch is stale."""
+        member, verdict = settle.member, settle.verdict
+        if verdict is Verdict.RECALL:
+            return self.waiting.pop(member, None) is not None
+        if verdict is Verdict.PURGE:
+            return self.dead.pop(member, None) is not None
+        if verdict is Verdict.REPLAY:
+            if member not in self.dead:
+                return False
+            kept = self.dead.pop(member).kept
+            self._wait_again(member, kept._replace(score=settle.score, history=None))
+            return True
+        if settle.epoch is not None and settle.epoch < self.epoch:
+            return None
+        if member not in self.prepared or self.prepared[member].token != settle.token:
+            return False
+        kept = self.prepared.pop(member).kept
+        if verdict is Verdict.RETRY:
+            self._wait_again(member, _failed(kept, None, settle.reason)._replace(score=settle.score))
+        elif verdict is Verdict.DEAD:
+            self.dead[member] = Dead(None, settle.reason, kept)
+        return True
+
+    def recover(self, recover: Recover, now_ms: int) -> int | None:
+        """None where the epoch is stale."""
+        if recover.epoch < self.epoch:
+            return None
+        lost = [
+            member
+            for member, prepared in self.prepared.items()
+            if recover.epoch > self.epoch
+            or (
+                recover.older_than_ms is not None
+                and prepared.token // 1000 * 1000 < recover.older_than_ms
+                and member not in recover.held
+            )
+        ]
+        self.epoch = recover.epoch
+        for member in lost:
+            token, kept = self.prepared.pop(member)
+            if token % 1000 == 0:
+                self.dead[member] = Dead(now_ms, recover.reason, kept)
+                continue
+            if member in self.waiting:
+                newer = self.waiting[member].body
+                self.unsure[member] = (newer, folded(self.fold, kept.body, newer) if self.apart else newer)
+            self._wait_again(member, _failed(kept, now_ms, recover.reason)._replace(score=token % 1000))
+        return len(lost)
+
+    def note_wakes(self) -> None:
+        """To be called after each call of the store that may have let something wait or settled something."""
+        first = min((self.place(self.waiting[member].score) for member in self.claimable()), default=math.inf)
+        if self.armed is not None and first < self.armed:
+            self.must_wake, self.armed = True, None
+
+    def _wait(self, member: bytes, kept: Kept) -> None:
+        self.waiting[member] = kept
+        self.may_wake |= self.armed is not None and self.place(kept.score) < self.armed
+
+    def _wait_again(self, member: bytes, kept: Kept) -> None:
+        twin = self.waiting.get(member)
+        self._wait(member, kept if twin is None else self._merged(kept, twin))
+
+    def _merged(self, older: Kept, newer: Kept) -> Kept:
+        known = older.history is not None and newer.history is not None and not (older.history and newer.history)
+        history = (older.history or ()) + (newer.history or ()) if known else None
+        if not self.apart:
+            return newer._replace(history=history)
+        body = folded(self.fold, older.body, newer.body)
+        return Kept(newer.score, body, newer.note, older.merged + newer.merged, history)
+
+
+def _failed(kept: Kept, at_ms: int | None, reason: str) -> Kept:
+    if not reason or kept.history is None:
+        return kept
+    return kept._replace(history=(*kept.history, (at_ms, reason))[-16:])

@@ -1,0 +1,200 @@
+"""Every store's slots against a plain Python model, over call sequences that hypothesis thinks of."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from slot_model import FOLDS, SlotModel
+from slot_user import NOW, STORES
+from target import Target, settle_down, watching
+from test_models import StoreMachine
+
+from emq import errors
+from emq.slots import Add, Claim, Claimed, Fold, Keep, Recover, Settle, Slot, SlotKind, SlotState, Verdict
+
+pytestmark = STORES
+
+MEMBERS = (b"a", b"b", b"c\x00", b"\xff")
+OWNERS = (Verdict.ACK, Verdict.RETRY, Verdict.DEAD)
+
+members = st.sampled_from(MEMBERS)
+places = st.integers(0, 12)
+verdicts = st.tuples(
+    members,
+    st.sampled_from([*Verdict, Verdict.RETRY]),
+    st.sampled_from(["its", "its", "its", "an old one", "none"]),
+    st.sampled_from([None, None, *range(13)]),
+    st.sampled_from(["", "why", "why else"]),
+)
+
+
+class SlotMachine(StoreMachine):
+    """One slot, whose members come back again and again.
+
+    Attributes:
+        kind, apart: of the slot.
+        tokens: all that each member ever had.
+    """
+
+    kind: SlotKind
+    apart: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sorted = self.store.sorted
+        self.slot = Slot(f"{self.topic}/0", self.kind, self.apart)
+        self.canary = f"{self.topic}/9/high"
+        self.now_ms = NOW
+        self.tokens: dict[bytes, list[int]] = {member: [] for member in MEMBERS}
+        self.watching = watching(self.store, self.canary)
+        self.watcher = self.call(self.watching.__aenter__())
+
+    def teardown(self) -> None:
+        self.call(self.watching.__aexit__(None, None, None))
+        super().teardown()
+
+    def score(self, place: int) -> int:
+        return 17 + place if self.kind is SlotKind.PRIORITY else NOW + place
+
+    @initialize(fold=st.sampled_from(FOLDS))
+    def begin(self, fold: Fold) -> None:
+        """A fold for good, as a topic has it; and an owner, since who has never claimed fences nobody off."""
+        self.fold = fold if self.apart else FOLDS[0]
+        self.model = SlotModel(self.kind, self.apart, self.fold)
+        assert self.call(self.sorted.claim([Claim(self.slot, 1, 1, NOW)], NOW)) == [Claimed([], None)]
+        self.model.arm()
+
+    @rule(
+        what=st.lists(st.tuples(members, places, st.sampled_from(Keep)), min_size=1, max_size=4),
+        most=st.sampled_from([None, None, 0, 1, 2, 3]),
+    )
+    def add(self, what: list[tuple[bytes, int, Keep]], most: int | None) -> None:
+        adds = [
+            Add(self.slot, member, self.score(n), keep, *((b"%d" % n, b"n%d" % n) if self.apart else ()))._replace(
+                fold=self.fold, max_length=most
+            )
+            for member, n, keep in what
+        ]
+        answers = self.call(self.sorted.add(adds))
+        for add, answer in zip(adds, answers, strict=True):
+            expected = self.model.add(add)
+            assert isinstance(answer, errors.TopicFull) if expected is None else answer is expected
+        self.model.note_wakes()
+
+    @rule(limit=st.integers(1, 4), until=places, passed=st.integers(0, 1500), step=st.integers(0, 1))
+    def claim(self, limit: int, until: int, passed: int, step: int) -> None:
+        self.check_wakes()
+        self.now_ms += passed
+        # A new owner recovers before it claims; see there.
+        self.model.epoch += step if not self.model.prepared else 0
+        claimable = [member for member in self.check_waiting() if member not in self.model.prepared]
+        due = [m for m in claimable if self.model.due(self.model.waiting[m].score, NOW + until)][:limit]
+        claim = Claim(self.slot, limit, self.model.epoch, NOW + until)
+        (answer,) = self.call(self.sorted.claim([claim], self.now_ms))
+        assert isinstance(answer, Claimed)
+        left = [member for member in claimable if member not in due]
+        assert answer.next_score == (self.model.waiting[left[0]].score if left else None)
+        assert list(answer.entries) == [self.model.claim(member, self.now_ms) for member in due]
+        for entry in answer.entries:
+            self.tokens[entry.member].append(entry.token)
+        self.model.arm()
+
+    @rule(what=st.lists(verdicts, min_size=1, max_size=3), stale=st.sampled_from([0] * 9 + [1]))
+    def settle(self, what: list[tuple[bytes, Verdict, str, int | None, str]], stale: int) -> None:
+        settles = []
+        for member, verdict, whose, place, reason in what:
+            token = 0
+            if whose == "its" and member in self.model.prepared:
+                token = self.model.prepared[member].token
+            elif whose == "an old one" and self.tokens[member]:
+                token = self.tokens[member][0]
+            epoch = self.model.epoch - stale if verdict in OWNERS else None
+            score = token % 1000 if place is None else self.score(place)
+            settles.append(Settle(self.slot, member, verdict, token, epoch, score, reason, self.fold))
+        answers = self.call(self.sorted.settle(settles))
+        for settle, answer in zip(settles, answers, strict=True):
+            expected = self.model.settle(settle)
+            assert isinstance(answer, errors.NotOwner) if expected is None else answer is expected, settle
+        self.model.note_wakes()
+
+    @rule(
+        step=st.sampled_from([0, 0, 0, 1, -1]),
+        age=st.sampled_from([None, 0, 1, 2]),
+        held=st.lists(members, max_size=2),
+        passed=st.integers(0, 1500),
+    )
+    def recover(self, step: int, age: int | None, held: list[bytes], passed: int) -> None:
+        self.now_ms += passed
+        older_than_ms = None if age is None else (self.now_ms // 1000 - age) * 1000
+        recover = Recover(self.slot, self.model.epoch + step, older_than_ms, held, "lost")
+        (answer,) = self.call(self.sorted.recover([recover], self.now_ms))
+        expected = self.model.recover(recover, self.now_ms)
+        assert isinstance(answer, errors.NotOwner) if expected is None else answer == expected
+        self.model.note_wakes()
+        self.check_waiting()
+
+    @rule(until=places)
+    def look(self, until: int) -> None:
+        model = self.model
+        (state,) = self.call(self.sorted.inspect([self.slot], NOW + until))
+        due = {member for member, kept in model.waiting.items() if model.due(kept.score, NOW + until)}
+        first = min((kept.score for kept in model.waiting.values()), key=model.place, default=None)
+        oldest_ms = min((prepared.token // 1000 * 1000 for prepared in model.prepared.values()), default=None)
+        sizes = (len(model.waiting), len(model.prepared), len(model.dead))
+        assert state == SlotState(sizes[0], state.due, *sizes[1:], first, oldest_ms)
+        # Whether one that waits for its twin "may run" is left to the store, but not for `priority`.
+        assert len(due if self.kind is SlotKind.PRIORITY else due - model.prepared.keys()) <= state.due <= len(due)
+        self.check_waiting()
+        self.check_dead()
+
+    def check_waiting(self) -> list[bytes]:
+        """Compare what waits, and answer the members in claim order."""
+        shown = self.call(self.sorted.waiting(self.slot))
+        assert {each.member for each in shown} == self.model.waiting.keys()
+        for each in shown:
+            kept = self.model.waiting[each.member]
+            if each.member in self.model.unsure:
+                assert each.body in self.model.unsure.pop(each.member)
+                kept = self.model.waiting[each.member] = kept._replace(body=each.body)
+            assert each == (each.member, *kept[:4])
+        assert [each.score for each in shown] == sorted((each.score for each in shown), key=self.model.place)
+        return [each.member for each in shown]
+
+    def check_dead(self) -> None:
+        shown = self.call(self.sorted.dead(self.slot))
+        assert [(each.dead_ms, each.member) for each in shown] == sorted((each.dead_ms, each.member) for each in shown)
+        assert {each.member for each in shown} == self.model.dead.keys()
+        for each in shown:
+            dead_ms, reason, kept = self.model.dead[each.member]
+            assert each[:5] == (self.slot, each.member, kept.body, kept.note, reason)
+            assert dead_ms in (None, each.dead_ms)
+            if kept.history is not None:
+                assert [why for _, why in each.history] == [why for _, why in kept.history]
+                times = zip(kept.history, each.history, strict=True)
+                assert all(known in (None, shown_ms) for (known, _), (shown_ms, _) in times)
+
+    def check_wakes(self) -> None:
+        """What must have woken since the last claim has done so once, and what must not has not."""
+        self.call(settle_down(self.store, self.watcher, self.canary))
+        woken = self.watcher.woken.count(self.slot.address)
+        assert self.model.must_wake <= woken <= (self.model.must_wake or self.model.may_wake)
+        self.watcher.forget()
+
+
+@pytest.mark.parametrize("kind", SlotKind)
+@pytest.mark.parametrize("apart", [False, True], ids=["plain", "apart"])
+def test_slots_behave_like_their_model(target: Target, kind: SlotKind, apart: bool) -> None:
+    near = target.name == "memory"
+    phases = [phase for phase in Phase if near or phase not in (Phase.shrink, Phase.explain)]
+    run_state_machine_as_test(
+        type(SlotMachine.__name__, (SlotMachine,), {"target": target, "kind": kind, "apart": apart}),
+        settings=settings(
+            max_examples=25 if near else 5,
+            stateful_step_count=40,
+            deadline=None,
+            phases=phases,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
