@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import operator
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 import msgspec
@@ -112,9 +113,13 @@ class Members:
     Args:
         keys: which to load.
         folded: those of them whose bodies it may have to fold.
+
+    Attributes:
+        came: by slot's id, how many more members wait than before the transaction; below 0 for fewer.
     """
 
     def __init__(self, transaction: Transaction, keys: Iterable[Key], folded: Collection[Key] = ()) -> None:
+        self.came: Counter[int] = Counter()
         self._transaction = transaction
         self._dropped: list[tuple[int, str, int]] = []
         self._states: dict[Key, list[Member | None]] = {key: [None, None, None] for key in keys}
@@ -152,6 +157,7 @@ class Members:
         if twin is None:
             new = self._states[key][WAITING] = Member(None, rank)
             new.member = add.member
+            self.came[key[0]] += 1
             if slot.apart:
                 new.fill(folds.initial(add.fold, add.body), add.note)
             return True
@@ -225,6 +231,8 @@ class Members:
     def _drop(self, key: Key, state: int) -> None:
         origin = self._take(key, state).origin
         assert origin is not None
+        if state == WAITING:
+            self.came[key[0]] -= 1
         self._dropped.append((*key, origin))
 
     def _die(self, key: Key, now_ms: int, reason: str) -> None:
@@ -246,6 +254,7 @@ class Members:
         if twin is None:
             again = self._states[key][WAITING] = self._take(key, source)
             again.rank, again.reason, again.changed = rank_of(slot.kind, score), "", True
+            self.came[key[0]] += 1
             return None
         older = self._states[key][source]
         assert older is not None

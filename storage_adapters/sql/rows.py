@@ -20,12 +20,20 @@ class Group:
         armed: the instance that claimed last, until it was woken.
         armed_rank: what comes before this wakes it: a due time in a lane, a member's rank in a slot.
         fold: of a slot: the fold of its last add, for what is rolled back onto a twin; None means "latest".
+        waiting: of a slot: how many members wait; counting them for each bounded add would cost more and more.
     """
 
-    __slots__ = ("_saved", "armed", "armed_rank", "epoch", "fold", "id", "name")
+    __slots__ = ("_saved", "armed", "armed_rank", "epoch", "fold", "id", "name", "waiting")
 
     def __init__(
-        self, name: str, id_: int, epoch: int, armed: str | None, armed_rank: float | None, fold: str | None
+        self,
+        name: str,
+        id_: int,
+        epoch: int,
+        armed: str | None,
+        armed_rank: float | None,
+        fold: str | None,
+        waiting: int,
     ) -> None:
         self.name = name
         self.id = id_
@@ -33,11 +41,12 @@ class Group:
         self.armed = armed
         self.armed_rank = armed_rank
         self.fold = fold
-        self._saved = (epoch, armed, armed_rank, fold)
+        self.waiting = waiting
+        self._saved = (epoch, armed, armed_rank, fold, waiting)
 
     @property
     def changed(self) -> bool:
-        return (self.epoch, self.armed, self.armed_rank, self.fold) != self._saved
+        return (self.epoch, self.armed, self.armed_rank, self.fold, self.waiting) != self._saved
 
     def refuses(self, epoch: int) -> errors.NotOwner | None:
         """The answer to the owner of `epoch`, if a higher one was seen."""
@@ -143,7 +152,8 @@ class Known:
 
 def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
     """Write locked rows back, those that changed."""
-    transaction.write("groups_save", [(g.epoch, g.armed, g.armed_rank, g.fold, g.id) for g in groups if g.changed])
+    rows = [(g.epoch, g.armed, g.armed_rank, g.fold, g.waiting, g.id) for g in groups if g.changed]
+    transaction.write("groups_save", rows)
 
 
 def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:

@@ -57,10 +57,7 @@ class SqlSorted:
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.TopicFull]:
-        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`.
-
-        Where `max_length` is given it counts what waits in the slot.
-        """
+        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`."""
         if not adds:
             return []
         return await self._backend.run(lambda t: self._add(t, adds), durability=durability)
@@ -68,11 +65,10 @@ class SqlSorted:
     def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.TopicFull]:
         slots, keys = self._lock(transaction, adds)
         members = Members(transaction, keys, _folded(adds, keys))
-        bounded = {key[0] for add, key in zip(adds, keys, strict=True) if add.max_length is not None}
-        lengths = dict(_pairs(transaction, "members_length", bounded))
         answers: list[Any] = []
         for add, key in zip(adds, keys, strict=True):
-            slot, held = slots[add.slot.address], lengths.get(key[0], 0)
+            slot = slots[add.slot.address]
+            held = slot.waiting + members.came[slot.id]
             if add.slot.apart:
                 slot.fold = text_of(add.fold)
             if add.max_length is not None and held >= add.max_length and not members.waits(key):
@@ -84,15 +80,12 @@ class SqlSorted:
                 )
                 continue
             try:
-                new = members.add(key, add)
+                answers.append(members.add(key, add))
             except errors.InvalidMessage as exc:
                 answers.append(exc)
                 continue
-            lengths[key[0]] = held + new
-            answers.append(new)
             _announce(transaction, slot, members, key)
-        members.save()
-        save_groups(transaction, slots.values())
+        _save(transaction, slots, members)
         return answers
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
@@ -108,11 +101,12 @@ class SqlSorted:
             if stale := slots[claim.slot.address].fence(claim.epoch):
                 answers[number] = stale
         accepted = [(n, slots[claim.slot.address], claim) for n, claim in enumerate(claims) if n not in answers]
-        first = dict(_pairs(transaction, "members_next", {slot.id for _, slot, _ in accepted}))
+        first = _next(transaction, {slot.id for _, slot, _ in accepted})
         for turn in _turns(accepted):
             taken = _take(transaction, turn, first, now_ms)
-            first |= _pairs(transaction, "members_next", {slot.id for n, slot, _ in turn if n in taken})
+            first |= _next(transaction, {slot.id for n, slot, _ in turn if n in taken})
             for number, slot, claim in turn:
+                slot.waiting -= len(taken.get(number, ()))
                 rank = first[slot.id]
                 slot.arm(transaction.instance, rank)
                 next_score = None if rank is None else score_of(claim.slot.kind, rank)
@@ -138,8 +132,7 @@ class SqlSorted:
                 continue
             answers.append(members.settle(key, settle, now_ms))
             _announce(transaction, slot, members, key)
-        members.save()
-        save_groups(transaction, slots.values())
+        _save(transaction, slots, members)
         return answers
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
@@ -179,8 +172,7 @@ class SqlSorted:
                 members.roll_back(key, recover.slot, recover.reason, folds[number], now_ms)
                 counts[number] += 1
                 _announce(transaction, slots[recover.slot.address], members, key)
-        members.save()
-        save_groups(transaction, slots.values())
+        _save(transaction, slots, members)
         return [answers.get(number, count) for number, count in counts.items()]
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
@@ -276,9 +268,17 @@ def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]]
         yield from transaction.rows("members_take", claims=asked)
 
 
-def _pairs(transaction: Transaction, statement: str, slots: Collection[int]) -> list[tuple[int, Any]]:
-    """What a statement answers about slots, as (slot's id, value)."""
-    return [tuple(row) for row in transaction.rows(statement, slots=sorted(slots))] if slots else []
+def _next(transaction: Transaction, slots: Collection[int]) -> dict[int, float | None]:
+    """The rank of the first claimable member of each slot, by the slots' ids."""
+    rows = transaction.rows("members_next", slots=sorted(slots)) if slots else ()
+    return {row[0]: row[1] for row in rows}
+
+
+def _save(transaction: Transaction, slots: dict[str, Group], members: Members) -> None:
+    members.save()
+    for slot in slots.values():
+        slot.waiting += members.came[slot.id]
+    save_groups(transaction, slots.values())
 
 
 def _announce(transaction: Transaction, slot: Group, members: Members, key: Key) -> None:

@@ -24,6 +24,7 @@ groups = sa.Table(
     sa.Column("armed", sa.Text, comment="store instance to wake for what ranks earlier"),
     sa.Column("armed_rank", sa.Double, comment="wake for what ranks before this; of a lane: due time in ms"),
     sa.Column("fold", sa.Text, comment="of a slot: that of its last add, as JSON; NULL for latest"),
+    sa.Column("waiting", sa.BigInteger, nullable=False, server_default="0", comment="of a slot: how many wait"),
     sa.UniqueConstraint("environment", "name", name="store_groups_name"),
 )
 

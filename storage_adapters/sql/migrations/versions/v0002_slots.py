@@ -12,6 +12,7 @@ _PLAIN = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 def upgrade() -> None:
     op.add_column("store_groups", sa.Column("armed_rank", sa.Double))
     op.add_column("store_groups", sa.Column("fold", sa.Text))
+    op.add_column("store_groups", sa.Column("waiting", sa.BigInteger, nullable=False, server_default="0"))
     op.execute("UPDATE store_groups SET armed_rank = armed_due_ms")
     op.drop_column("store_groups", "armed_due_ms")
     op.create_table(
@@ -37,4 +38,5 @@ def downgrade() -> None:
     op.add_column("store_groups", sa.Column("armed_due_ms", sa.BigInteger))
     op.drop_column("store_groups", "armed_rank")
     op.drop_column("store_groups", "fold")
+    op.drop_column("store_groups", "waiting")
     op.execute("UPDATE store_groups SET armed = NULL")
