@@ -24,6 +24,7 @@ from emq.model import Environment, Kind, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.producer.times import Delay
+from emq.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -62,6 +63,8 @@ class App:
         self.trail: TrailSink = trail or NullTrail()
         self.clock = SystemClock()
         self.host: Host | None = None
+        self._receivers: dict[str, Receiver] = {}
+        self._background: asyncio.Task[None] | None = None
         self._stack: contextlib.AsyncExitStack | None = None
         self._store: Store | None = None
         self._catalog: Catalog | None = None
@@ -97,6 +100,10 @@ class App:
         return trail
 
     async def __aexit__(self, *exc_info: object) -> None:
+        if self._background is not None:
+            self.stop()
+            background, self._background = self._background, None
+            await background
         if self._stack is not None:
             await self._stack.aclose()
             self._stack = None
@@ -119,6 +126,61 @@ class App:
             return function
 
         return bind
+
+    def receiver(self, pattern: str, *, visibility_s: float = VISIBILITY_S) -> Receiver:
+        """Messages of the topics that match `pattern` are handed to those who call the answer's `receive`.
+
+        Args:
+            pattern: as for `handler`; one receiver may serve many topics.
+            visibility_s: seconds for which a received message may stay unsettled before it is delivered again.
+        """
+        made = Receiver(visibility_s)
+        made.on_wanted.append(self._wanted)
+        self.handlers.bind_receiver(pattern, made)
+        if self.host is not None:
+            self.host.ownership.rebind()
+        return made
+
+    async def receive(
+        self,
+        topic: str,
+        min_messages: int = 1,
+        timeout_s: float = 30.0,
+        *,
+        max_messages: int = MAX_MESSAGES,
+        visibility_s: float = VISIBILITY_S,
+    ) -> list[Delivery]:
+        """Wait until `min_messages` of a topic are there or the time is up; see `Receiver.receive`.
+
+        The first call makes this app a host if it is none yet, until it is closed.
+
+        Args:
+            visibility_s: counts with the first call for a topic.
+        """
+        found = self._receivers.get(topic)
+        if found is None:
+            await self.catalog.get(topic)
+            found = self._receivers[topic] = self.receiver(topic, visibility_s=visibility_s)
+        if self.host is None:
+            await self._host_in_background()
+        return await found.receive(
+            min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
+        )
+
+    async def _host_in_background(self) -> None:
+        self._background = asyncio.create_task(self.run(), name="emq host for receivers")
+        await asyncio.sleep(0)
+        assert self.host is not None, "run() makes it before it waits for anything"
+        ready = asyncio.ensure_future(self.host.running.wait())
+        await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._background.done():
+            background, self._background, self.host = self._background, None, None
+            await background
+
+    def _wanted(self) -> None:
+        if self.host is not None:
+            self.host.ownership.wanted()
 
     # -------------------------------------------------------------------------------------------- topics and messages
 

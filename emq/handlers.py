@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from emq import errors
+from emq.receiver import Receiver
 
 THREADS = 32
 """Most plain-function handlers that run at once on a host; the others wait, in flight."""
@@ -24,11 +25,13 @@ class Binding(NamedTuple):
     pattern: a topic's name, or a shell pattern (`*`, `?`, `[...]`) over names.
     call: awaits the handler with a message, or with a list of them where `batch_size` is above 1.
     batch_size: most messages in one call.
+    receiver: of messages that are started only when somebody asks for them; None for handlers.
     """
 
     pattern: str
     call: Callable[[Any], Awaitable[object]]
     batch_size: int
+    receiver: Receiver | None = None
 
 
 class Handlers:
@@ -59,6 +62,11 @@ class Handlers:
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
         self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
         self._bindings.sort(key=lambda b: (_is_pattern(b.pattern), -len(b.pattern)))
+
+    def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        """Bind a receiver; as for `bind`."""
+        self.bind(pattern, receiver.handle)
+        self._bindings = [b._replace(receiver=receiver) if b.pattern == pattern else b for b in self._bindings]
 
     def find(self, topic: str) -> Binding | None:
         for binding in self._bindings:

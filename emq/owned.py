@@ -13,6 +13,7 @@ from emq.dispatch.priority import STRICT, Policy
 from emq.message import Message
 from emq.model import Topic
 from emq.offsets.tracker import OffsetTracker
+from emq.receiver import Receiver
 from emq.slots import Slot, SlotKind
 
 Handler = Callable[[Message], Awaitable[object]]
@@ -54,23 +55,30 @@ class OwnedTopic:
         topic: as the catalog has it.
         handler: what its messages go to; None when nothing is bound to the topic, which is then not consumed.
         batch_size: above 1, `handler` takes lists of up to so many messages.
+        receiver: if set, messages are started only as far as it wants them.
         in_flight: messages started and not settled yet, over all its groups here.
         limit: most messages in flight.
         sisters: its groups, for those that borrow from each other; empty for a topic that does not.
         waiting: groups that could start a message but for `limit`.
     """
 
-    __slots__ = ("batch_size", "groups", "handler", "in_flight", "limit", "sisters", "topic", "waiting")
+    __slots__ = ("batch_size", "groups", "handler", "in_flight", "limit", "receiver", "sisters", "topic", "waiting")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.handler: Handler | BatchHandler | None = None
         self.batch_size = 1
+        self.receiver: Receiver | None = None
         self.in_flight = 0
         self.limit = in_flight_limit(topic)
         self.groups: dict[int, OwnedGroup] = {}
         self.sisters: deque[Sister] | tuple[()] = ()
         self.waiting: list[OwnedGroup] = []
+
+    def room(self) -> int:
+        """How many more messages may be started now."""
+        room = self.limit - self.in_flight
+        return room if self.receiver is None else min(room, self.receiver.wanted)
 
 
 def in_flight_limit(topic: Topic) -> int:

@@ -269,11 +269,23 @@ class Ownership:
                 group.slot.slot = topic.slot(group.index)
                 self.loops.slots.woken((group.slot.address,))
 
+    def rebind(self) -> None:
+        """Look again at what is bound to which topic."""
+        for owner in list(self.owned.values()):
+            self._update(owner, owner.topic)
+
+    def wanted(self) -> None:
+        """A receiver wants messages: start what waits for that."""
+        for owner in self.owned.values():
+            if owner.receiver is not None and owner.waiting:
+                self.loops.dispatcher.wanted(owner)
+
     def _bind(self, owner: OwnedTopic) -> None:
         binding = self._handlers.find(owner.topic.name)
         if binding is None or owner.topic.state is State.PAUSED:
             owner.handler = None
             return
+        owner.receiver = binding.receiver
         timeout_s = owner.topic.options.handler_timeout_s
         owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
         owner.batch_size = binding.batch_size

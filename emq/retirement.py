@@ -10,12 +10,14 @@ from emq import dead_letters, errors, lag
 from emq.catalog import Catalog
 from emq.model import Topic
 from emq.offsets.checkpoints import CheckpointStore
-from emq.storage import Store, Trim
+from emq.storage import Add, Settle, Store, Trim, Verdict
 
 log = logging.getLogger(__name__)
 
 RETIRE_S = 2.0
 """How often shrunk topics are looked at; only those, and mostly there are none."""
+
+RESCUE_PAGE = 500
 
 
 class Retirement:
@@ -86,4 +88,18 @@ class Retirement:
         for slot in slots:
             await dead_letters.move(self._store.lanes, slot, topic.group(0))
         after = await self._catalog.retire(topic.name, topic)
-        return after.groups == after.active_groups == topic.active_groups
+        if not after.groups == after.active_groups == topic.active_groups:
+            return False
+        await self._rescue(slots, topic.group(0))
+        return True
+
+    async def _rescue(self, lanes: Sequence[str], to: str) -> None:
+        """Move what producers added to a retired group's lane before they could see the change of the catalog.
+
+        They look at the catalog after each add, so what comes later than this look they place anew themselves.
+        """
+        store = self._store.lanes
+        for lane in lanes:
+            while page := await store.waiting(lane, 0, RESCUE_PAGE):
+                await store.add([Add(to, e.id, e.body, e.due_ms) for e in page])
+                await store.settle([Settle(lane, e.id, Verdict.RECALL) for e in page])

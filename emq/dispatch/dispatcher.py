@@ -120,6 +120,11 @@ class Dispatcher:
         if group.buffered:
             self.ready(group)
 
+    def wanted(self, owner: OwnedTopic) -> None:
+        """The topic's receiver wants more; start what waits for that."""
+        self._pass_room_on(owner)
+        self._wake()
+
     def settled(self, group: OwnedGroup, message: Message) -> None:
         """A message that needed the store is settled for good; it no longer counts as in flight."""
         if message.offset >= 0:
@@ -169,7 +174,7 @@ class Dispatcher:
         while self._rotation and now < stint_ends and self.in_flight < self._max_in_flight and self._accepting:
             group = self._visited = self._rotation.popleft()
             owner = group.owner
-            room = owner.limit - owner.in_flight
+            room = owner.room()
             if group.stopping or not group.buffered or owner.handler is None or group.busy:
                 group.listed = False
                 self._pass_room_on(owner)
@@ -303,7 +308,7 @@ class Dispatcher:
 
     def _pass_room_on(self, owner: OwnedTopic) -> None:
         """Let the next group that waits for room in flight have what the one before could not use."""
-        if owner.waiting and owner.in_flight < owner.limit:
+        if owner.waiting and owner.room() > 0:
             self._rotation.append(owner.waiting.pop(0))
 
     # ------------------------------------------------------------------------------------------- parking and settling

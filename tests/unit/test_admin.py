@@ -183,3 +183,20 @@ async def test_trimming_for_administration_is_not_fenced(r: Rig) -> None:
     await r.topic("orders", 10)
     await r.store.log.read([Read("orders/0/mid", 1, 1, 50)])
     assert await r.store.log.trim([Trim("orders/0/mid", 1, None)]) == [False]
+
+
+async def test_what_a_producer_delays_into_a_group_as_it_is_retired_is_found_again(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its add comes after the last look at the lane, and its own look before the catalog has changed."""
+    topic = await shrunk(r)
+    real = r.catalog.retire
+
+    async def with_late_add(name: str, expected: Topic) -> Topic:
+        await r.store.lanes.add([Add("orders/3", "late", message.encode_retry(Message("late", b"x")), 1 << 50)])
+        return await real(name, expected)
+
+    monkeypatch.setattr(r.catalog, "retire", with_late_add)
+    assert await retirement(r).retire(topic)
+    assert [e.id for e in await r.store.lanes.waiting("orders/0")] == ["late"]
+    assert await r.store.lanes.waiting("orders/3") == []

@@ -1,0 +1,173 @@
+"""Long poll: messages for consumers that ask for them, instead of being called as handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from emq import errors
+from emq.message import Message
+
+VISIBILITY_S = 30.0
+"""How long a received message may stay unsettled before it is delivered again; `Delivery.extend` prolongs it."""
+
+LINGER_S = 0.002
+"""Enough is there: wait this much longer for more of the same burst, up to `max_messages`."""
+
+MAX_MESSAGES = 100
+
+
+class Delivery:
+    """A message that was received, to be settled by the receiver: `ack`, `nack`, or more time by `extend`.
+
+    States: *out* (received), *settled* (acked or nacked), *late* (nobody settled it in time, or the host is stopping:
+    it is delivered again). A call that comes too late answers False and changes nothing.
+    """
+
+    __slots__ = ("_deadline", "_outcome", "message")
+
+    def __init__(self, message: Message, visibility_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.message = message
+        self._outcome: asyncio.Future[None] = loop.create_future()
+        self._deadline = loop.time() + visibility_s
+
+    @property
+    def payload(self) -> bytes:
+        return self.message.payload
+
+    def ack(self) -> bool:
+        """The message is done with."""
+        if self._outcome.done():
+            return False
+        self._outcome.set_result(None)
+        return True
+
+    def nack(self, reason: str = "not acknowledged", *, after_s: float | None = None, dead: bool = False) -> bool:
+        """The message failed: again by the topic's retry rules or `after_s` seconds from now, or dead at once."""
+        if self._outcome.done():
+            return False
+        self._outcome.set_exception(errors.Reject(reason) if dead else errors.Retry(reason, after_s=after_s))
+        return True
+
+    def extend(self, seconds: float = VISIBILITY_S) -> bool:
+        """Keep the message for `seconds` from now."""
+        if self._outcome.done():
+            return False
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        return True
+
+    async def settled(self) -> None:
+        """Return when it is acknowledged; raise what it failed with, which a missed deadline is, too."""
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._outcome.done():
+                left_s = self._deadline - loop.time()
+                if left_s <= 0:
+                    raise errors.Retry("not settled in time by its receiver")
+                await asyncio.wait([self._outcome], timeout=left_s)
+            self._outcome.result()
+        finally:
+            if not self._outcome.done():
+                self._outcome.cancel()
+
+
+class _Wait:
+    """One `receive` under way."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+        self.found: list[Delivery] = []
+        self.enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lingering: asyncio.TimerHandle | None = None
+
+    def take(self, delivery: Delivery) -> None:
+        self.found.append(delivery)
+        if len(self.found) >= self.most:
+            self.finish()
+        elif len(self.found) >= self.least and self.lingering is None:
+            self.lingering = asyncio.get_running_loop().call_later(LINGER_S, self.finish)
+
+    def finish(self) -> None:
+        if not self.enough.done():
+            self.enough.set_result(None)
+
+
+class Receiver:
+    """Hands out the messages of some topics to those who ask, in the order in which they asked.
+
+    A host starts a message only when somebody waits for one, so quotas, priorities and limits hold for receivers as
+    they do for handlers, and whoever is over quota waits for it. This is the waiting room of Kafka's fetches: a request
+    is answered when enough is there or its time is up.
+
+    Attributes:
+        wanted: messages that are waited for and not started yet.
+    """
+
+    def __init__(self, visibility_s: float = VISIBILITY_S) -> None:
+        """Args:
+        visibility_s: seconds for which a received message may stay unsettled, above 0.
+        """
+        if not visibility_s > 0:
+            raise errors.InvalidSettings(f"visibility_s {visibility_s} must be above 0")
+        self.visibility_s = visibility_s
+        self.wanted = 0
+        self.on_wanted: list[Callable[[], None]] = []
+        self._waits: deque[_Wait] = deque()
+        self._spare: deque[Delivery] = deque()
+
+    async def receive(
+        self, *, min_messages: int = 1, max_messages: int = MAX_MESSAGES, timeout_s: float = 30.0
+    ) -> list[Delivery]:
+        """Wait until `min_messages` are there or `timeout_s` is over; answers what there is, at most `max_messages`.
+
+        Safe to cancel: what it had gathered goes to the next one who asks.
+
+        Raises:
+            InvalidSettings: not 1 <= min_messages <= max_messages, or a negative time-out.
+        """
+        if not 1 <= min_messages <= max_messages:
+            raise errors.InvalidSettings(f"min_messages {min_messages} must be from 1 to max_messages {max_messages}")
+        if timeout_s < 0:
+            raise errors.InvalidSettings(f"timeout_s {timeout_s} must not be negative")
+        wait = _Wait(min_messages, max_messages)
+        self._waits.append(wait)
+        self.wanted += max_messages
+        while self._spare and len(wait.found) < max_messages:
+            self._give(self._spare.popleft())
+        for call in self.on_wanted:
+            call()
+        try:
+            await asyncio.wait([wait.enough], timeout=timeout_s)
+        except asyncio.CancelledError:
+            self._spare.extendleft(reversed(wait.found))
+            raise
+        finally:
+            self.wanted -= max(0, max_messages - len(wait.found))
+            if wait in self._waits:
+                self._waits.remove(wait)
+            if wait.lingering is not None:
+                wait.lingering.cancel()
+        return wait.found
+
+    async def handle(self, message: Message) -> None:
+        """The handler that is bound to the topics: gives a message to who waits longest, and awaits its verdict."""
+        delivery = Delivery(message, self.visibility_s)
+        self._give(delivery)
+        try:
+            await delivery.settled()
+        finally:
+            if delivery in self._spare:
+                self._spare.remove(delivery)
+
+    def _give(self, delivery: Delivery) -> None:
+        if not self._waits:
+            self._spare.append(delivery)
+            return
+        self.wanted -= 1
+        wait = self._waits[0]
+        wait.take(delivery)
+        if len(wait.found) >= wait.most:
+            self._waits.popleft()

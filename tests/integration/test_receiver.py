@@ -1,0 +1,171 @@
+"""Long poll: `receive` waits until enough is there or its time is up, under the topic's quota, and settles one by one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.rig import Rig, rig, until
+from support.virtual import virtual
+
+from emq import App, errors
+from emq.handlers import Handlers
+from emq.host import Host
+from emq.receiver import Receiver
+
+
+class Polling:
+    """A host whose topics all go to one receiver."""
+
+    def __init__(self, r: Rig, visibility_s: float = 30.0) -> None:
+        self.receiver = Receiver(visibility_s)
+        self.handlers = Handlers()
+        self.handlers.bind_receiver("*", self.receiver)
+
+    def connect(self, host: Host) -> Receiver:
+        self.receiver.on_wanted.append(host.ownership.wanted)
+        return self.receiver
+
+
+@virtual
+async def test_enough_messages_answer_at_once_and_too_few_when_the_time_is_up() -> None:
+    async with rig() as r:
+        await r.topic("t", 1000)
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            await asyncio.sleep(2)
+            begin = r.clock.now()
+            assert await receiver.receive(timeout_s=5) == []
+            assert r.clock.now() - begin == pytest.approx(5, abs=0.01)
+            await r.producer.publish_many("t", ["a", "b"])
+            begin = r.clock.now()
+            two = await receiver.receive(min_messages=3, timeout_s=2)
+            assert sorted(d.payload for d in two) == [b"a", b"b"]
+            assert r.clock.now() - begin == pytest.approx(2, abs=0.01)
+            asking = asyncio.create_task(receiver.receive(min_messages=3, timeout_s=60))
+            await asyncio.sleep(1)
+            assert not asking.done()
+            begin = r.clock.now()
+            await r.producer.publish_many("t", ["c", "d", "e"])
+            three = await asking
+            assert r.clock.now() - begin < 0.1
+            assert len(three) == 3
+            assert all(d.ack() for d in [*two, *three])
+            await asyncio.sleep(2)
+            assert host.dispatcher.in_flight == 0
+            assert host.dispatcher.succeeded == 5
+        assert await r.lag("t") == 0
+
+
+@virtual
+async def test_nothing_is_started_that_nobody_waits_for() -> None:
+    async with rig() as r:
+        await r.topic("t", 1000)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(50)])
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            await asyncio.sleep(3)
+            assert host.dispatcher.started == 0
+            got = await receiver.receive(max_messages=10, timeout_s=1)
+            assert 1 <= len(got) <= 10
+            await asyncio.sleep(1)
+            assert host.dispatcher.started == len(got)
+            for delivery in got:
+                delivery.ack()
+
+
+@virtual
+async def test_over_quota_a_request_waits_for_the_quota() -> None:
+    async with rig() as r:
+        await r.topic("t", 5)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(12)])
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            await asyncio.sleep(1.5)
+            begin = r.clock.now()
+            got = await receiver.receive(min_messages=12, timeout_s=30)
+            assert len(got) == 12
+            assert 1.0 < r.clock.now() - begin < 3.1
+            per_second: dict[int, int] = {}
+            for delivery in got:
+                second = delivery.message.started_us // 1_000_000
+                per_second[second] = per_second.get(second, 0) + 1
+                delivery.ack()
+            assert max(per_second.values()) <= 5
+
+
+@virtual
+async def test_what_is_not_settled_in_time_is_delivered_again_and_its_late_ack_changes_nothing() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, backoff_s=(0.0,))
+        await r.producer.publish("t", "x")
+        polling = Polling(r, visibility_s=5.0)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            [first] = await receiver.receive(timeout_s=5)
+            assert first.extend(8.0)
+            begin = r.clock.now()
+            [again] = await receiver.receive(timeout_s=30)
+            assert r.clock.now() - begin == pytest.approx(8.0, abs=0.1)
+            assert (again.payload, again.message.attempt) == (b"x", 2)
+            assert not first.ack()
+            assert not first.extend()
+            assert again.ack()
+            await asyncio.sleep(1)
+            assert host.dispatcher.in_flight == 0
+
+
+@virtual
+async def test_nack_tries_again_when_asked_to_or_buries() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, kind="priority", slots=1, ordering="none")
+        await r.producer.publish_many("t", ["again", "bad"], scores=[20, 19])
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            first, second = await receiver.receive(min_messages=2, timeout_s=5)
+            assert first.nack("busy", after_s=4.0)
+            assert second.nack("malformed", dead=True)
+            begin = r.clock.now()
+            [third] = await receiver.receive(timeout_s=30)
+            assert r.clock.now() - begin == pytest.approx(4.0, abs=0.1)
+            assert third.payload == b"again"
+            third.ack()
+            await asyncio.sleep(0.5)
+        [lag] = await r.admin.slot_lag([await r.catalog.get("t")])
+        assert (lag.ready, lag.delayed, lag.claimed, lag.dead) == (0, 0, 0, 1)
+
+
+@virtual
+async def test_a_cancelled_request_leaves_what_it_gathered_to_the_next() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            asking = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
+            await r.producer.publish_many("t", ["a", "b"])
+            await until(lambda: host.dispatcher.started == 2)
+            asking.cancel()
+            await asyncio.sleep(0)
+            got = await receiver.receive(min_messages=2, timeout_s=1)
+            assert sorted(d.payload for d in got) == [b"a", b"b"]
+            assert receiver.wanted == 0
+            for delivery in got:
+                delivery.ack()
+
+
+async def test_an_app_that_is_no_host_becomes_one_when_it_first_receives() -> None:
+    async with App("memory:", database="sqlite://") as app:
+        await app.create_topic("t", 100)
+        await app.publish("t", "hello")
+        [delivery] = await app.receive("t", min_messages=1, timeout_s=5)
+        assert delivery.payload == b"hello"
+        delivery.ack()
+        with pytest.raises(errors.UnknownTopic):
+            await app.receive("nope", timeout_s=1)
+        with pytest.raises(errors.InvalidSettings):
+            await app.receive("t", min_messages=0)
