@@ -348,6 +348,17 @@ def test_what_left_its_slot_for_the_lane_goes_on_under_its_own_id(slot: Slot) ->
     assert (proof.delivered, proof.unknown.count) == (2, 0)
 
 
+def test_a_publish_whose_message_left_for_the_lane_is_not_lost(slot: Slot) -> None:
+    slot.publish(0).deliver(10, 20).publish(100)
+    m = Delivery("0-a", 110, 120, ready=109, offset=-1).message()
+    slot.story.trail().started(m, 1)
+    m.id = "0-a~5"
+    slot.story.trail().retried(m, T0_US + 120 * MS, T0_US // 1000 + 200, "failed")
+    slot.story.deliver(Delivery("0-a~5", 200, 210, ready=199, offset=-1, attempt=2))
+    proof = slot.prove()
+    assert proof.ok, proof
+
+
 def test_a_replayed_id_that_was_published_before_must_not_vanish(slot: Slot) -> None:
     slot.publish(0).deliver(10, 20).publish(100).deliver(110, 120, "dead")
     slot.story.trail("cli").replayed("shop", 0, 0, ["0-a"], T0_US + 200 * MS)
