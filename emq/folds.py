@@ -28,14 +28,18 @@ NUMERIC = frozenset({"sum", "max", "min"})
 
 def check(fold: Fold, body: bytes) -> None:
     """Raise `InvalidMessage` unless `body` is of the kind that the fold works on."""
-    if fold.name not in NUMERIC:
-        return
+    if fold.name in NUMERIC:
+        _number(fold, body)
+
+
+def _number(fold: Fold, body: bytes) -> float:
     try:
         number = float(body)
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or b"_" in body:
         raise errors.InvalidMessage(f"payload {body[:40]!r} is no number, which fold {fold.name!r} needs; send one")
+    return number
 
 
 def initial(fold: Fold, body: bytes) -> bytes:
@@ -51,17 +55,17 @@ def apply(fold: Fold, older: bytes, newer: bytes) -> bytes:
     """Fold two bodies, each of them `initial` or folded before.
 
     Raises:
-        InvalidMessage: a Lua chunk of the user's failed, or the package `lupa` is missing; nothing was stored.
+        InvalidMessage: a body is no number, a Lua chunk of the user's failed, or the package `lupa` is missing.
     """
     match fold.name:
         case "latest":
             return newer
         case "sum" | "count":
-            return written(float(older) + float(newer))
+            return written(_number(fold, older) + _number(fold, newer))
         case "max":
-            return older if float(older) >= float(newer) else newer
+            return older if _number(fold, older) >= _number(fold, newer) else newer
         case "min":
-            return older if float(older) <= float(newer) else newer
+            return older if _number(fold, older) <= _number(fold, newer) else newer
         case "union":
             return _union(older, newer)
         case _:

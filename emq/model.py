@@ -376,6 +376,10 @@ def validate_name(name: str) -> None:
         raise errors.InvalidTopic(f"topic name {name!r} is not valid UTF-8") from None
     if not 1 <= size <= MAX_NAME_BYTES:
         raise errors.InvalidTopic(f"topic name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
+    if name.startswith("sandbox:"):
+        raise errors.InvalidTopic(
+            f"topic name {name!r} begins with 'sandbox:', which marks keys of the sandbox; drop it"
+        )
     if found := _FORBIDDEN.search(name):
         raise errors.InvalidTopic(
             f"topic name {name!r} contains {found.group()!r}; white space, slashes, braces and control characters "

@@ -173,7 +173,8 @@ class Settle(NamedTuple):
         score: for RETRY and REPLAY: with which it waits again. If its twin waits already, it merges into the twin: the
             twin keeps its score, and bodies apart are folded, the one that waits being the newer.
         reason: for RETRY: what failed, added to the member's history; empty to give it back unharmed. For DEAD: why.
-        fold: for RETRY and REPLAY of slots with bodies apart.
+        fold: for RETRY and REPLAY of slots with bodies apart. Where it fails, a RETRY becomes DEAD with that reason,
+            and a REPLAY answers False.
     """
 
     slot: Slot
@@ -262,8 +263,10 @@ class SortedStore(Protocol):
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.TopicFull]:
+    ) -> list[bool | errors.TopicFull | errors.InvalidMessage]:
         """Add members; True where the member was new, False where it was merged with a waiting one.
+
+        Answers `TopicFull` where there is no room, `InvalidMessage` where the fold refuses the bodies.
 
         A member that is in prepare or dead only is new. Raises `StoreFull` for the whole call, nothing applied.
         Not idempotent for folds that add up and for the count; otherwise a repeat merges with itself.
@@ -285,6 +288,7 @@ class SortedStore(Protocol):
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
         """Roll back: members with retries left wait again with that number as score, the others are dead.
 
+        Where the twin waits already, bodies apart merge by the fold of the slot's last add.
         Answers how many left prepare. `now_ms` stamps histories and deaths.
         """
 

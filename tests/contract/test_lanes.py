@@ -159,13 +159,21 @@ async def test_verdicts_move_entries(store: Store, target: Target) -> None:
     assert (await claim(store, slot)).entries == [("buried", b"once more")]
 
 
+STARTS = dict.fromkeys(Verdict, "prepared") | {
+    Verdict.REPLAY: "dead",
+    Verdict.PURGE: "dead",
+    Verdict.RECALL: "waiting",
+}
+"""The state that each verdict starts from."""
+
+
 @pytest.mark.parametrize(
     ("verdict", "from_state"),
     [
         (verdict, from_state)
         for verdict in Verdict
         for from_state in ("absent", "waiting", "prepared", "dead")
-        if from_state != ("dead" if verdict in (Verdict.REPLAY, Verdict.PURGE) else "prepared")
+        if from_state != STARTS[verdict]
     ],
 )
 async def test_a_verdict_changes_nothing_from_any_other_state(
@@ -177,7 +185,7 @@ async def test_a_verdict_changes_nothing_from_any_other_state(
     if from_state == "prepared":
         await claim(store, slot)
     before = await state(store, slot)
-    epoch = None if verdict in (Verdict.REPLAY, Verdict.PURGE) else 1
+    epoch = 1 if STARTS[verdict] == "prepared" else None
     assert await settle(store, Settle(slot, "x", verdict, epoch, NOW + 1, b"changed", "changed")) == [False]
     assert await state(store, slot) == before
     if from_state == "waiting":
@@ -189,10 +197,11 @@ async def test_a_verdict_changes_nothing_from_any_other_state(
 @pytest.mark.parametrize("verdict", Verdict)
 async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: Verdict) -> None:
     slot = target.slot()
-    from_dead = verdict in (Verdict.REPLAY, Verdict.PURGE)
-    await store.lanes.add([Add(slot, "x", b"1", NOW, "dead" if from_dead else None)])
-    await claim(store, slot)
-    once = Settle(slot, "x", verdict, None if from_dead else 1, NOW + 5, b"2", "why")
+    starts = STARTS[verdict]
+    await store.lanes.add([Add(slot, "x", b"1", NOW, "dead" if starts == "dead" else None)])
+    if starts == "prepared":
+        await claim(store, slot)
+    once = Settle(slot, "x", verdict, 1 if starts == "prepared" else None, NOW + 5, b"2", "why")
     assert await settle(store, once) == [True]
     after = await state(store, slot)
     assert await settle(store, once._replace(body=b"3", due_ms=NOW + 6)) == [False]

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PRIORITIES = ("high", "low")
 IDS = ("a", "b", "c", "d")
+STARTS = {Verdict.REPLAY: "dead", Verdict.PURGE: "dead", Verdict.RECALL: "waiting"}
+"""The state that a verdict of the administration starts from; those of an owner start from prepared."""
 _runs = 0
 
 
@@ -218,7 +220,8 @@ class SortedMachine(StoreMachine):
 
     @rule(id_=st.sampled_from(IDS), verdict=st.sampled_from(Verdict), wait=st.integers(-3, 9), stale=st.integers(0, 9))
     def settle(self, id_: str, verdict: Verdict, wait: int, stale: int) -> None:
-        administration = verdict in (Verdict.REPLAY, Verdict.PURGE)
+        starts_from = STARTS.get(verdict, "prepared")
+        administration = starts_from != "prepared"
         epoch = None if administration else self.epoch - (stale == 0)
         body = f"{id_}{verdict}{wait}".encode()
         (answer,) = self.call(
@@ -228,11 +231,11 @@ class SortedMachine(StoreMachine):
             assert isinstance(answer, errors.NotOwner)
             return
         entry = self.entries.get(id_)
-        starts = entry is not None and entry.state == ("dead" if administration else "prepared")
+        starts = entry is not None and entry.state == starts_from
         assert answer is starts
         if not starts:
             return
-        if verdict in (Verdict.ACK, Verdict.PURGE):
+        if verdict in (Verdict.ACK, Verdict.PURGE, Verdict.RECALL):
             del self.entries[id_]
         else:
             self.entries[id_] = Entry("dead" if verdict is Verdict.DEAD else "waiting", self.now_ms + wait, body)
