@@ -93,7 +93,11 @@ class Bench:
         for m in await self.claim():
             assert m.schedule is not None
             self.firing.put(self.group, m)
-        await self.firing.idle()
+        await self.idle()
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(5):
+            await self.firing.idle()
 
     async def waiting(self) -> list[WaitingEntry]:
         found: list[WaitingEntry] = await self.store.real.lanes.waiting(LANE, limit=5000)
@@ -163,7 +167,7 @@ async def test_a_schedule_runs_to_its_end_and_is_gone() -> None:
                 else:
                     found.append((m.id, m.published_us))
                     await b.store.lanes.settle([Settle(LANE, m.id, Verdict.ACK, EPOCH)])
-            await b.firing.idle()
+            await b.idle()
             b.clock.advance(30)
             for m in await b.claim():
                 found.append((m.id, m.published_us))
@@ -209,7 +213,7 @@ async def test_a_crash_between_the_adds_and_the_settle_gives_each_occurrence_onc
                 b.firing.put(heir, m)
             else:
                 again.append(m.id)
-        await b.firing.idle()
+        await b.idle()
     # Those that were there are claimed, and are not added a second time; the one that came due meanwhile is.
     assert again == ["s.1", "s.2", "s.3"]
     assert await b.ids() == ["s.4", "s"]
@@ -223,12 +227,12 @@ async def test_a_lost_group_publishes_nothing_and_settles_nothing() -> None:
     await b.claim(b.owned(EPOCH + 1))
     async with b.running():
         b.firing.put(b.group, m)
-        await b.firing.idle()
+        await b.idle()
         assert b.lost == [b.group]
         assert b.trail.rows == b.due == []
         calls = dict(b.store.lanes.calls)
         b.firing.put(b.group, m)
-        await b.firing.idle()
+        await b.idle()
     assert b.store.lanes.calls == calls
     assert await b.state() == (0, 1, 0, None)
 
@@ -256,7 +260,7 @@ async def test_a_stopping_group_drops_what_has_not_begun() -> None:
     b.firing.put(b.group, m)
     assert b.firing.unsettled(b.group) == 1
     async with b.running():
-        await b.firing.idle()
+        await b.idle()
     assert b.firing.unsettled(b.group) == 0
     assert b.store.lanes.calls == {}
     assert await b.state() == (0, 1, 0, None)
@@ -292,7 +296,7 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does(fault
             b.firing.put(b.group, m)
         await until(lambda: b.store.lanes.calls.get(step, 0) >= 3)
         b.store.heal()
-        await b.firing.idle()
+        await b.idle()
     assert await b.ids() == ["s.1", "s"]
     assert [row[4] for row in b.trail.rows] == [["s.1"]]
 
