@@ -99,6 +99,17 @@ async def test_the_next_due_time_follows_a_recall(store: Store, target: Target) 
     assert (await claim(store, slot)).next_due_ms is None
 
 
+async def test_what_stays_keeps_its_order_after_recalls(store: Store, target: Target) -> None:
+    slot = target.slot()
+    await add(store, slot, *((f"{n}", NOW - 100 + n * 37 % 31) for n in range(31)))
+    await store.lanes.settle([recall(slot, f"{n}") for n in range(0, 31, 3)])
+    left = sorted((n * 37 % 31, f"{n}") for n in range(31) if n % 3)
+    for start in range(0, len(left), 4):
+        (claimed,) = await store.lanes.claim([Claim(slot, 4, 1)], NOW)
+        assert isinstance(claimed, Claimed)
+        assert [id_ for id_, _ in claimed.entries] == [id_ for _, id_ in left[start : start + 4]]
+
+
 async def test_what_is_prepared_or_dead_cannot_be_recalled(store: Store, target: Target) -> None:
     slot = target.slot()
     await add(store, slot, ("prepared", NOW))
