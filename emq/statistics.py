@@ -16,6 +16,7 @@ import msgspec
 
 from emq import errors
 from emq.clock import Clock
+from emq.model import State
 from emq.offsets.checkpoints import CheckpointStore
 from emq.owned import Gauge, OwnedTopic
 
@@ -48,11 +49,12 @@ class Totals(msgspec.Struct, frozen=True):
     """Counts since the host started.
 
     Attributes:
-        fetched: messages read from log queues.
+        fetched: messages read from log queues, or claimed from slots.
         started: deliveries handed to a handler.
         succeeded, failed: how they ended.
         retried: failures that are tried again later.
-        dead: failures that went to the dead letters.
+        dead: messages that went to the dead letters.
+        expired: of these, those that had outlived their time to live.
         holes: offsets skipped because nothing was there.
         checkpoints: queues whose progress was saved, counted each time.
         fenced: groups lost to a newer owner.
@@ -92,6 +94,7 @@ class TopicStatistics(msgspec.Struct, frozen=True):
         in_flight, max_in_flight: messages started and not settled here, and the most there may be.
         buffered: messages in memory by priority, names highest first; of a sorted topic all together, as "slot".
         retries_buffered: of these, those that come from a lane.
+        bound: a handler or receiver takes its messages here; they also wait while the topic is paused.
     """
 
     name: str
@@ -102,7 +105,8 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     in_flight: int
     buffered: dict[str, int]
     retries_buffered: int
-    max_in_flight: int = 0
+    max_in_flight: int = 1 << 31
+    bound: bool = True
 
 
 class HostStatistics(msgspec.Struct, frozen=True):
@@ -193,7 +197,7 @@ class Recorder:
             buffered_bytes=self._gauge.bytes,
             in_flight=host.dispatcher.in_flight,
             loop_lag_s=self._lag_s,
-            store_unreachable=host.puller.unreachable,
+            store_unreachable=host.puller.unreachable or host.slots.unreachable,
             database_unreachable=host.checkpointer.unreachable,
             totals=totals,
             rates=self._rates,
@@ -325,6 +329,7 @@ def _topic(owner: OwnedTopic, started_per_s: float) -> TopicStatistics:
         started_per_s=started_per_s,
         in_flight=owner.in_flight,
         max_in_flight=owner.limit,
+        bound=owner.handler is not None or topic.state is State.PAUSED,
         buffered=buffered,
         retries_buffered=sum(group.retries_buffered for group in groups),
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from emq import errors
 from emq.model import Topic
-from emq.owned import in_flight_limit
 from emq.statistics import HostStatistics
 from emq.trace import timeline
 from emq.trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
@@ -256,7 +255,8 @@ def _consumers(topic: Topic, hosts: Sequence[HostStatistics]) -> tuple[Consumer,
         Consumer(
             h.host,
             t.in_flight,
-            in_flight_limit(topic),
+            t.max_in_flight,
+            t.bound,
             unreachable=h.store_unreachable or h.database_unreachable,
         )
         for h in hosts
