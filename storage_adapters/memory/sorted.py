@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
 
 from emq import errors, folds
 from emq.durability import Durability
@@ -40,13 +39,9 @@ class MemorySorted:
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.TopicFull]:
-        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`.
-
-        Memory is as durable as the process, whatever is asked.
-        """
-        answers: list[Any] = [self._add(add) for add in adds]
-        return answers
+    ) -> list[bool | errors.TopicFull | errors.InvalidMessage]:
+        """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
+        return [self._add(add) for add in adds]
 
     def _add(self, add: Add) -> bool | errors.TopicFull | errors.InvalidMessage:
         slot = self._slot(add.slot)
@@ -93,7 +88,7 @@ class MemorySorted:
         return Claimed(entries, slot.arm(self._wakeups))
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its twin is dead, or stays so."""
+        """See `SortedStore.settle`."""
         now_ms = int(self._world.clock.now() * 1000)
         return [self._settle(settle, now_ms) for settle in settles]
 
@@ -124,7 +119,7 @@ class MemorySorted:
         return True
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
-        """See `SortedStore.recover`. What meets its twin is merged by the fold of the slot's last add."""
+        """See `SortedStore.recover`."""
         return [self._recover(recover, now_ms) for recover in recovers]
 
     def _recover(self, recover: Recover, now_ms: int) -> int | errors.NotOwner:

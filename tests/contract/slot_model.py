@@ -63,7 +63,6 @@ class SlotModel:
         armed: the place (see `place`) before which something must come to wake; None where it is not armed.
         must_wake: something that may be claimed has come before that.
         may_wake: something has, that may not be claimed or was moved again within the call.
-        unsure: waiting members whose body is one of two: those that were recovered into their twins.
     """
 
     def __init__(self, kind: SlotKind, apart: bool, fold: Fold) -> None:
@@ -76,7 +75,6 @@ class SlotModel:
         self.dead: dict[bytes, Dead] = {}
         self.armed: float | None = None
         self.must_wake = self.may_wake = False
-        self.unsure: dict[bytes, tuple[bytes, bytes]] = {}
 
     def place(self, score: float) -> float:
         """Lower comes first."""
@@ -160,9 +158,6 @@ class SlotModel:
             if token % 1000 == 0:
                 self.dead[member] = Dead(now_ms, recover.reason, kept)
                 continue
-            if member in self.waiting:
-                newer = self.waiting[member].body
-                self.unsure[member] = (newer, folded(self.fold, kept.body, newer) if self.apart else newer)
             self._wait_again(member, _failed(kept, now_ms, recover.reason)._replace(score=token % 1000))
         return len(lost)
 

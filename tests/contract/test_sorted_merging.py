@@ -14,6 +14,10 @@ pytestmark = STORES
 
 UNION = Fold("union")
 JOIN = Fold("lua", "local older, newer = ...\nreturn older .. '<' .. newer")
+BROKEN = [
+    *(Fold("lua", lua) for lua in ("error('boom')", "return 7 .. nil", "return nil", "this is no Lua")),
+    Fold("sum"),
+]
 
 FOLDED = [
     (Fold("latest"), [b"1", b"", b"\x00\xff"], b"\x00\xff"),
@@ -142,20 +146,38 @@ async def test_the_latest_note_counts(user: SlotUser) -> None:
 
 
 @pytest.mark.parametrize("variant", [APART_TIME], ids=["time-apart"])
-async def test_a_lua_fold_that_fails_refuses_the_add_and_changes_nothing(user: SlotUser) -> None:
+async def test_a_fold_that_fails_refuses_its_add_and_changes_nothing(user: SlotUser) -> None:
     await user.add(b"x", NOW - 5, body=b"older", note=b"n")
-    for lua in ("error('boom')", "return 7 .. nil", "return nil", "this is no Lua"):
-        add = Add(user.slot, b"x", NOW - 9, Keep.LAST, b"newer", b"", Fold("lua", lua))
-        answer: object
-        try:
-            (answer,) = await user.sorted.add([add])
-        except errors.InvalidMessage as exc:
-            answer = exc
+    for n, fold in enumerate(BROKEN):
+        refused = Add(user.slot, b"x", NOW - 9, Keep.LAST, b"newer", b"", fold)
+        before, answer, after = await user.sorted.add(
+            [refused._replace(member=b"before%d" % n), refused, refused._replace(member=b"after%d" % n)]
+        )
         assert isinstance(answer, errors.InvalidMessage)
-        assert "Lua" in str(answer)
+        assert ("Lua" if fold.lua else "sum") in str(answer)
         assert "\n" not in str(answer)
-        assert await user.waiting() == [Waiting(b"x", NOW - 5, b"older", b"n", 1)]
-    await user.claims(b"x")
+        assert (before, after) == (True, True)
+        waiting = [each for each in await user.waiting() if each.member == b"x"]
+        assert waiting == [Waiting(b"x", NOW - 5, b"older", b"n", 1)]
+    assert len((await user.claim()).entries) == 1 + 2 * len(BROKEN)
+
+
+@APART
+@pytest.mark.parametrize("fold", BROKEN[:1] + BROKEN[-1:], ids=lambda fold: fold.name)
+async def test_what_cannot_be_folded_with_its_twin_is_dead_or_stays_so(user: SlotUser, fold: Fold) -> None:
+    await user.add(b"x", nth(user.slot.kind, 1), body=b"old")
+    (entry,) = await user.claims(b"x")
+    await user.add(b"x", nth(user.slot.kind, 1), body=b"new")
+    assert await user.retry(entry, reason="no", fold=fold)
+    assert await user.sizes() == (1, 0, 1)
+    assert not await user.settle(Verdict.REPLAY, b"x", score=nth(user.slot.kind, 0), fold=fold)
+    (dead,) = await user.dead()
+    assert (dead.body, "Lua" in dead.reason or "sum" in dead.reason) == (b"old", True)
+    (twin,) = await user.claims(b"x", now_ms=NOW + SECOND)
+    assert (twin.body, twin.merged) == (b"new", 1)
+    assert await user.ack(twin)
+    assert await user.settle(Verdict.REPLAY, b"x", score=nth(user.slot.kind, 0), fold=fold)
+    assert (await user.claims(b"x", now_ms=NOW + 2 * SECOND))[0].body == b"old"
 
 
 async def with_twin(user: SlotUser, fold: Fold = UNION) -> Entry:
@@ -223,11 +245,11 @@ async def test_the_waiting_twin_is_the_newer_of_the_two(user: SlotUser, fold: Fo
     assert again.body == {"lua": b"old<new", "latest": b"new", "count": b"2"}[fold.name]
 
 
-async def test_what_is_recovered_merges_into_a_waiting_twin(user: SlotUser) -> None:
-    await with_twin(user, Fold("latest"))
+async def test_what_is_recovered_merges_into_a_waiting_twin_by_the_fold_of_the_last_add(user: SlotUser) -> None:
+    await with_twin(user)
     assert await user.succeed() == 1
     assert await user.sizes() == (1, 0, 0)
-    body, note, merged = (b"new\nsame", b"newer", 3) if user.slot.apart else (b"x", b"", 1)
+    body, note, merged = (b"old\nsame\nnew", b"newer", 3) if user.slot.apart else (b"x", b"", 1)
     assert await user.waiting() == [Waiting(b"x", nth(user.slot.kind, 9), body, note, merged)]
     (again,) = await user.claims(b"x", now_ms=NOW + SECOND)
     assert again.left == 16

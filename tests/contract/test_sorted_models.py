@@ -154,11 +154,7 @@ class SlotMachine(StoreMachine):
         shown = self.call(self.sorted.waiting(self.slot))
         assert {each.member for each in shown} == self.model.waiting.keys()
         for each in shown:
-            kept = self.model.waiting[each.member]
-            if each.member in self.model.unsure:
-                assert each.body in self.model.unsure.pop(each.member)
-                kept = self.model.waiting[each.member] = kept._replace(body=each.body)
-            assert each == (each.member, *kept[:4])
+            assert each == (each.member, *self.model.waiting[each.member][:4])
         assert [each.score for each in shown] == sorted((each.score for each in shown), key=self.model.place)
         return [each.member for each in shown]
 
