@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from emq.durability import Durability
     from emq.errors import EMQError, PartialFailure, Reject, Retry
     from emq.message import Message
-    from emq.model import Environment, State, Topic, TopicOptions
+    from emq.model import Environment, Kind, State, Topic, TopicOptions
+    from emq.receiver import Delivery
     from emq.settings import Settings
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Durability",
     "EMQError",
     "Environment",
+    "Delivery",
+    "Kind",
     "Message",
     "PartialFailure",
     "Reject",
@@ -30,9 +33,11 @@ __all__ = [
 
 _HOMES = {
     "App": "emq.app",
-    "Durability": "emq.storage",
+    "Durability": "emq.durability",
     "EMQError": "emq.errors",
     "Environment": "emq.model",
+    "Delivery": "emq.receiver",
+    "Kind": "emq.model",
     "Message": "emq.message",
     "PartialFailure": "emq.errors",
     "Reject": "emq.errors",

@@ -23,8 +23,8 @@ from emq.host import Host, HostOptions
 from emq.model import Environment, Kind, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
-from emq.producer.times import Delay
 from emq.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
+from emq.schedule.levels import Delay
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
 

@@ -144,6 +144,7 @@ class Host:
         self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk)
         ownership.loops.dispatcher = self.dispatcher
         ownership.loops.readiness = self.readiness
+        ownership.loops.unsettled = lambda group: dispatcher.unsettled(group) + self.firing.unsettled(group)
         ownership.loops.lanes = self.lanes
         ownership.loops.slots = self.slots
         ownership.loops.checkpointer = self.checkpointer

@@ -274,7 +274,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
         (len(set(topic.priorities)) == len(topic.priorities), f"priorities {topic.priorities} repeat a name"),
         (o.burst is None or (math.isfinite(o.burst) and o.burst >= 1), f"burst {o.burst} must be at least 1"),
         (
-            o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
+            topic.is_sorted or o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
             f"weights {o.weights} must give one number for each of the {len(topic.priorities)} priorities",
         ),
         (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from emq import errors
 from emq.clock import Clock
@@ -46,6 +46,8 @@ class Loops:
     lanes: LaneClaimer
     slots: SlotClaimer
     checkpointer: Checkpointer
+    unsettled: Callable[[OwnedGroup], int]
+    """What is under way in a group: messages in flight, schedules being fired."""
 
 
 class Ownership:
@@ -132,7 +134,7 @@ class Ownership:
         for group in groups:
             group.stopping = True
         deadline = self._clock.now() + drain_s
-        unsettled = self.loops.dispatcher.unsettled
+        unsettled = self.loops.unsettled
         while any(map(unsettled, groups)) and self._clock.now() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         if left := sum(map(unsettled, groups)):

@@ -11,6 +11,7 @@ from emq.durability import Durability
 from emq.message import Message
 from emq.model import Topic
 from emq.producer.batcher import Batcher
+from emq.producer.times import number
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
 
@@ -72,6 +73,8 @@ class LaneProducer:
         if self._trail.enabled:
             now_us = self._clock.now_us()
             for topic, group, m, due_ms in items:
+                if m.schedule is not None:
+                    continue  # its occurrences are messages, it is none
                 us = m.published_us
                 self._trail.published(topic.name, group, m.priority, None, [m.id], [m.key], us, now_us, [due_ms])
 
@@ -98,7 +101,7 @@ def delayed(
     duration instead, for its occurrences."""
     ttl_us = 0
     if (shortest := min((t for t in (ttl_s, topic.options.ttl_s) if t is not None), default=None)) is not None:
-        if shortest <= 0:
+        if not number("ttl_s", shortest) > 0:
             raise errors.InvalidMessage(f"ttl_s {ttl_s} must be above 0")
         ttl_us = int(shortest * 1e6)
     return Message(

@@ -12,8 +12,9 @@ from emq.clock import Clock, SystemClock
 from emq.model import Kind, Topic
 from emq.producer import lanes, queues, slots
 from emq.producer.router import Router
-from emq.producer.times import Delay, due_ms_of
+from emq.producer.times import due_ms_of
 from emq.schedule import spec
+from emq.schedule.levels import Delay
 from emq.schedule.spec import Missed
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
@@ -68,8 +69,9 @@ class Producer:
             key: messages of one key run one at a time, first deliveries in order. In a sorted topic, the slot basis.
             priority: one of the topic's; None for the middle one. For topics of kind priority, a number above 16.
             headers: small strings that travel along.
-            delay_ms, delay, at: at most one of them: when it may start, in milliseconds from now; as a level's name, an
-                enum member with such a name, or a timedelta; as a datetime with a time zone or seconds since the epoch.
+            delay_ms, delay, at: at most one of them: when it may start, in milliseconds from now; as the name of one of
+                the topic's delay levels, an enum member with such a value, a timedelta, or seconds; as a datetime with
+                a time zone, or seconds since the epoch.
                 The fixed time of a topic of that kind, or the end of a range_merge's time range.
             ttl_s: seconds from when it is ready; what has not started by then is dead-lettered as `expired`. The
                 topic's own counts if it is shorter.
@@ -220,7 +222,7 @@ class Producer:
             key=key,
             priority=0 if topic.is_sorted else topic.priority_index(priority),
             headers=dict(headers) if headers else None,
-            score=slots.score_of(topic, priority, None, None, now_us) if by_number else due_ms,
+            score=slots.score_of(topic, priority, None, None, now_us) if by_number else 0,
             ttl_s=ttl_s,
             now_us=now_us,
             due_ms=due_ms,

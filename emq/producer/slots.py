@@ -12,6 +12,7 @@ from emq.clock import Clock
 from emq.durability import Durability
 from emq.model import MAX_DELAY_S, Kind, Topic
 from emq.producer.batcher import Batcher
+from emq.producer.times import number
 from emq.slots import LATEST, RETRIES, Add, Slot, SortedStore
 from emq.trail.sink import TrailSink
 
@@ -154,7 +155,7 @@ def score_of(
             wait_ms = topic.options.time_range_ms if range_ms is None else range_ms
             if wait_ms is None:
                 raise errors.InvalidMessage(f"topic {topic.name!r} has no time_range_ms; give one with the message")
-            due_ms = now_ms + wait_ms
+            due_ms = now_ms + math.ceil(number("time_range_ms", wait_ms))
         if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
             raise errors.InvalidMessage(f"time range {due_ms - now_ms} ms must be above 0 and at most ten years")
         return due_ms
@@ -176,6 +177,8 @@ def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequen
     if topic.kind is Kind.PRIORITY:
         return [_priority_score(topic, score, now_us) for score in scores]
     now_ms = now_us // 1000
+    if not all(type(score) is int or type(score) is float for score in scores):
+        raise errors.InvalidMessage("scores must be numbers: milliseconds since the epoch")
     for worst in (min(scores), max(scores)) if scores else ():
         if not now_ms < worst <= now_ms + MAX_DELAY_S * 1000:
             raise errors.InvalidMessage(f"time {worst} ms is not ahead of now ({now_ms}) by at most ten years")
@@ -183,25 +186,22 @@ def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequen
 
 
 def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> float:
-    try:
-        number = float(priority) if priority is not None else math.nan
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and RETRIES < number < 1 << 50):
+    given = priority if type(priority) is int or type(priority) is float else math.nan
+    if not RETRIES < given < 1 << 50:
         raise errors.InvalidMessage(
             f"priority {priority!r} must be a number above {RETRIES}; up to there, scores count retries"
         )
     if topic.options.priority_policy == "aging":
         # Waiting lifts a message by 1 for each aging_s: the order by this is the same at any time.
-        return number + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
-    return int(number) if number.is_integer() else number
+        return given + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
+    return given
 
 
 def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) -> int:
     """When a message's own time to live ends, from when it is ready; 0 for none."""
     if ttl_s is None:
         return 0
-    if not (math.isfinite(ttl_s) and ttl_s > 0):
+    if not number("ttl_s", ttl_s) > 0:
         raise errors.InvalidMessage(f"ttl_s {ttl_s} must be above 0")
     ready_us = now_us if topic.kind is Kind.PRIORITY else int(due_ms * 1000)
     return ready_us + int(ttl_s * 1e6)

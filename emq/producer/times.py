@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import enum
 import math
 
 from emq import errors
 from emq.model import MAX_DELAY_S, Topic
 from emq.schedule import levels
-
-Delay = str | enum.Enum | datetime.timedelta
+from emq.schedule.levels import Delay
 
 
 def due_ms_of(
@@ -24,7 +22,7 @@ def due_ms_of(
 
     Args:
         delay_ms: milliseconds from now, 0 to ten years.
-        delay: a level of the topic's `delay_levels` by name, or as an enum member with that value; or a timedelta.
+        delay: as for `emq.schedule.levels.delay_s`.
         at: a datetime with a time zone, or seconds since the epoch; in the past means now.
 
     Raises:
@@ -38,9 +36,20 @@ def due_ms_of(
         delay_ms = levels.delay_s(topic, delay) * 1000
     if delay_ms is None:
         return None
-    if not (math.isfinite(delay_ms) and 0 <= delay_ms <= MAX_DELAY_S * 1000):
+    if not 0 <= number("delay_ms", delay_ms) <= MAX_DELAY_S * 1000:
         raise errors.InvalidMessage(f"delay_ms {delay_ms} must be from 0 to ten years in milliseconds")
     return now_ms + math.ceil(delay_ms)
+
+
+def number(name: str, given: object) -> float:
+    """`given`, if it is a finite number.
+
+    Raises:
+        InvalidMessage: it is not; the text names it.
+    """
+    if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
+        return given
+    raise errors.InvalidMessage(f"{name} {given!r} is no number; give one")
 
 
 def _instant_ms(at: datetime.datetime | float, now_ms: int) -> int:
@@ -48,7 +57,7 @@ def _instant_ms(at: datetime.datetime | float, now_ms: int) -> int:
         if at.tzinfo is None:
             raise errors.InvalidMessage(f"at {at.isoformat()} has no time zone; give one, such as datetime.UTC")
         at = at.timestamp()
-    if not (math.isfinite(at) and 0 <= at <= now_ms / 1000 + MAX_DELAY_S):
+    if not (0 <= number("at", at) <= now_ms / 1000 + MAX_DELAY_S):
         raise errors.InvalidMessage(
             f"at {at} must be seconds since the epoch, at most ten years ahead; milliseconds are too large by 1,000"
         )

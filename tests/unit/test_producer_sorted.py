@@ -1,0 +1,186 @@
+"""Publishing to sorted topics and for later: what is refused before anything is sent, and what lands where."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.rig import Rig, rig
+
+from emq import errors, message
+from emq.clock import ManualClock
+from emq.slots import Slot, SlotKind
+
+NOW_S = 1_800_000_000.0
+NOW_MS = 1_800_000_000_000
+
+
+class Levels(enum.StrEnum):
+    SOON = "soon"
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[Rig]:
+    async with rig(ManualClock(NOW_S)) as made:
+        for kind in ("range_merge", "priority", "fixed_time"):
+            await made.topic(kind, 100, kind=kind, slots=4)
+        await made.topic("keyed", 100, kind="range_merge", slots=4, merge="key", fold="sum", time_range_ms=500)
+        await made.topic("log", 100, delay_levels={"soon": 5.0})
+        yield made
+
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "priority 16": ("priority", "priority 16 must be a number above 16", {"priority": 16}),
+    "no priority": ("priority", "priority None must be", {}),
+    "a priority by name": ("priority", "priority 'high' must be", {"priority": "high"}),
+    "an endless priority": ("priority", "must be a number", {"priority": float("inf")}),
+    "True": ("priority", "priority True", {"priority": True}),
+    "a range on priority": ("priority", "time_range_ms is for range_merge", {"priority": 20, "time_range_ms": 5}),
+    "range 0": ("range_merge", "time range 0 ms must be above 0", {"time_range_ms": 0}),
+    "a negative range": ("range_merge", "time range -5 ms", {"time_range_ms": -5}),
+    "no range": ("range_merge", "has no time_range_ms", {}),
+    "a range in words": ("range_merge", "time_range_ms '5'", {"time_range_ms": "5"}),
+    "priority on time": ("range_merge", "goes by time", {"priority": 20, "time_range_ms": 5}),
+    "no time": ("fixed_time", "give at= or delay_ms=", {}),
+    "the past": ("fixed_time", "is not ahead of now", {"at": NOW_S - 1}),
+    "now": ("fixed_time", "is not ahead of now", {"delay_ms": 0}),
+    "milliseconds for seconds": ("fixed_time", "too large by 1,000", {"at": NOW_MS}),
+    "a time without zone": ("fixed_time", "has no time zone", {"at": datetime.datetime(2040, 1, 1)}),
+    "two times": ("fixed_time", "only one of", {"at": NOW_S + 1, "delay_ms": 5}),
+    "a delay in words": ("log", "delay_ms 'x'", {"delay_ms": "x"}),
+    "a negative delay": ("log", "delay_ms -1", {"delay_ms": -1}),
+    "an unknown level": ("log", "no delay level 'later'; it has soon", {"delay": "later"}),
+    "ttl 0": ("log", "ttl_s 0", {"ttl_s": 0}),
+    "headers on bare contents": ("priority", "headers cannot travel along", {"priority": 20, "headers": {"a": "b"}}),
+    "ttl on bare contents": ("fixed_time", "ttl_s cannot travel along", {"delay_ms": 5, "ttl_s": 5}),
+    "a merge key on bare contents": ("priority", "merge_key cannot travel", {"priority": 20, "merge_key": "k"}),
+    "a merge key on log": ("log", "is of kind log", {"merge_key": "k"}),
+    "no number to add up": ("keyed", "is no number, which fold 'sum' needs", {"merge_key": "k"}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_is_wrong_is_refused_in_one_line_before_anything_is_sent(r: Rig, case: str) -> None:
+    topic, text, options = REFUSED[case]
+    with pytest.raises(errors.InvalidMessage) as refused:
+        await r.producer.publish(topic, "x", **options)
+    assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert r.store.sorted.calls == {}
+    assert r.store.lanes.calls == {}
+    assert r.producer.published == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kind": "range_merge", "slots": 3}, "power of two"),
+        ({"kind": "range_merge", "slots": 1, "qps": 1000}, "give at least 8"),
+        ({"kind": "range_merge", "priorities": ("a", "b")}, "no priorities by name"),
+        ({"kind": "log", "slots": 4}, "slots 4 is for sorted topics"),
+        ({"kind": "log", "fold": "sum"}, "option fold is for sorted topics"),
+        ({"kind": "priority", "fold": "sum"}, "needs merge='key'"),
+        ({"kind": "priority", "merge": "key", "fold": "lua"}, "give the text of a chunk"),
+        ({"kind": "priority", "merge": "key", "fold": "lua", "fold_lua": "return ("}, "not valid Lua"),
+        ({"kind": "range_merge", "priority_policy": "aging"}, "is for kind priority"),
+        ({"kind": "priority", "priority_policy": "weighted", "weights": (1.0,)}, "is for log topics"),
+        ({"kind": "priority", "ttl_s": 5.0}, "needs merge='key'"),
+        ({"kind": "priority", "time_range_ms": 5}, "is for kind range_merge"),
+        ({"kind": "range_merge", "time_range_ms": 0}, "must be above 0"),
+        ({"kind": "priority", "precision": "millisecond"}, "is for kind fixed_time"),
+        ({"kind": "priority", "retention_s": 5.0}, "is for log topics"),
+        ({"kind": "priority", "overflow": "drop_oldest"}, "is for log topics"),
+        ({"kind": "priority", "prepare_timeout_s": 0.5}, "must be at least 1"),
+    ],
+)
+async def test_settings_that_make_no_sense_are_refused(r: Rig, options: dict[str, Any], text: str) -> None:
+    qps = options.pop("qps", 100)
+    with pytest.raises(errors.InvalidTopic) as refused:
+        await r.topic("new", qps, **options)
+    assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("change", [{"slots": 8}, {"kind": "priority"}])
+async def test_kind_and_slots_of_a_topic_are_for_good(r: Rig, change: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidTopic, match="may not change: "):
+        await r.admin.update("range_merge", **change)
+    with pytest.raises(errors.TopicExists):
+        await r.topic("range_merge", 100, **({"kind": "range_merge", "slots": 4} | change))
+
+
+async def test_slots_stay_when_the_qps_changes_and_the_quotas_follow(r: Rig) -> None:
+    await r.topic("grows", 100, kind="priority")
+    topic = await r.admin.update("grows", qps=250)
+    assert (topic.slots, topic.groups, topic.active_groups) == (2, 2, 2)
+    with pytest.raises(errors.InvalidTopic, match="give at least 4"):
+        await r.admin.update("grows", qps=400)
+
+
+async def test_the_slot_is_the_checksum_of_the_content_or_of_the_key_and_the_id_follows_from_it(r: Rig) -> None:
+    bare = await r.producer.publish("priority", "content", priority=20)
+    based = await r.producer.publish("priority", "content", priority=20, key="basis")
+    assert bare == message.slot_id(zlib.crc32(b"content") % 4, b"content")
+    assert based == message.slot_id(zlib.crc32(b"basis") % 4, b"content")
+    for index in {zlib.crc32(b"content") % 4, zlib.crc32(b"basis") % 4}:
+        [waiting] = await r.store.sorted.waiting(Slot(f"priority/{index}", SlotKind.PRIORITY))
+        assert (waiting.member, waiting.score) == (b"content", 20)
+    many = await r.producer.publish_many("priority", ["content", "b"], priority=21)
+    assert many[0] == bare
+
+
+async def test_times_and_ranges_become_scores_in_milliseconds(r: Rig) -> None:
+    at = datetime.datetime.fromtimestamp(NOW_S + 5, datetime.UTC)
+    await r.producer.publish("fixed_time", "a", at=at)
+    await r.producer.publish("fixed_time", "b", delay_ms=6000)
+    await r.producer.publish("range_merge", "a", time_range_ms=7000)
+    await r.producer.publish("range_merge", "b", delay_ms=8000)
+    await r.producer.publish("keyed", "1", merge_key="a")
+    scores = {}
+    for name in ("fixed_time", "range_merge", "keyed"):
+        topic = await r.catalog.get(name)
+        for i in range(4):
+            for waiting in await r.store.sorted.waiting(topic.slot(i)):
+                scores[name, waiting.member] = waiting.score - NOW_MS
+    assert scores == {
+        ("fixed_time", b"a"): 5000,
+        ("fixed_time", b"b"): 6000,
+        ("range_merge", b"a"): 7000,
+        ("range_merge", b"b"): 8000,
+        ("keyed", b"a"): 500,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "due_ms"),
+    [
+        ({"delay_ms": 1500}, NOW_MS + 1500),
+        ({"delay": "soon"}, NOW_MS + 5000),
+        ({"delay": Levels.SOON}, NOW_MS + 5000),
+        ({"delay": datetime.timedelta(minutes=2)}, NOW_MS + 120_000),
+        ({"at": NOW_S + 9}, NOW_MS + 9000),
+        ({"at": NOW_S - 9}, NOW_MS - 9000),
+    ],
+)
+async def test_what_is_delayed_waits_in_its_groups_lane_with_all_that_belongs_to_it(
+    r: Rig, options: dict[str, Any], due_ms: int
+) -> None:
+    id_ = await r.producer.publish("log", "x", key="k", priority="high", headers={"a": "b"}, ttl_s=60, **options)
+    group = zlib.crc32(b"k") % 2
+    [entry] = await r.store.lanes.waiting(f"log/{group}")
+    m = message.decode(entry.body)
+    assert (entry.id, entry.due_ms) == (id_, due_ms)
+    assert (m.payload, m.key, m.priority, m.headers, m.attempt) == (b"x", "k", 0, {"a": "b"}, 1)
+    assert m.expires_us == due_ms * 1000 + 60_000_000
+
+
+async def test_a_full_slot_refuses_new_members_and_takes_merges(r: Rig) -> None:
+    await r.topic("small", 10, kind="priority", slots=1, max_length=2)
+    await r.producer.publish_many("small", ["a", "b"], priority=20)
+    with pytest.raises(errors.TopicFull):
+        await r.producer.publish("small", "c", priority=20)
+    await r.producer.publish("small", "a", priority=30)
+    await r.producer.publish_many("small", ["a", "b"], scores=[18, 19])
