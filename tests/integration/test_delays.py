@@ -1,0 +1,235 @@
+"""Delays, schedules and times to live on whole hosts, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
+from support.virtual import virtual
+
+from emq import recall
+from emq.message import Message
+
+
+async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:
+    return await recall.recall(r.store, await r.catalog.get(topic), ids)
+
+
+@virtual
+async def test_a_delayed_message_starts_at_its_time_and_not_before() -> None:
+    async with rig() as r:
+        await r.topic("t", 1000, delay_levels={"soon": 3.0})
+        seen = Seen()
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            await r.producer.publish("t", "5", delay_ms=5000)
+            await r.producer.publish("t", "3", delay="soon")
+            await r.producer.publish("t", "0")
+            await until(lambda: len(seen) == 3)
+        late = {d.payload: d.started_us / 1e6 - begin for d in seen.deliveries}
+        assert late[b"0"] < 1
+        assert 3 <= late[b"3"] < 3.1
+        assert 5 <= late[b"5"] < 5.1
+        assert {d.attempt for d in seen.deliveries} == {1}
+
+
+@virtual
+async def test_what_falls_due_together_keeps_the_cap_and_the_priorities() -> None:
+    async with rig() as r:
+        await r.topic("t", 20, group_qps=20)
+        seen = Seen()
+        async with r.consuming(seen):
+            at = r.clock.now() + 3
+            for i in range(40):
+                await r.producer.publish("t", f"low{i}", priority="low", at=at)
+            for i in range(10):
+                await r.producer.publish("t", f"high{i}", priority="high", at=at)
+            await until(lambda: len(seen) == 50)
+        assert max(starts_per_second(seen.deliveries).values()) == 20
+        assert inversions(seen.deliveries) == []
+
+
+@virtual
+async def test_a_failed_dispatch_does_not_add_the_delay_again() -> None:
+    async def once(m: Message) -> None:
+        if m.attempt == 1:
+            raise ValueError("no")
+
+    async with rig() as r:
+        await r.topic("t", 100, backoff_s=(1.0,), jitter=0.0)
+        seen = Seen(once)
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            await r.producer.publish("t", "x", delay_ms=60_000)
+            await until(lambda: len(seen) == 2, 90)
+            assert 61 <= r.clock.now() - begin < 61.2
+
+
+@virtual
+async def test_every_and_repeat_without_drift_also_where_an_occurrence_fails() -> None:
+    async def second_fails(m: Message) -> None:
+        if m.id.endswith(".2") and m.attempt == 1:
+            raise ValueError("no")
+
+    async with rig() as r:
+        await r.topic("t", 100, backoff_s=(4.0,), jitter=0.0)
+        seen = Seen(second_fails)
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            id_ = await r.producer.schedule("t", "x", every_s=10, repeat=3, delay_ms=5000)
+            await until(lambda: len(seen) == 5, 120)
+            await asyncio.sleep(60)
+        starts = [(d.id, d.attempt, round(d.started_us / 1e6 - begin)) for d in seen.deliveries]
+        assert starts == [
+            (f"{id_}.1", 1, 5),
+            (f"{id_}.2", 1, 15),
+            (f"{id_}.2", 2, 19),
+            (f"{id_}.3", 1, 25),
+            (f"{id_}.4", 1, 35),
+        ]
+        [lane] = await r.store.lanes.inspect(["t/0"])
+        assert (lane.waiting, lane.prepared) == (0, 0)
+
+
+@virtual
+async def test_cron_fires_by_the_wall_clock_until_it_is_recalled() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        seen = Seen()
+        async with r.consuming(seen):
+            id_ = await r.producer.schedule("t", "x", cron="* * * * *")
+            await until(lambda: len(seen) == 3, 200)
+            assert {d.started_us // 1_000_000 % 60 for d in seen.deliveries} == {0}
+            assert await recalled(r, "t", id_, "unknown") == {id_}
+            await asyncio.sleep(180)
+        assert len(seen) == 3
+
+
+@pytest.mark.parametrize(("missed", "expected"), [("skip", 0), ("once", 1), ("all", 6)])
+def test_what_was_missed_while_no_host_was_there_is_made_up_for_as_the_schedule_says(
+    missed: str, expected: int
+) -> None:
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 100)
+            seen = Seen()
+            async with r.consuming(seen):
+                await r.producer.schedule("t", "x", every_s=60, missed=missed)
+                await until(lambda: len(seen) == 1, 100)
+            await asyncio.sleep(60 * 6 + 30)
+            async with r.consuming(seen):
+                await asyncio.sleep(5)
+                assert len(seen) == 1 + expected
+                await asyncio.sleep(120)
+                assert len(seen) == 1 + expected + 2
+            assert len(set(seen.ids)) == len(seen)
+
+    run()
+
+
+@virtual
+async def test_schedules_and_delays_move_with_their_group() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, group_qps=10)
+        first, second = Seen(), Seen()
+        async with r.consuming(first, "host-1"):
+            ids = [await r.producer.schedule("t", str(i), every_s=10, repeat=5, key=str(i)) for i in range(10)]
+            late = [await r.producer.publish("t", "late", delay_ms=35_000) for _ in range(10)]
+            await asyncio.sleep(15)
+            async with r.consuming(second, "host-2"):
+                await asyncio.sleep(10)
+            await asyncio.sleep(40)
+        everything = Counts([*first.ids, *second.ids])
+        assert second.ids, "nothing moved"
+        assert everything == {f"{id_}.{n}": 1 for id_ in ids for n in range(1, 7)} | dict.fromkeys(late, 1)
+
+
+class Counts(dict[str, int]):
+    def __init__(self, ids: list[str]) -> None:
+        super().__init__()
+        for id_ in ids:
+            self[id_] = self.get(id_, 0) + 1
+
+
+@virtual
+async def test_an_expired_message_never_runs_and_is_a_dead_letter_before_its_turn_comes() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, group_qps=1)
+        seen = Seen()
+        async with r.consuming(seen):
+            for i in range(5):
+                await r.producer.publish("t", f"live{i}")
+            brief = await r.producer.publish("t", "brief", ttl_s=1.5)
+            await asyncio.sleep(2)  # it is buffered behind four that live on
+            [dead] = await r.store.lanes.dead("t/0")
+            assert (dead.id, dead.reason) == (brief, "expired")
+            await until(lambda: len(seen) == 5)
+            await asyncio.sleep(2)
+        assert b"brief" not in seen.payloads
+        assert await r.lag("t") == 0
+
+
+@virtual
+async def test_the_smaller_of_two_times_to_live_wins() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, group_qps=1, ttl_s=3.0)
+        await r.topic("paused", 100, ttl_s=3.0)
+        await r.producer.publish("t", "first")
+        await r.producer.publish("t", "shorter", ttl_s=2.0)
+        await r.producer.publish("t", "longer", ttl_s=100.0)
+        await asyncio.sleep(2.5)
+        seen = Seen()
+        async with r.consuming(seen):
+            await asyncio.sleep(10)
+        assert [d.id for d in seen.deliveries if d.payload != b"first"] == []
+        assert len(await r.store.lanes.dead("t/0")) >= 2
+
+
+@virtual
+async def test_time_to_live_counts_from_when_a_delayed_message_is_due_and_bounds_its_retries() -> None:
+    async def fails(m: Message) -> None:
+        raise ValueError("no")
+
+    async with rig() as r:
+        await r.topic("t", 100, backoff_s=(2.0,), jitter=0.0)
+        seen = Seen(fails)
+        async with r.consuming(seen):
+            id_ = await r.producer.publish("t", "x", delay_ms=10_000, ttl_s=5.0)
+            await asyncio.sleep(30)
+        assert [d.attempt for d in seen.deliveries] == [1, 2, 3]
+        [dead] = await r.store.lanes.dead("t/0")
+        assert (dead.id, dead.reason) == (id_, "expired")
+
+
+@virtual
+async def test_a_recalled_message_never_starts_and_one_that_has_started_is_not_recalled() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        await r.topic("merge", 100, kind="range_merge", slots=4, time_range_ms=5000)
+        seen = Seen()
+        async with r.consuming(seen):
+            gone = await r.producer.publish("t", "gone", delay_ms=5000)
+            stays = await r.producer.publish("t", "stays", delay_ms=1000)
+            merged = await r.producer.publish("merge", "merged")
+            kept = await r.producer.publish("merge", "kept")
+            await asyncio.sleep(2)
+            assert await recalled(r, "t", gone, stays) == {gone}
+            assert await recalled(r, "merge", merged, "3-none") == {merged}
+            await asyncio.sleep(10)
+        assert set(seen.ids) == {stays, kept}
+
+
+@virtual
+async def test_a_delayed_message_of_a_topic_by_priority_takes_its_place_when_it_is_due() -> None:
+    async with rig() as r:
+        await r.topic("t", 5, kind="priority", slots=1)
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.producer.publish_many("t", [b"%d" % i for i in range(40)], priority=20)
+            await r.producer.publish("t", "urgent", priority=100, delay_ms=3000)
+            begin = r.clock.now()
+            await until(lambda: b"urgent" in seen.payloads)
+            assert 3.0 <= r.clock.now() - begin < 4.3
+            await until(lambda: len(seen) == 41)
