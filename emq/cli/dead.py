@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
-import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from emq import errors
-from emq.cli import output
+from emq.cli import output, times
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from emq import model
     from emq.dead_letters import Letter, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, put them back, or throw them away.")
@@ -38,7 +39,10 @@ async def list_(
     reason: Reason = "",
     limit: Annotated[int, typer.Option(min=1, help="Most letters listed.")] = 50,
 ) -> None:
-    """List dead letters, topic by topic, oldest first in each group."""
+    """List dead letters, topic by topic, oldest first in each group.
+
+    Example: emq dead list 'shop.*' --since 2h --reason timeout
+    """
     from emq import dead_letters
     from emq.cli.topics import matching
 
@@ -69,7 +73,10 @@ async def list_(
 async def show(
     session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 ) -> None:
-    """Show one dead letter in full."""
+    """Show one dead letter in full, with the history of its failed attempts.
+
+    Example: emq dead show shop 3-5d41402abc4b2a76b9719d91
+    """
     from emq import dead_letters
 
     async with session.app() as opened:
@@ -90,10 +97,16 @@ async def replay(
     reason: Reason = "",
     ids: Ids = None,
     rate: Annotated[float | None, typer.Option(help="Most letters put back in a second.")] = None,
+    priority: Annotated[
+        float | None,
+        typer.Option(help="For kind priority, whose letters have none any more. (default: 17, the lowest)"),
+    ] = None,
 ) -> None:
     """Deliver dead letters again, as first attempts at their own priority.
 
     Safe to interrupt: each letter is either dead or waiting, never both and never neither.
+
+    Example: emq dead replay shop --reason 'HTTP 503' --rate 10
     """
     from emq import dead_letters
 
@@ -102,10 +115,17 @@ async def replay(
     selection = _selection(since, until, reason, ids)
     async with session.app(recorded=True) as opened:
         of_topic = await opened.catalog.get(topic)
+        score = _score(of_topic, priority)
         [lag] = await opened.admin.slot_lag([of_topic])
         with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
             count = await dead_letters.replay(
-                opened.store, of_topic, selection, rate_per_s=rate, on_replayed=bar.set, trail=opened.trail
+                opened.store,
+                of_topic,
+                selection,
+                rate_per_s=rate,
+                priority=score,
+                on_replayed=bar.set,
+                trail=opened.trail,
             )
     session.say(f"replayed {output.count(count, 'dead letter')} of {topic!r}", {"replayed": count})
 
@@ -120,7 +140,10 @@ async def purge(
     ids: Ids = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Throw dead letters away for good."""
+    """Throw dead letters away for good.
+
+    Example: emq dead purge shop --until 30d --yes
+    """
     from emq import dead_letters
 
     selection = _selection(since, until, reason, ids)
@@ -132,17 +155,21 @@ async def purge(
     session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
 
 
-def moment(text: str, option: str) -> int:
-    """Milliseconds since the epoch of a time given as ISO 8601 (local unless it says otherwise) or as an age."""
-    if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
-        seconds = float(age[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[age[2]]
-        return int((time.time() - seconds) * 1000)
-    try:
-        return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is not a time; write 2030-01-31T12:00, or an age such as 90s, 15m, 2h, 7d", param_hint=option
-        ) from None
+def _score(topic: model.Topic, priority: float | None) -> float:
+    """The score with which letters of a slot of kind priority wait again; without meaning for other topics."""
+    from emq import model
+    from emq.dead_letters import LOWEST_PRIORITY
+    from emq.producer import slots
+
+    if topic.kind is model.Kind.PRIORITY:
+        wanted = LOWEST_PRIORITY if priority is None else priority
+        return slots.score_of(topic, wanted, None, None, time.time_ns() // 1000)
+    if priority is not None:
+        own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
+        raise errors.InvalidMessage(
+            f"--priority {priority:g} is for topics of kind priority; {topic.name!r} is of kind {topic.kind}: {own}"
+        )
+    return LOWEST_PRIORITY
 
 
 def _selection(since: str | None, until: str | None, reason: str, ids: list[str] | None = None) -> Selection:
@@ -150,15 +177,16 @@ def _selection(since: str | None, until: str | None, reason: str, ids: list[str]
 
     selection = EVERY._replace(reason=reason, ids=frozenset(ids or ()))
     if since is not None:
-        selection = selection._replace(since_ms=max(0, moment(since, "--since")))
+        selection = selection._replace(since_ms=max(0, times.ago_ms(since, "--since")))
     if until is not None:
-        selection = selection._replace(until_ms=moment(until, "--until"))
+        selection = selection._replace(until_ms=times.ago_ms(until, "--until"))
     return selection
 
 
 def _data(letter: Letter) -> dict[str, Any]:
     """A letter as plain values; the payload as text where it is text, else in base64."""
-    data = {**letter._asdict(), "died": output.when(letter.dead_ms)}
+    history = [{"time_ms": at_ms, "time": output.when(at_ms), "reason": reason} for at_ms, reason in letter.history]
+    data = {**letter._asdict(), "died": output.when(letter.dead_ms), "history": history}
     try:
         data["payload"] = letter.payload.decode()
     except UnicodeDecodeError:
@@ -166,7 +194,8 @@ def _data(letter: Letter) -> dict[str, Any]:
     return data
 
 
-def _facts(letter: Letter) -> Any:
+def _facts(letter: Letter) -> RenderableType:
+    from rich.console import Group
     from rich.table import Table
 
     facts = Table.grid(padding=(0, 2))
@@ -183,7 +212,10 @@ def _facts(letter: Letter) -> Any:
     ):
         facts.add_row(name, output.plain(value))
     facts.add_row("payload", output.payload(letter.payload))
-    return facts
+    if not letter.history:
+        return facts
+    rows = [(output.when(at_ms), reason) for at_ms, reason in letter.history]
+    return Group(facts, "", output.table("Failed attempts", ("time", "reason"), rows))
 
 
 class _Bar:

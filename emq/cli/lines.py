@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from emq import errors
-from emq.model import Topic
+from emq import errors, folds
+from emq.cli import times
+from emq.model import Kind, Topic
+from emq.producer import slots
+from emq.producer.times import due_ms_of
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -27,28 +32,56 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     payload: msgspec.Raw
     topic: str | None = None
     key: str | None = None
-    priority: str | None = None
+    priority: str | float | None = None
     headers: dict[str, str] | None = None
+    delay: str | None = None
+    delay_ms: float | None = None
+    at: str | float | None = None
+    ttl_s: float | None = None
+    time_range_ms: int | None = None
+    merge_key: str | None = None
 
 
 class Defaults(NamedTuple):
-    """What holds where a line says nothing."""
+    """What holds where a line says nothing. If it says anything of when, all of `WHEN` is the line's.
+
+    Attributes:
+        delay: a level of the topic, or a span such as 30s.
+        at: seconds since the epoch.
+        others: as for `Producer.publish`.
+    """
 
     topic: str | None = None
     key: str | None = None
-    priority: str | None = None
+    priority: str | float | None = None
     headers: Mapping[str, str] | None = None
+    delay: str | None = None
+    delay_ms: float | None = None
+    at: float | None = None
+    ttl_s: float | None = None
+    time_range_ms: int | None = None
+    merge_key: str | None = None
+
+
+WHEN = ("delay", "delay_ms", "at", "time_range_ms")
 
 
 class Item(NamedTuple):
-    """A line that was found right."""
+    """A message that was found right.
+
+    Attributes:
+        more: what else `Producer.publish` is told.
+        alone: it is no plain message of a log topic.
+    """
 
     number: int
     topic: str
     payload: bytes
     key: str | None
-    priority: str | None
+    priority: str | float | None
     headers: Mapping[str, str] | None
+    more: Mapping[str, Any]
+    alone: bool
 
 
 class BadLine(errors.EMQError):
@@ -131,36 +164,22 @@ class Publisher:
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = await self._app.catalog.get(name)
-        priority = line.priority if line.priority is not None else default.priority
-        topic.priority_index(priority)
         raw = bytes(line.payload)
         payload = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
-        if len(payload) > topic.options.max_payload:
-            raise errors.InvalidMessage(
-                f"payload of {len(payload)} bytes; topic {name!r} takes {topic.options.max_payload} (its max_payload)"
-            )
-        headers = line.headers if line.headers is not None else default.headers
-        return Item(number, name, payload, line.key if line.key is not None else default.key, priority, headers)
+        return item(number, topic, payload, _told(line, default))
 
     async def _put(self, items: Sequence[Item]) -> None:
         # Read once here, or every topic's first message would.
         await self._app.producer.refresh()
-        queues: dict[tuple[str, str | None], list[Item]] = {}
-        for item in items:
-            queues.setdefault((item.topic, item.priority), []).append(item)
+        queues: dict[tuple[str, str | float | None], list[Item]] = {}
+        for one in items:
+            queues.setdefault((one.topic, one.priority), []).append(one)
         room = asyncio.Semaphore(TOPICS_AT_ONCE)
 
         async def put(of_queue: list[Item]) -> errors.EMQError | None:
             async with room:
                 try:
-                    for run in _runs(of_queue):
-                        await self._app.publish_many(
-                            run[0].topic,
-                            [item.payload for item in run],
-                            keys=[item.key for item in run],
-                            priority=run[0].priority,
-                            headers=run[0].headers,
-                        )
+                    await send(self._app, of_queue)
                 except errors.EMQError as exc:
                     return exc
             return None
@@ -170,13 +189,87 @@ class Publisher:
             raise BadLine(f"lines {items[0].number} to {items[-1].number}: not all are published: {failures[0]}")
 
 
+def item(number: int, topic: Topic, payload: bytes, told: Defaults) -> Item:
+    """A message for `topic`, checked as far as can be without the store.
+
+    Raises:
+        InvalidMessage: it is not right; the text says what would be.
+    """
+    if len(payload) > topic.options.max_payload:
+        raise errors.InvalidMessage(
+            f"payload of {len(payload)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
+        )
+    delay_ms = told.delay_ms
+    if told.delay is not None:
+        if delay_ms is not None:
+            raise errors.InvalidMessage("give only one of delay, delay_ms and at")
+        delay_ms = delay_ms_of(topic, told.delay)
+    more = {name: getattr(told, name) for name in ("at", "ttl_s", "time_range_ms", "merge_key")}
+    more["delay_ms"] = delay_ms
+    now_us = time.time_ns() // 1000
+    due_ms = due_ms_of(topic, delay_ms, None, told.at, now_us // 1000)
+    if topic.is_sorted:
+        by_time = topic.kind is not Kind.PRIORITY
+        slots.score_of(topic, told.priority, due_ms if by_time else None, told.time_range_ms, now_us)
+        folds.check(topic.fold, payload)
+    else:
+        topic.priority_index(told.priority)
+    given = {name: value for name, value in more.items() if value is not None}
+    alone = topic.is_sorted or bool(given)
+    return Item(number, topic.name, payload, told.key, told.priority, told.headers, given, alone)
+
+
+async def send(app: App, items: Sequence[Item]) -> list[str]:
+    """Publish messages of one topic and priority, in order; answers their ids."""
+    ids: list[str] = []
+    for run in _runs(items):
+        first = run[0]
+        if first.alone:
+            each = (
+                app.publish(i.topic, i.payload, key=i.key, priority=i.priority, headers=i.headers, **i.more)
+                for i in run
+            )
+            answers = await asyncio.gather(*each, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+                ids.append(answer)
+        else:
+            ids += await app.publish_many(
+                first.topic,
+                [i.payload for i in run],
+                keys=[i.key for i in run],
+                priority=first.priority,
+                headers=first.headers,
+            )
+    return ids
+
+
+def delay_ms_of(topic: Topic, delay: str) -> float:
+    """Milliseconds of a delay: a level of the topic's, or a span such as 30s. Raises `InvalidMessage` if neither."""
+    known = topic.options.delay_levels
+    seconds = known[delay] if delay in known else times.span_s(delay)
+    if seconds is None:
+        raise errors.InvalidMessage(
+            f"delay {delay!r} is neither a duration, such as {times.SPANS}, nor a delay level of topic {topic.name!r}, "
+            f"which has {', '.join(known) or 'none'}"
+        )
+    return seconds * 1000
+
+
+def _told(line: Line, default: Defaults) -> Defaults:
+    said = {name: getattr(line, name) for name in Defaults._fields if getattr(line, name) is not None}
+    if isinstance(line.at, str):
+        try:
+            said["at"] = times.ahead_s(line.at)
+        except ValueError as exc:
+            raise errors.InvalidMessage(f"at {exc}") from None
+    if any(name in said for name in WHEN):
+        default = default._replace(delay=None, delay_ms=None, at=None, time_range_ms=None)
+    return default._replace(**said)
+
+
 def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Neighbours with the same headers, since one call publishes with one set of headers."""
-    run: list[Item] = []
-    for item in items:
-        if run and item.headers != run[0].headers:
-            yield run
-            run = []
-        run.append(item)
-    if run:
-        yield run
+    """Neighbours with the same headers, since one call publishes with one set of headers; or that all go alone."""
+    for _, run in itertools.groupby(items, lambda i: (i.alone, None if i.alone else i.headers)):
+        yield list(run)

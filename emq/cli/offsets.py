@@ -11,6 +11,7 @@ from emq.cli import output
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
+    from emq import model
     from emq.app import App
     from emq.offsets.checkpoints import Checkpoint
 
@@ -37,11 +38,14 @@ class Change(NamedTuple):
 
 @command(app, "show")
 async def show(session: Session, topic: Topic) -> None:
-    """Show each queue's checkpoint: everything below the watermark is finished."""
+    """Show each queue's checkpoint: everything below the watermark is finished.
+
+    Example: emq offsets show shop
+    """
     from emq.cli.topic_view import unfinished
 
     async with session.app() as opened:
-        found = await opened.admin.offsets(await opened.catalog.get(topic))
+        found = await opened.admin.offsets(_with_offsets(await opened.catalog.get(topic)))
     rows = [(c.queue, c.watermark, head, tail, unfinished(c, head, tail), c.epoch) for c, head, tail in found]
     columns = ("queue", "watermark", "head", "tail", "unfinished", "epoch")
     data = [
@@ -65,9 +69,11 @@ async def reset(
 
     Refused while a host runs: it would carry on from where it is. Messages that were dropped behind the checkpoint
     (see the topic's retention_s) cannot come back.
+
+    Example: emq offsets reset shop --to tail --queue 0/low --execute
     """
     async with session.app() as opened:
-        of_topic = await opened.catalog.get(topic)
+        of_topic = _with_offsets(await opened.catalog.get(topic))
         found = _chosen(topic, await opened.admin.offsets(of_topic), queue)
         changes = [_change(c, head, tail, to) for c, head, tail in found]
         if execute:
@@ -84,6 +90,14 @@ async def reset(
         session.out.print(f"{output.count(len(changes), 'queue')} set")
     else:
         session.out.print("this is a preview; add --execute to do it")
+
+
+def _with_offsets(topic: model.Topic) -> model.Topic:
+    if topic.is_sorted:
+        raise errors.EMQError(
+            f"topic {topic.name!r} is of kind {topic.kind}: its slots have no offsets; see: emq topic show {topic.name}"
+        )
+    return topic
 
 
 async def refuse_if_consumed(opened: App) -> None:

@@ -73,6 +73,11 @@ def by_priority(counts: Mapping[str, int]) -> str:
     return "  ".join(f"{name} {number(count)}" for name, count in counts.items())
 
 
+def of_most(n: int, most: int) -> str:
+    """`3 of 250`; `-` where nothing is known of either."""
+    return f"{number(n)} of {number(most)}" if most else number(n) if n else "-"
+
+
 def when(ms: float) -> str:
     """Local time to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))

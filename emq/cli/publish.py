@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import signal
 import stat
@@ -14,15 +15,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emq import errors
-from emq.cli import output
+from emq.cli import output, times
 from emq.cli.session import Session, fail
 
 if TYPE_CHECKING:
     import asyncio
 
-    from emq.cli.lines import Publisher
+    from emq.cli.lines import Defaults, Publisher
 
 STDIN = "-"
+
+
+class MissedName(enum.StrEnum):
+    """What becomes of occurrences that nobody was there for, as in `emq.schedule.spec`."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+_WHEN, _AGAIN = "When", "Again and again"
 
 
 def publish(
@@ -35,48 +47,146 @@ def publish(
         list[str] | None, typer.Argument(metavar="PAYLOAD", help="One message each; '-' reads lines instead.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Messages of one key run one at a time, in order.")] = None,
-    priority: Annotated[str | None, typer.Option(help="One of the topic's; the middle one if left out.")] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="One of the topic's, the middle one if left out; for kind priority, a number.")
+    ] = None,
     header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")] = None,
+    merge_key: Annotated[str | None, typer.Option(help="What is merged, in a sorted topic with merge=key.")] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(metavar="TIME|LEVEL", help="Start after 90s, 15m, 2h, or a level.", rich_help_panel=_WHEN),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Start at 2030-01-31T12:00+01:00, or in 15m.", rich_help_panel=_WHEN),
+    ] = None,
+    time_range: Annotated[
+        str | None, typer.Option(metavar="TIME", help="For kind range_merge: due after it.", rich_help_panel=_WHEN)
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Dead as expired if not started so long after.", rich_help_panel=_WHEN),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Publish again after each 5m.", rich_help_panel=_AGAIN)
+    ] = None,
+    repeat: Annotated[
+        int | None, typer.Option(min=0, help="So many more after the first; else for ever.", rich_help_panel=_AGAIN)
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="When, such as '0 9 * * 1-5'.", rich_help_panel=_AGAIN)
+    ] = None,
+    tz: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Of --cron. (default: UTC)", rich_help_panel=_AGAIN)
+    ] = None,
+    missed: Annotated[
+        MissedName | None,
+        typer.Option(help="Of those that nobody was there for, publish none, the last, all.", rich_help_panel=_AGAIN),
+    ] = None,
 ) -> None:
     """Publish messages: the payloads given, or JSON lines from standard input.
 
     A line is an object with "payload" (a string, or any JSON, which is sent as it is written) and, if wanted,
-    "topic", "key", "priority" and "headers" (an object of strings). The options hold where a line says nothing.
+    "topic", "key", "priority", "headers" (an object of strings), "delay", "delay_ms", "at", "ttl_s", "time_range_ms"
+    and "merge_key". The options hold where a line says nothing.
     At a line that is not right it ends: those before are published and counted.
+
+    Example: emq publish shop 'order 7 is paid' --priority high --delay 30s
+
+    Example: emq publish reports daily --cron '0 9 * * 1-5' --tz Europe/Berlin
     """
+    from emq.cli.lines import Defaults
+
     if topic == STDIN:
         topic, payloads = None, [STDIN]
-    headers = _headers(header or ())
+    again = _again(every, repeat, cron, tz, missed, {"--time-range": time_range, "--merge-key": merge_key})
+    _refuse_two({"--delay": delay, "--at": at, "--time-range": time_range} if again is None else {})
+    told = Defaults(
+        topic,
+        key,
+        priority,
+        _headers(header or ()),
+        delay=delay,
+        at=_at(at),
+        ttl_s=None if ttl is None else times.given_span_s(ttl, "--ttl"),
+        time_range_ms=None if time_range is None else round(times.given_span_s(time_range, "--time-range") * 1000),
+        merge_key=merge_key,
+    )
     if payloads and payloads != [STDIN]:
         import asyncio
 
-        assert topic is not None  # it comes before them
-        asyncio.run(_publish_arguments(session, topic, payloads, key, priority, headers))
+        asyncio.run(_publish_arguments(session, told, payloads, again))
+    elif again is not None:
+        raise errors.InvalidMessage("--every and --cron go with payloads as arguments, not with lines; give a payload")
     elif not payloads and sys.stdin.isatty():
         raise typer.BadParameter("give a payload, or JSON lines on standard input ('-' to type them)")
     else:
-        from emq.cli.lines import Defaults
-
-        _publish_lines(session, Defaults(topic, key, priority, headers))
+        _publish_lines(session, told)
 
 
 async def _publish_arguments(
-    session: Session,
-    topic: str,
-    payloads: Sequence[str],
-    key: str | None,
-    priority: str | None,
-    headers: dict[str, str] | None,
+    session: Session, told: Defaults, payloads: Sequence[str], again: dict[str, Any] | None
 ) -> None:
+    from emq.cli import lines
+
+    assert told.topic is not None  # it comes before the payloads
     async with session.app(recorded=True) as app:
-        ids = await app.publish_many(topic, payloads, key=key, priority=priority, headers=headers)
+        topic = await app.catalog.get(told.topic)
+        if again is None:
+            items = [lines.item(i, topic, payload.encode(), told) for i, payload in enumerate(payloads, 1)]
+            ids = await lines.send(app, items)
+        else:
+            if told.delay is not None:
+                again["delay_ms"] = lines.delay_ms_of(topic, told.delay)
+            said = {name: getattr(told, name) for name in ("at", "key", "priority", "headers", "ttl_s")}
+            ids = [await app.schedule(topic.name, payload, **again, **said) for payload in payloads]
     shown = ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")
-    session.say(
-        f"published {output.count(len(ids), 'message')} to {topic!r}: {shown}", {"published": len(ids), "ids": ids}
-    )
+    to = f"{output.count(len(ids), 'message')} to {told.topic!r}: {shown}"
+    if again is None:
+        session.say(f"published {to}", {"published": len(ids), "ids": ids})
+    else:
+        session.say(f"scheduled {to}; see emq schedule show", {"scheduled": len(ids), "ids": ids})
 
 
-def _publish_lines(session: Session, defaults: Any) -> None:
+def _again(
+    every: str | None,
+    repeat: int | None,
+    cron: str | None,
+    tz: str | None,
+    missed: MissedName | None,
+    others: dict[str, str | None],
+) -> dict[str, Any] | None:
+    """What `Producer.schedule` is told; None if it is no schedule. Raises `InvalidMessage` for what goes with none."""
+    if every is None and cron is None:
+        for option, value in {"--repeat": repeat, "--tz": tz, "--missed": missed}.items():
+            if value is not None:
+                goes_with = "--cron" if option == "--tz" else "--every or --cron"
+                raise errors.InvalidMessage(f"{option} {value} goes with {goes_with}; give that, too")
+        return None
+    for option, value in others.items():
+        if value is not None:
+            raise errors.InvalidMessage(f"{option} {value} does not go with --every and --cron; leave it out")
+    every_s = None if every is None else times.given_span_s(every, "--every")
+    again = {"every_s": every_s, "repeat": repeat, "cron": cron, "tz": tz, "missed": missed and missed.value}
+    return {name: value for name, value in again.items() if value is not None}
+
+
+def _refuse_two(whens: dict[str, str | None]) -> None:
+    given = [option for option, value in whens.items() if value is not None]
+    if len(given) > 1:
+        raise errors.InvalidMessage(f"{' and '.join(given)} both say when; give only one of them")
+
+
+def _at(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return times.ahead_s(text)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--at") from None
+
+
+def _publish_lines(session: Session, defaults: Defaults) -> None:
     import asyncio
 
     from emq.cli.lines import Publisher

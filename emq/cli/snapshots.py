@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 
 
 class TopicTotal(msgspec.Struct):
-    """A topic over all live hosts that count it among their busiest."""
+    """A topic over all live hosts that count it among their busiest; see `TopicStatistics`."""
 
     name: str
     qps: float
@@ -42,6 +42,7 @@ class TopicTotal(msgspec.Struct):
     groups: int = 0
     started_per_s: float = 0.0
     in_flight: int = 0
+    max_in_flight: int = 0
     buffered: dict[str, int] = {}
     retries_buffered: int = 0
 
@@ -69,6 +70,7 @@ def topics(seen: Iterable[Seen]) -> list[TopicTotal]:
             total.groups += t.groups
             total.started_per_s += t.started_per_s
             total.in_flight += t.in_flight
+            total.max_in_flight += t.max_in_flight
             total.retries_buffered += t.retries_buffered
             for priority, n in t.buffered.items():
                 total.buffered[priority] = total.buffered.get(priority, 0) + n

@@ -13,12 +13,17 @@ from rich.text import Text
 
 from emq import errors
 from emq.app import App
+from emq.cli import backlog as backlogs
 from emq.cli import output, snapshots
 from emq.cli.snapshots import Seen, TopicTotal
 from emq.model import Topic
+from emq.statistics import IN_SLOT
 
 MANY = 300
 """With more topics than this, only those that the hosts count among their busiest are looked at."""
+
+WIDE = 110
+"""Columns from which on what is ready is shown by priority."""
 
 DUTY = 0.25
 """Most of its time that the screen spends asking store and database."""
@@ -29,17 +34,19 @@ class Row(NamedTuple):
 
     Attributes:
         rate: starts a second now; 0 where no live host counts it among its busiest.
-        backlog: ready or in flight by priority, as of the last checkpoints.
-        retries: waiting for their time, or claimed.
+        max_in_flight: most that its live hosts would have in flight; 0 where none counts it among its busiest.
+        backlog: what is ready, as `Backlog.ready`; the others as there, too.
     """
 
     topic: str
     limit: float
     state: str
     rate: float
-    backlog: dict[str, int]
     in_flight: int
-    retries: int
+    max_in_flight: int
+    backlog: dict[str, int]
+    delayed: int
+    claimed: int
     dead: int
 
 
@@ -68,17 +75,21 @@ class Frame(NamedTuple):
             "trouble": self.trouble or None,
         }
 
-    def render(self, rows: int) -> RenderableType:
-        columns = ("topic", "limit", "rate", "backlog", "in flight", "retries", "dead", "")
+    def render(self, rows: int, *, wide: bool = True) -> RenderableType:
+        """The screen; if it is not `wide`, what is ready is one number for a topic."""
+        columns = ("topic", "limit", "rate", "in flight", "ready", "delayed", "claimed", "dead", "")
         cells = [
-            (r.topic, r.limit, r.rate, output.by_priority(r.backlog), r.in_flight, r.retries, r.dead,
-             "" if r.state == "active" else r.state)
+            (
+                *(r.topic, r.limit, r.rate, output.of_most(r.in_flight, r.max_in_flight)),
+                _by_priority(r.backlog) if wide else sum(r.backlog.values()),
+                *(r.delayed, r.claimed, r.dead, "" if r.state == "active" else r.state),
+            )
             for r in self.rows[:rows]
-        ]  # fmt: skip
+        ]
         parts: list[RenderableType] = [Text(self._head()), *map(Text, map(_host_line, self.hosts))]
         if self.trouble:
             parts.append(Text(self.trouble, style="red"))
-        right = ("limit", "rate", "in flight", "retries", "dead")
+        right = {*columns[1:8]} - ({"ready"} if wide else set())
         parts.append(output.table("", columns, cells, right=right))
         return Group(*parts)
 
@@ -109,7 +120,8 @@ class Screen:
                 began = time.monotonic()
                 room = max(3, console.height - 5)
                 frame = await self.refresh(room)
-                live.update(frame.render(max(3, room - len(frame.hosts))), refresh=True)
+                shown = frame.render(max(3, room - len(frame.hosts)), wide=console.width >= WIDE)
+                live.update(shown, refresh=True)
                 rounds += 1
                 took = time.monotonic() - began
                 await asyncio.sleep(max(interval_s - took, took * (1 - DUTY) / DUTY))
@@ -131,15 +143,12 @@ class Screen:
         else:
             chosen = [self._topics[name] for name in list(busy)[:rows]]
         found = await self._rows(chosen, busy)
-        found.sort(key=lambda r: (-r.rate, -sum(r.backlog.values()) - r.retries, -r.in_flight, r.topic))
+        found.sort(key=lambda r: (-r.rate, -sum(r.backlog.values()) - r.delayed - r.claimed, -r.in_flight, r.topic))
         return Frame(seen, found[:rows], len(self._topics))
 
     async def _rows(self, chosen: Sequence[Topic], busy: dict[str, TopicTotal]) -> list[Row]:
-        backlog: dict[str, dict[str, int]] = {t.name: {} for t in chosen}
-        for lag in await self._app.admin.lag(chosen):
-            backlog[lag.topic][lag.priority] = lag.unfinished
         rows = []
-        for topic, slots in zip(chosen, await self._app.admin.slot_lag(chosen), strict=True):
+        for topic, backlog in zip(chosen, await backlogs.of(self._app.admin, chosen), strict=True):
             now = busy.get(topic.name)
             rows.append(
                 Row(
@@ -147,10 +156,12 @@ class Screen:
                     topic.qps,
                     topic.state.value,
                     now.started_per_s if now else 0.0,
-                    backlog[topic.name],
                     now.in_flight if now else 0,
-                    slots.delayed + slots.claimed,
-                    slots.dead,
+                    now.max_in_flight if now else 0,
+                    backlog.ready,
+                    backlog.delayed,
+                    backlog.claimed,
+                    backlog.dead,
                 )
             )
         return rows
@@ -161,6 +172,10 @@ class Screen:
             self._topics.pop(name, None)
         self._topics.update({t.name: t for t in changes.changed})
         self._version = changes.version
+
+
+def _by_priority(ready: dict[str, int]) -> str:
+    return output.number(ready[IN_SLOT]) if [*ready] == [IN_SLOT] else output.by_priority(ready)
 
 
 def _host_line(seen: Seen) -> str:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from emq import errors
+from emq.cli import output, times
 from emq.model import Topic, TopicOptions
+from emq.schedule import levels
 
 PUSH = "push."
 ATTRIBUTE = "attributes."
+ROCKETMQ = "rocketmq"
+"""As a value of delay_levels: RocketMQ's."""
 
 
 class Given(typing.NamedTuple):
@@ -34,10 +39,12 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
     """Read `key=value` pairs.
 
     A key is a setting or option of a topic, `push.NAME` or `attributes.NAME`. Lists are written with commas, `none`
-    is None. A key that is not known is passed on, since the catalog names those spelt alike.
+    is None, names with durations as `remind=30m,final=2h`. A value `@FILE` is the text of that file, less the line
+    break at its end; `@@` begins a value with a plain @. A key that is not known is passed on, since the catalog
+    names those spelt alike.
 
     Raises:
-        InvalidTopic: a pair without `=`, or a value of the wrong type.
+        InvalidTopic: a pair without `=`, a value of the wrong type, or a file that cannot be read.
     """
     hints = {**typing.get_type_hints(Topic), **typing.get_type_hints(TopicOptions)}
     given = Given({}, {})
@@ -45,6 +52,8 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
         key, mark, text = pair.partition("=")
         if not mark or not key:
             raise errors.InvalidTopic(f"topic {topic!r}: {pair!r} is not a setting; write key=value, such as qps=100")
+        if text.startswith("@"):
+            text = text[1:] if text.startswith("@@") else _file(topic, key, text[1:])
         if key.startswith((PUSH, ATTRIBUTE)):
             given.attributes[key.removeprefix(ATTRIBUTE)] = text
         elif key in ("options", "attributes"):
@@ -69,10 +78,17 @@ def endpoint(topic: Topic) -> str:
     return topic.options.attributes.get("push.url", "")
 
 
+def split(topic: Topic) -> str:
+    """`3 groups`, or `8 slots` of a sorted topic."""
+    return output.count(topic.groups, "slot" if topic.is_sorted else "group")
+
+
 def _converted(topic: str, key: str, text: str, hint: Any) -> Any:
     optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
     if optional and text.lower() in ("none", "null", ""):
         return None
+    if typing.get_origin(hint) is dict:
+        return _levels(topic, key, text)
     value: Any = text
     if typing.get_origin(hint) is tuple:
         value = [part.strip() for part in text.split(",") if part.strip()]
@@ -80,3 +96,30 @@ def _converted(topic: str, key: str, text: str, hint: Any) -> Any:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
         raise errors.InvalidTopic(f"topic {topic!r}: {key}={text!r} does not fit: {exc}") from None
+
+
+def _file(topic: str, key: str, name: str) -> str:
+    try:
+        return Path(name).read_text().removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise errors.InvalidTopic(
+            f"topic {topic!r}: {key}=@{name}: cannot read {name!r}: {why}; a value that begins with @ is written @@"
+        ) from exc
+
+
+def _levels(topic: str, key: str, text: str) -> dict[str, float]:
+    if text.lower() == ROCKETMQ:
+        return dict(levels.ROCKETMQ)
+    if text.lower() == "none":
+        return {}
+    found: dict[str, float] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, span = part.partition("=")
+        seconds = times.span_s(span)
+        if not name or seconds is None:
+            raise errors.InvalidTopic(
+                f"topic {topic!r}: {key}: {part!r} is no name with a duration; write remind=30m,final=2h, or {ROCKETMQ}"
+            )
+        found[name] = seconds
+    return found

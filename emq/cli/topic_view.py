@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from emq.cli import output
-from emq.lag import SlotLag
-from emq.model import Topic, TopicOptions, quotas
+from emq.cli import output, topic_settings
+from emq.cli.backlog import Backlog
+from emq.model import Kind, Topic, TopicOptions, quotas
 from emq.offsets.checkpoints import Checkpoint
+from emq.producer.slots import AGING_EPOCH_S
+from emq.schedule import levels
+from emq.slots import RETRIES, SlotState
+from emq.storage import LaneState, Store
 
 MAX_GROUPS = 20
 """Groups shown in the table; JSON has all."""
+
+
+LONGEST = 200
+"""Characters shown of an option's text; JSON has all."""
 
 
 class GroupView(NamedTuple):
@@ -28,6 +37,26 @@ class GroupView(NamedTuple):
     quota: float
     retired: bool
     unfinished: dict[str, int]
+
+
+class SlotView(NamedTuple):
+    """Attributes:
+    quota: starts a second.
+    ready, delayed, claimed, dead: as in `Backlog`, of this slot and its group's lane.
+    next_due_ms: when the next message that waits for its time is due; in the past if it is late.
+    best_priority: of those that wait; under aging, what it has grown to by now.
+    retries_left: set if a failed message comes next in the slot.
+    """
+
+    slot: int
+    quota: float
+    ready: int
+    delayed: int
+    claimed: int
+    dead: int
+    next_due_ms: int | None
+    best_priority: float | None
+    retries_left: int | None
 
 
 def groups(topic: Topic, offsets: list[tuple[Checkpoint, int, int]]) -> list[GroupView]:
@@ -47,34 +76,114 @@ def unfinished(checkpoint: Checkpoint, head: int, tail: int) -> int:
     return max(0, tail - start - beyond)
 
 
-def lag(topic: Topic, found: list[GroupView], slots: SlotLag) -> dict[str, Any]:
+def lag(topic: Topic, found: list[GroupView], backlog: Backlog) -> dict[str, Any]:
     sums = {p: sum(g.unfinished[p] for g in found) for p in topic.priorities}
-    return {"unfinished": sums, "delayed": slots.delayed, "claimed": slots.claimed, "dead": slots.dead}
+    return {"unfinished": sums, "delayed": backlog.delayed, "claimed": backlog.claimed, "dead": backlog.dead}
 
 
-def render(topic: Topic, found: list[GroupView], slots: SlotLag) -> RenderableType:
-    sums = {p: sum(g.unfinished[p] for g in found) for p in topic.priorities}
+async def slots(store: Store, topic: Topic) -> list[SlotView]:
+    """The slots of a sorted topic, each together with its group's lane."""
+    now_ms = int(time.time() * 1000)
+    shares, places = quotas(topic), [topic.slot(i) for i in range(topic.slots)]
+    states = await store.sorted.inspect(places, now_ms)
+    lanes = await store.lanes.inspect([place.name for place in places])
+    return [
+        SlotView(
+            i,
+            shares[i],
+            state.due,
+            state.waiting - state.due + lane.waiting,
+            state.prepared + lane.prepared,
+            state.dead + lane.dead,
+            *_next(topic, state, lane, now_ms),
+        )
+        for i, (state, lane) in enumerate(zip(states, lanes, strict=True))
+    ]
+
+
+def _next(topic: Topic, state: SlotState, lane: LaneState, now_ms: int) -> tuple[int | None, float | None, int | None]:
+    """Next due time, best priority, and retries left of the failed one that comes next in the slot."""
+    due_ms, score = lane.next_due_ms, state.next_score
+    if score is None:
+        return due_ms, None, None
+    if score <= RETRIES:
+        return due_ms, None, int(score)
+    if topic.kind is not Kind.PRIORITY:
+        return min(int(score), int(score) if due_ms is None else due_ms), None, None
+    if topic.options.priority_policy == "aging":
+        score -= (AGING_EPOCH_S - now_ms / 1000) / topic.options.aging_s
+    return due_ms, score, None
+
+
+def render(topic: Topic, found: list[GroupView], backlog: Backlog) -> RenderableType:
+    facts = _facts(
+        topic,
+        ("priorities", ", ".join(topic.priorities)),
+        ("unfinished", output.by_priority({p: sum(g.unfinished[p] for g in found) for p in topic.priorities})),
+        *_waiting(backlog),
+    )
+    rows = [(g.group, g.quota, *g.unfinished.values(), "retired" if g.retired else "") for g in found[:MAX_GROUPS]]
+    numbers = ("group", "quota", *topic.priorities)
+    return _with_rest(facts, output.table("", (*numbers, ""), rows, right=numbers), len(found), "groups")
+
+
+def render_slots(topic: Topic, found: list[SlotView], backlog: Backlog) -> RenderableType:
+    """The fullest slots, if there are many."""
+    facts = _facts(topic, ("ready", output.number(sum(backlog.ready.values()))), *_waiting(backlog))
+    fullest = sorted(found, key=lambda s: -(s.ready + s.delayed + s.claimed + s.dead))[:MAX_GROUPS]
+    numbers: tuple[str, ...] = ("slot", "quota", "ready", "delayed", "claimed", "dead")
+    by_priority = topic.kind is Kind.PRIORITY
+    rows = [
+        (*s[: len(numbers)], *([_best(s)] if by_priority else []), _due(s, failed_too=not by_priority))
+        for s in sorted(fullest)
+    ]
+    if by_priority:
+        numbers = (*numbers, "best")
+    return _with_rest(facts, output.table("", (*numbers, "next due"), rows, right=numbers), len(found), "slots")
+
+
+def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
+    over = f"{topic_settings.split(topic)} of up to {output.number(topic.group_qps)}"
+    if topic.is_sorted:
+        over = topic_settings.split(topic)
     for name, value in (
         ("topic", output.plain(topic.name)),
+        ("kind", topic.kind.value),
         ("state", topic.state.value),
-        ("qps", f"{output.number(topic.qps)}, over {output.count(topic.groups, 'group')} of up to "
-                f"{output.number(topic.group_qps)}"),
-        ("priorities", ", ".join(topic.priorities)),
-        ("unfinished", output.by_priority(sums)),
-        ("retries", f"{output.number(slots.delayed)} waiting for their time, {output.number(slots.claimed)} claimed"),
-        ("dead letters", output.number(slots.dead)),
+        ("qps", f"{output.number(topic.qps)}, over {over}"),
+        *lines,
         *((option, _shown(value)) for option, value in _options(topic)),
-    ):  # fmt: skip
+    ):
         facts.add_row(name, value)
-    rows = [(g.group, g.quota, *g.unfinished.values(), "retired" if g.retired else "") for g in found[:MAX_GROUPS]]
-    numbers = ("group", "quota", *topic.priorities)
-    parts: list[RenderableType] = [facts, "", output.table("", (*numbers, ""), rows, right=numbers)]
-    if len(found) > MAX_GROUPS:
-        parts.append(Text(f"... and {len(found) - MAX_GROUPS:,} more groups; --json has all"))
-    return Group(*parts)
+    return facts
+
+
+def _waiting(backlog: Backlog) -> list[tuple[str, str]]:
+    names = (("delayed", backlog.delayed), ("claimed", backlog.claimed), ("dead letters", backlog.dead))
+    return [(name, output.number(count)) for name, count in names]
+
+
+def _with_rest(facts: Table, table: Table, count: int, what: str) -> RenderableType:
+    more = [Text(f"... and {count - MAX_GROUPS:,} more {what}; --json has all")] if count > MAX_GROUPS else []
+    return Group(facts, "", table, *more)
+
+
+def _best(slot: SlotView) -> str:
+    if slot.retries_left is not None:
+        return f"a retry, {slot.retries_left} left"
+    return output.cell(slot.best_priority)
+
+
+def _due(slot: SlotView, *, failed_too: bool) -> str:
+    if failed_too and slot.retries_left is not None:
+        return f"now: a retry, {slot.retries_left} left"
+    if slot.next_due_ms is None:
+        return "-"
+    late_s = time.time() - slot.next_due_ms / 1000
+    return f"{output.when_briefly(slot.next_due_ms)}{f' ({output.duration(late_s)} late)' if late_s >= 1 else ''}"
 
 
 def _options(topic: Topic) -> list[tuple[str, Any]]:
@@ -87,6 +196,10 @@ def _options(topic: Topic) -> list[tuple[str, Any]]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{output.plain(name)} {levels.written(s * 1000)}" for name, s in value.items())
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"{output.plain(value[:LONGEST])}... ({output.count(len(value), 'character')})"
     if isinstance(value, tuple):
         return ", ".join(map(output.cell, value))
     if isinstance(value, bool):

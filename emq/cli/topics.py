@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,50 +23,79 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", s
 Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over names, such as 'shop.*'.")]
 
 
+class KindName(enum.StrEnum):
+    """The kinds of topics, as in `emq.model`, which is not loaded for `--help`."""
+
+    LOG = "log"
+    RANGE_MERGE = "range_merge"
+    PRIORITY = "priority"
+    FIXED_TIME = "fixed_time"
+
+
 @command(app, "create")
 async def create(
     session: Session,
     name: Name,
     qps: Annotated[float, typer.Option(help="Most starts a second; below 1 is allowed.", show_default=False)],
+    kind: Annotated[
+        KindName, typer.Option(help="In order of publishing, or merged and by time or by a number for priority.")
+    ] = KindName.LOG,
+    slots: Annotated[
+        int | None, typer.Option(help="Of a sorted kind, a power of two. (default: as many as qps asks for)")
+    ] = None,
     group_qps: Annotated[float | None, typer.Option(help="Capacity of one group. (default: 50)")] = None,
     priorities: Annotated[
         str | None, typer.Option(help="Names, highest first, with commas. (default: high,mid,low)")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Push its messages to this HTTP endpoint.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other option, as key=value; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="Any other option, as key=value; may be repeated. key=@FILE reads it from a file."),
     ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave a topic of that name as it is.")] = False,
 ) -> None:
-    """Create a topic."""
-    import msgspec
+    """Create a topic.
 
+    Example: emq topic create prices --qps 50 --kind range_merge --slots 8 --set time_range_ms=5000
+
+    Example: emq topic create mail --qps 20 --set delay_levels=remind=30m,final=2h
+    """
     from emq.cli import topic_settings
-    from emq.model import Topic, TopicOptions
+    from emq.model import Kind, Topic, TopicOptions
 
     pairs = list(settings or ()) + ([f"push.url={url}"] if url is not None else [])
     given = topic_settings.parse(name, pairs)
-    fields: dict[str, Any] = {"name": name, "qps": qps}
+    fields: dict[str, Any] = {"name": name, "qps": qps, "kind": Kind(kind.value)}
+    if slots is not None:
+        fields["slots"] = slots
     if group_qps is not None:
         fields["group_qps"] = group_qps
     if priorities is not None:
         fields["priorities"] = tuple(part.strip() for part in priorities.split(","))
     options = {key: value for key, value in given.settings.items() if key in TopicOptions.__struct_fields__}
     for key in given.settings.keys() - options.keys():
+        if key in ("kind", "slots", "qps", "group_qps", "priorities"):
+            raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
         known = ", ".join(TopicOptions.__struct_fields__)
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; there are {known}, push.NAME")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic)
     async with session.app() as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
-    kept = " (was there)" if exist_ok and msgspec.structs.replace(made, active_groups=0, groups=0) != topic else ""
-    groups = output.count(made.groups, "group")
-    session.say(f"topic {name!r}: {output.number(made.qps)} a second in {groups}{kept}", _data(made))
+    kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
+    of_kind = f", {made.kind}" if made.is_sorted else ""
+    session.say(
+        f"topic {name!r}: {output.number(made.qps)} a second in {topic_settings.split(made)}{of_kind}{kept}",
+        _data(made),
+    )
 
 
 @command(app, "list")
 async def list_(session: Session, pattern: Pattern = "*") -> None:
-    """List topics."""
+    """List topics.
+
+    Example: emq topic list 'shop.*'
+    """
     from emq.cli import topic_settings
 
     async with session.app() as opened:
@@ -74,26 +104,40 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
         session.out.print(_none(pattern))
         return
     rows = [
-        (t.name, t.qps, t.groups, ", ".join(t.priorities), t.state.value, topic_settings.endpoint(t) or "-")
+        (
+            *(t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-"),
+            *(t.state.value, topic_settings.endpoint(t) or "-"),
+        )
         for t in topics
     ]
-    columns = ("topic", "qps", "groups", "priorities", "state", "endpoint")
-    session.show([_data(t) for t in topics], lambda: output.table("", columns, rows, right=("qps", "groups")))
+    columns = ("topic", "kind", "qps", "split into", "priorities", "state", "endpoint")
+    session.show([_data(t) for t in topics], lambda: output.table("", columns, rows, right=("qps", "split into")))
 
 
 @command(app, "show")
 async def show(session: Session, name: Name) -> None:
-    """Show a topic: settings, groups with their quotas, and what it still has to do."""
+    """Show a topic: settings, groups or slots with their quotas, and what each still has to do.
+
+    Example: emq topic show prices
+    """
+    from emq.cli import backlog as backlogs
     from emq.cli import topic_view
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
-        [slots] = await opened.admin.slot_lag([topic])
+        [backlog] = await backlogs.of(opened.admin, [topic])
+        if topic.is_sorted:
+            slots = await topic_view.slots(opened.store, topic)
+            session.show(
+                {**_data(topic), "lag": backlog, "slot_list": [s._asdict() for s in slots]},
+                lambda: topic_view.render_slots(topic, slots, backlog),
+            )
+            return
         groups = topic_view.groups(topic, await opened.admin.offsets(topic))
-    data = {**_data(topic), "lag": topic_view.lag(topic, groups, slots), "group_list": [g._asdict() for g in groups]}
+    data = {**_data(topic), "lag": topic_view.lag(topic, groups, backlog), "group_list": [g._asdict() for g in groups]}
 
     def human() -> RenderableType:
-        return topic_view.render(topic, groups, slots)
+        return topic_view.render(topic, groups, backlog)
 
     session.show(data, human)
 
@@ -108,8 +152,10 @@ async def set_(
 ) -> None:
     """Change settings of a topic, live: hosts and producers follow within a second.
 
-    Lists are written with commas, 'none' is no value, and an empty value takes an attribute (push.NAME,
-    attributes.NAME) away.
+    Lists are written with commas, 'none' is no value, an empty value takes an attribute (push.NAME, attributes.NAME)
+    away, and @FILE stands for the text in a file.
+
+    Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
     """
     import msgspec
 
@@ -129,19 +175,28 @@ async def set_(
 
 @command(app, "pause")
 async def pause(session: Session, name: Name) -> None:
-    """Stop consuming a topic; publishing goes on."""
+    """Stop consuming a topic; publishing goes on.
+
+    Example: emq topic pause shop
+    """
     await _set_state(session, name, "paused", "is paused: it takes messages and starts none")
 
 
 @command(app, "resume")
 async def resume(session: Session, name: Name) -> None:
-    """Publish and consume again."""
+    """Publish and consume again.
+
+    Example: emq topic resume shop
+    """
     await _set_state(session, name, "active", "is active")
 
 
 @command(app, "drain")
 async def drain(session: Session, name: Name) -> None:
-    """Stop publishing to a topic; consuming goes on until it is empty."""
+    """Stop publishing to a topic; consuming goes on until it is empty.
+
+    Example: emq topic drain shop
+    """
     await _set_state(session, name, "draining", "is draining: it takes no messages and works off what it has")
 
 
@@ -152,7 +207,10 @@ async def delete(
     force: Annotated[bool, typer.Option("--force", help="Also if it holds messages, which are dropped.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a topic with its dead letters and checkpoints."""
+    """Delete a topic with its dead letters and checkpoints.
+
+    Example: emq topic delete shop --force --yes
+    """
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
         session.confirm(f"Delete topic {topic.name!r} and its dead letters?", yes)
@@ -168,7 +226,10 @@ async def export(
     fmt: Annotated[str, typer.Option("--format", help="toml or json.")] = "toml",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
 ) -> None:
-    """Print all topics as a file that `emq topic import` takes."""
+    """Print all topics as a file that `emq topic import` takes.
+
+    Example: emq topic export -o topics.toml
+    """
     if fmt not in ("toml", "json"):
         raise typer.BadParameter(f"{fmt!r} is not known; choose toml or json", param_hint="--format")
     async with session.app() as opened:
@@ -187,7 +248,10 @@ async def import_(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .toml or .json file of topics.", show_default=False)],
 ) -> None:
-    """Create or update the topics in a file, all or none; others stay as they are."""
+    """Create or update the topics in a file, all or none; others stay as they are.
+
+    Example: emq topic import topics.toml
+    """
     from emq import catalog_file
     from emq.cli import topic_settings
 
@@ -216,6 +280,17 @@ async def _set_state(session: Session, name: str, state: str, text: str) -> None
     async with session.app() as opened:
         topic = await opened.admin.set_state(name, State(state))
     session.say(f"topic {name!r} {text}", _data(topic))
+
+
+def _is_as_asked(made: Topic, asked: Topic) -> bool:
+    """Whether a topic has the settings asked for; slots and priorities of a sorted one follow from others."""
+    import msgspec
+
+    from emq import model
+
+    if asked.is_sorted:
+        asked = msgspec.structs.replace(asked, slots=model.split(asked).slots, priorities=())
+    return msgspec.structs.replace(made, active_groups=0, groups=0) == asked
 
 
 def _data(topic: Topic) -> dict[str, Any]:

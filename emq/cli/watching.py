@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emq import errors
 from emq.cli import output
 from emq.cli.session import Session, print_json
 
@@ -14,26 +16,42 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from emq.app import App
+    from emq.cli.backlog import Backlog
     from emq.cli.snapshots import Seen, TopicTotal
 
 MAX_TOPICS = 40
-"""Topics that `emq stats` shows; JSON has all that the snapshots have."""
+"""Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
+
+MAX_PLACES = 6
+"""Most columns of what is ready."""
+
+IN_SLOT = "slot"
+"""As in `emq.statistics`, which is not loaded for `--help`."""
 
 
 async def stats(session: Session) -> None:
-    """Show what all hosts do: totals, each host, and the busiest topics, by the hosts' latest snapshots."""
+    """Show what all hosts do: totals, each host, and the busiest topics, by the hosts' latest snapshots.
+
+    Ready, delayed, claimed and dead come from the store; see `emq lag --help`.
+
+    Example: emq stats --json
+    """
     from emq.cli import snapshots
 
     async with session.app() as opened:
         seen = await snapshots.load(opened)
-    topics = snapshots.topics(seen)
+        topics = snapshots.topics(seen)
+        backlog, trouble = await _backlog(opened, [t.name for t in topics[:MAX_TOPICS]])
     data = {
         "totals": snapshots.totals(seen),
         "rates_per_s": snapshots.rates(seen),
         "hosts": [{"age_s": round(s.age_s, 3), "live": s.live, **_without_topics(s)} for s in seen],
         "topics": topics,
+        "backlog": [*backlog.values()],
+        "trouble": trouble,
     }
-    session.show(data, lambda: _stats(seen, topics))
+    session.show(data, lambda: _stats(seen, topics, backlog, trouble))
 
 
 async def lag(
@@ -42,22 +60,17 @@ async def lag(
 ) -> None:
     """Show what topics still have to do, by the store and the checkpoints; no host need run.
 
-    Under each priority: ready or in flight. Delayed: retries that wait for their time. Retrying: retries that a
-    host has claimed.
+    Under each priority: ready or in flight. In slots: of a sorted topic, ready. Delayed: waiting for their
+    time, such as delayed messages and retries. Claimed: taken by a host out of a slot or from among the delayed. Dead:
+    dead letters.
+
+    Example: emq lag 'shop.*'
     """
+    from emq.cli import backlog
     from emq.cli.topics import matching
 
     async with session.app() as opened:
-        topics = await matching(opened, pattern)
-        ready = await opened.admin.lag(topics)
-        slots = await opened.admin.slot_lag(topics)
-    by_topic: dict[str, dict[str, int]] = {t.name: {} for t in topics}
-    for row in ready:
-        by_topic[row.topic][row.priority] = row.unfinished
-    found: list[dict[str, Any]] = [
-        {"topic": s.topic, "ready": by_topic[s.topic], "delayed": s.delayed, "claimed": s.claimed, "dead": s.dead}
-        for s in slots
-    ]
+        found = await backlog.of(opened.admin, await matching(opened, pattern))
     session.show(found, lambda: _lag(found, pattern))
 
 
@@ -66,10 +79,13 @@ async def top(
     count: Annotated[int | None, typer.Option(min=1, help="End after so many refreshes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes.")] = 1.0,
 ) -> None:
-    """Watch the busiest topics live, until Ctrl-C."""
+    """Watch the busiest topics live, until Ctrl-C.
+
+    Example: emq top --interval 0.5
+    """
     import asyncio
 
-    from emq.cli.top import Screen
+    from emq.cli.top import WIDE, Screen
 
     async with session.app() as opened:
         screen = Screen(opened)
@@ -80,7 +96,7 @@ async def top(
                 if session.json:
                     print_json(frame.data(), indent=False)
                 else:
-                    session.out.print(frame.render(MAX_TOPICS))
+                    session.out.print(frame.render(MAX_TOPICS, wide=session.out.width >= WIDE))
                 rounds += 1
                 if rounds == count:
                     return
@@ -96,7 +112,23 @@ def _without_topics(seen: Seen) -> dict[str, Any]:
     return data
 
 
-def _stats(seen: Sequence[Seen], topics: Sequence[TopicTotal]) -> RenderableType:
+async def _backlog(opened: App, names: Sequence[str]) -> tuple[dict[str, Backlog], str | None]:
+    """The backlogs of topics that are still there, and what stands in the way of knowing them."""
+    from emq.cli import backlog
+
+    topics = []
+    for name in names:
+        with contextlib.suppress(errors.UnknownTopic):
+            topics.append(await opened.catalog.get(name))
+    try:
+        return {b.topic: b for b in await backlog.of(opened.admin, topics)}, None
+    except errors.StoreUnavailable as exc:
+        return {}, str(exc)
+
+
+def _stats(
+    seen: Sequence[Seen], topics: Sequence[TopicTotal], backlog: dict[str, Backlog], trouble: str | None
+) -> RenderableType:
     from rich.console import Group
 
     from emq.cli import snapshots
@@ -106,23 +138,26 @@ def _stats(seen: Sequence[Seen], topics: Sequence[TopicTotal]) -> RenderableType
     totals, rates = snapshots.totals(seen), snapshots.rates(seen)
     counts = [
         (name, getattr(totals, name), getattr(rates, name, None))
-        for name in ("fetched", "started", "succeeded", "failed", "retried", "dead", "holes", "fenced")
+        for name in ("fetched", "started", "succeeded", "failed", "retried", "dead", "expired", "holes", "fenced")
     ]
+    busiest = [_topic(topic, backlog.get(topic.name)) for topic in topics[:MAX_TOPICS]]
     parts: list[RenderableType] = [
         output.table("Hosts", _HOST_COLUMNS, map(_host, seen), right=_HOST_COLUMNS[2:]),
         "",
         output.table("Since they started", ("", "total", "per second"), counts, right=("total", "per second")),
         "",
-        output.table("Busiest topics", _TOPIC_COLUMNS, map(_topic, topics[:MAX_TOPICS]), right=_TOPIC_COLUMNS[1:6]),
+        output.table("Busiest topics", _TOPIC_COLUMNS, busiest, right=_TOPIC_COLUMNS[1:-1]),
     ]
     if len(topics) > MAX_TOPICS:
         parts.append(f"... and {len(topics) - MAX_TOPICS} more; --json has them")
+    if trouble:
+        parts.append(trouble)
     parts += [f"{s.host.host}: {text}" for s in seen if s.live for text in _troubles(s)]
     return Group(*parts)
 
 
 _HOST_COLUMNS = ("host", "", "groups", "per s", "in flight", "buffered", "loop lag", "up")
-_TOPIC_COLUMNS = ("topic", "qps", "per s", "in flight", "buffered", "retries", "state")
+_TOPIC_COLUMNS = ("topic", "qps", "per s", "in flight", "ready", "delayed", "claimed", "dead", "")
 
 
 def _host(seen: Seen) -> tuple[output.Cell, ...]:
@@ -139,25 +174,36 @@ def _host(seen: Seen) -> tuple[output.Cell, ...]:
     )
 
 
-def _topic(topic: TopicTotal) -> tuple[output.Cell, ...]:
-    buffered = sum(topic.buffered.values())
-    return topic.name, topic.qps, topic.started_per_s, topic.in_flight, buffered, topic.retries_buffered, topic.state
+def _topic(topic: TopicTotal, backlog: Backlog | None) -> tuple[output.Cell, ...]:
+    waiting: tuple[int | None, ...] = (None,) * 4
+    if backlog is not None:
+        waiting = (sum(backlog.ready.values()), backlog.delayed, backlog.claimed, backlog.dead)
+    in_flight = output.of_most(topic.in_flight, topic.max_in_flight)
+    state = "" if topic.state == "active" else topic.state
+    return (topic.name, topic.qps, topic.started_per_s, in_flight, *waiting, state)
 
 
 def _troubles(seen: Seen) -> list[str]:
     return [text for text in (seen.host.store_unreachable, seen.host.database_unreachable) if text]
 
 
-def _lag(found: list[dict[str, Any]], pattern: str) -> RenderableType:
+def _lag(found: Sequence[Backlog], pattern: str) -> RenderableType:
     if not found:
         return f"no topic matches {pattern!r}" if pattern != "*" else "there are no topics yet"
-    same = len({tuple(row["ready"]) for row in found}) == 1
-    priorities = tuple(found[0]["ready"]) if same and len(found[0]["ready"]) <= 5 else ("ready",)
-    rest = ("delayed", "claimed", "dead")
+    # One column for each priority if all topics that have any have the same; a sorted topic has its one.
+    kinds = {tuple(b.ready) for b in found}
+    places = tuple(dict.fromkeys(name for names in sorted(kinds, key=len, reverse=True) for name in names))
+    apart = len(kinds) <= 1 + ((IN_SLOT,) in kinds) and len(places) <= MAX_PLACES
+    if not apart:
+        places = ("ready",)
     rows: list[list[output.Cell]] = [
-        [row["topic"], *(row["ready"].values() if priorities != ("ready",) else [output.by_priority(row["ready"])]),
-         *(row[name] for name in rest)]
-        for row in found
-    ]  # fmt: skip
-    numbers = (*(priorities if priorities != ("ready",) else ()), *rest)
-    return output.table("", ("topic", *priorities, *rest), rows, right=numbers)
+        [
+            b.topic,
+            *([b.ready.get(place) for place in places] if apart else [output.by_priority(b.ready)]),
+            *(b.delayed, b.claimed, b.dead),
+        ]
+        for b in found
+    ]
+    rest = ("delayed", "claimed", "dead")
+    titles = tuple("in slots" if place == IN_SLOT else place for place in places)
+    return output.table("", ("topic", *titles, *rest), rows, right=(*(titles if apart else ()), *rest))

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
 from emq.app import App
-from emq.model import Topic
+from emq.model import Kind, Topic
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.tracker import OffsetTracker
-from emq.storage import Claim, Read
+from emq.slots import Recover, SortedStore
+from emq.storage import Read
 
 _PAGE = 2_000
-_FAR_FUTURE_MS = 1 << 52
 
 
 class Leftovers(NamedTuple):
     """Message ids.
 
     Attributes:
-        queued: not finished in the log queues: never started, or in flight when the host stopped.
-        delayed: waiting in the retry slots for their next attempt.
+        queued: not finished in the log queues, or ready in slots: never started, or in flight when the host stopped.
+        delayed: waiting for their time, in lanes (among them retries) or slots.
         dead: dead letters.
     """
 
@@ -37,12 +38,13 @@ async def find(app: App, topics: Sequence[Topic]) -> Leftovers:
         StoreUnavailable, DatabaseUnavailable: try again.
     """
     epoch = await app.database.next_generation(app.settings.environment)
-    queues = [queue for t in topics for group in range(t.groups) for queue in t.queues(group)]
-    slots = [t.group(group) for t in topics for group in range(t.groups)]
+    queues = [queue for t in topics for queue in t.all_queues()]
+    lanes = [t.group(group) for t in topics for group in range(t.groups)]
+    ready, later, dead = await _in_slots(app.store.sorted, [t for t in topics if t.is_sorted], epoch)
     return Leftovers(
-        frozenset(await _queued(app, queues, epoch)),
-        frozenset(await _delayed(app, slots, epoch)),
-        frozenset(await _dead(app, slots)),
+        frozenset(await _queued(app, queues, epoch) | ready),
+        frozenset(await _delayed(app, lanes, epoch) | later),
+        frozenset(await _dead(app, lanes) | dead),
     )
 
 
@@ -65,32 +67,48 @@ async def _queued(app: App, queues: Sequence[str], epoch: int) -> set[str]:
     return found
 
 
-async def _delayed(app: App, slots: Sequence[str], epoch: int) -> set[str]:
-    """Claiming is the way to see what waits; with the host gone it stays claimed until the next one recovers it."""
-    await app.store.lanes.recover([(slot, epoch) for slot in slots])
+async def _delayed(app: App, lanes: Sequence[str], epoch: int) -> set[str]:
+    """What was claimed when the host stopped waits again, and is found with the rest."""
+    await app.store.lanes.recover([(lane, epoch) for lane in lanes])
     found: set[str] = set()
-    pending = list(slots)
-    while pending:
-        answers = await app.store.lanes.claim([Claim(slot, _PAGE, epoch) for slot in pending], _FAR_FUTURE_MS)
-        more = []
-        for slot, claimed in zip(pending, answers, strict=True):
-            if isinstance(claimed, errors.NotOwner):
-                raise claimed
-            found.update(id_ for id_, _ in claimed.entries)
-            if claimed.next_due_ms is not None:
-                more.append(slot)
-        pending = more
+    for lane in lanes:
+        skip = 0
+        while page := await app.store.lanes.waiting(lane, skip, _PAGE):
+            found.update(entry.id for entry in page)
+            skip += len(page)
     return found
 
 
-async def _dead(app: App, slots: Sequence[str]) -> set[str]:
+async def _dead(app: App, lanes: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    for slot in slots:
+    for lane in lanes:
         after = (0, "")
-        while page := await app.store.lanes.dead(slot, after, _PAGE):
+        while page := await app.store.lanes.dead(lane, after, _PAGE):
             found.update(letter.id for letter in page)
             after = (page[-1].dead_ms, page[-1].id)
     return found
+
+
+async def _in_slots(store: SortedStore, topics: Sequence[Topic], epoch: int) -> tuple[set[str], set[str], set[str]]:
+    """Ready, waiting for their time, and dead. The id of a slot's member follows from it."""
+    ready: set[str] = set()
+    later: set[str] = set()
+    dead: set[str] = set()
+    now_ms = int(time.time() * 1000)
+    for topic, index in ((t, i) for t in topics for i in range(t.slots)):
+        slot = topic.slot(index)
+        await store.recover([Recover(slot, epoch)], now_ms)
+        skip = 0
+        while page := await store.waiting(slot, skip, _PAGE):
+            for member, score, *_ in page:
+                by_time = topic.kind is not Kind.PRIORITY
+                (later if by_time and score > now_ms else ready).add(message.slot_id(index, member))
+            skip += len(page)
+        after = (0, b"")
+        while letters := await store.dead(slot, after, _PAGE):
+            dead.update(message.slot_id(index, letter.member) for letter in letters)
+            after = (letters[-1].dead_ms, letters[-1].member)
+    return ready, later, dead
 
 
 def _ids(bodies: Iterable[bytes]) -> Iterable[str]:

@@ -1,0 +1,64 @@
+"""Times and spans of time, as they are written on the command line."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+
+import typer
+
+SPANS = "90s, 15m, 2h, 7d"
+"""Examples for texts that say how a span is written."""
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def span_s(text: str) -> float | None:
+    """Seconds of a span such as 250ms, 90s, 15m, 1.5h, 7d; None if the text is none."""
+    found = _SPAN.fullmatch(text)
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def given_span_s(text: str, option: str) -> float:
+    """Seconds of a span that must be one. Raises `typer.BadParameter` naming the option."""
+    seconds = span_s(text)
+    if seconds is None:
+        raise typer.BadParameter(f"{text!r} is not a duration; write it as {SPANS}", param_hint=option)
+    return seconds
+
+
+def ago_ms(text: str, option: str) -> int:
+    """Milliseconds since the epoch of a time given as ISO 8601 (local unless it says otherwise) or as an age."""
+    seconds = span_s(text)
+    if seconds is not None:
+        return int((time.time() - seconds) * 1000)
+    try:
+        return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write 2030-01-31T12:00, or an age such as {SPANS}", param_hint=option
+        ) from None
+
+
+def ahead_s(text: str) -> float:
+    """Seconds since the epoch of a time to come: ISO 8601 with its zone, or a span from now, as `15m` or `in 15m`.
+
+    A zone is asked for, since a publisher's and its hosts' need not be the same.
+
+    Raises:
+        ValueError: it is neither; the text says what would be right.
+    """
+    seconds = span_s(text.removeprefix("in").strip())
+    if seconds is not None:
+        return time.time() + seconds
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time; write 2030-01-31T12:00+01:00, or from now, such as {SPANS}"
+        ) from None
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} does not say in which time zone; add it, such as {text}Z or {text}+01:00")
+    return found.timestamp()
