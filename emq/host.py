@@ -103,6 +103,7 @@ class Host:
             clock,
             trail,
             on_settled=self._settled,
+            on_acknowledged=self._acknowledged,
             on_due=self._due,
             on_lost=ownership.lost,
         )
@@ -172,6 +173,8 @@ class Host:
             "schedules": self.firing.run,
             "expiry": self.expiry.expire,
             "settle": self.settler.settle,
+            "acknowledge 1": self.settler.acknowledge_members,
+            "acknowledge 2": self.settler.acknowledge_members,
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
             "statistics": self._recorder.record,
@@ -273,6 +276,9 @@ class Host:
 
     def _settled(self, group: OwnedGroup, message: Message) -> None:
         self.dispatcher.settled(group, message)
+
+    def _acknowledged(self, group: OwnedGroup, n: int) -> None:
+        self.dispatcher.acknowledged(group, n)
 
     def _due(self, slot: str, due_ms: int) -> None:
         self.lanes.at(slot, due_ms)

@@ -111,6 +111,7 @@ class Note(msgspec.Struct, array_like=True, gc=False):
     expires_us: int = 0
 
 
+_blake2b = hashlib.blake2b
 _note_decoder = msgspec.msgpack.Decoder(Note)
 encode_note = _encoder.encode
 
@@ -125,7 +126,7 @@ def decode_note(note: bytes) -> Note:
 
 def slot_id(slot: int, member: bytes) -> str:
     """The message id of a slot's member: equal contents (or merge keys) are one message, so it follows from them."""
-    return f"{slot}-{hashlib.sha1(member, usedforsecurity=False).hexdigest()[:24]}"
+    return f"{slot}-{_blake2b(member, digest_size=12).hexdigest()}"
 
 
 class IdSource:

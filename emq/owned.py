@@ -179,7 +179,8 @@ class OwnedGroup:
         Those of a topic by numeric priority take their places among what is buffered.
         """
         buffer = self.buffers[priority]
-        if self.slot is not None and buffer and self.slot.slot.kind is SlotKind.PRIORITY:
+        by_score = self.slot is not None and self.slot.slot.kind is SlotKind.PRIORITY
+        if by_score and buffer and messages[0].score > buffer[-1].score:
             merged = list(heapq.merge(buffer, messages, key=_by_score))
             buffer.clear()
             buffer.extend(merged)
@@ -313,6 +314,7 @@ class OwnedSlot:
         address: its name among wake-ups.
         buffered: messages claimed and not started.
         held: members claimed and not settled.
+        done: (member, token) of those that were handled and wait to be acknowledged.
         expected: messages that the next claim will find, going by the last one.
         more: members are due beyond what the buffer had room for.
         claiming: it is with a claim under way.
@@ -320,7 +322,19 @@ class OwnedSlot:
         suspect: the answer of a claim was lost, so members may be in prepare that nobody has.
     """
 
-    __slots__ = ("address", "again", "buffered", "claiming", "expected", "group", "held", "more", "slot", "suspect")
+    __slots__ = (
+        "address",
+        "again",
+        "buffered",
+        "claiming",
+        "done",
+        "expected",
+        "group",
+        "held",
+        "more",
+        "slot",
+        "suspect",
+    )
 
     def __init__(self, group: OwnedGroup, slot: Slot) -> None:
         self.group = group
@@ -328,6 +342,7 @@ class OwnedSlot:
         self.address = slot.address
         self.buffered = 0
         self.held: set[bytes] = set()
+        self.done: list[tuple[bytes, int]] = []
         self.expected = 1
         self.more = False
         self.claiming = False

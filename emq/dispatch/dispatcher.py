@@ -36,7 +36,10 @@ class Outcomes(Protocol):
     """Where the dispatcher reports the messages whose settling needs the store."""
 
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """A message of a lane or slot has succeeded."""
+        """A message of a lane has succeeded."""
+
+    def acknowledge_member(self, group: OwnedGroup, message: Message) -> None:
+        """A message of a slot has succeeded."""
 
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """A delivery has failed: retry or dead letter."""
@@ -130,6 +133,16 @@ class Dispatcher:
         if message.offset >= 0:
             self._finish(group, message)
         self._leave_flight(group, message)
+
+    def acknowledged(self, group: OwnedGroup, n: int) -> None:
+        """The store knows that `n` members of the group's slot are done; their keys were let go of before."""
+        owner = group.owner
+        owner.in_flight -= n
+        group.in_flight -= n
+        self.in_flight -= n
+        self._pass_room_on(owner)
+        if self._driver is None:
+            self._wake()
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Messages of the group that were started and not settled.
@@ -379,13 +392,15 @@ class Dispatcher:
         self.succeeded += 1
         if self._trail.enabled:
             self._trail.settled(message, self._clock.now_us())
-        if message.offset < 0:
-            if message.member is not None and message.key is not None:
+        if message.member is not None:
+            if message.key is not None:
                 # Its handler is done: the next of its key need not wait for the store to hear of it.
-                key, message.key = message.key, None
-                group.finish_key(key)
+                group.finish_key(message.key)
                 if group.buffered:
                     self.ready(group)
+            self._outcomes.acknowledge_member(group, message)
+            return
+        if message.offset < 0:
             self._outcomes.acknowledge(group, message)
             return
         self._finish(group, message)

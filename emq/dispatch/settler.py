@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections import deque
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from emq import errors, message, slots
 from emq.clock import Clock
 from emq.dispatch import retry
-from emq.owned import OwnedGroup
+from emq.owned import OwnedGroup, OwnedSlot
 from emq.slots import SortedStore
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
@@ -57,12 +58,14 @@ class Settler:
         trail: TrailSink,
         *,
         on_settled: Callable[[OwnedGroup, message.Message], None],
+        on_acknowledged: Callable[[OwnedGroup, int], None],
         on_due: Callable[[str, int], None],
         on_lost: Callable[[OwnedGroup], None],
         seed: int | None = None,
     ) -> None:
         """Args:
         on_settled: called when the store knows; the message is no longer in flight.
+        on_acknowledged: the same for a number of members of a group's slot.
         on_due: called with lane and time (ms) of each retry that waits there.
         on_lost: called when the group has a newer owner, which will deliver the message again.
         """
@@ -71,11 +74,14 @@ class Settler:
         self._clock = clock
         self._trail = trail
         self._on_settled = on_settled
+        self._on_acknowledged = on_acknowledged
         self._on_due = on_due
         self._on_lost = on_lost
         self._random = random.Random(seed)
         self._pending: deque[_Pending] = deque()
         self._something = asyncio.Event()
+        self._slots_done: deque[OwnedSlot] = deque()
+        self._some_done = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self.retried = 0
@@ -86,6 +92,15 @@ class Settler:
 
     def acknowledge(self, group: OwnedGroup, m: message.Message) -> None:
         self._append(_Pending(group, m, None))
+
+    def acknowledge_member(self, group: OwnedGroup, m: message.Message) -> None:
+        slot, member = group.slot, m.member
+        assert slot is not None
+        assert member is not None
+        if not slot.done:
+            self._slots_done.append(slot)
+            self._some_done.set()
+        slot.done.append((member, m.token))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now, options = self._clock.now(), group.owner.topic.options
@@ -122,6 +137,51 @@ class Settler:
             if not self._pending:
                 self._something.clear()
                 self._idle.set()
+
+    async def acknowledge_members(self) -> None:
+        """Acknowledge what is done of the slots, a batch at a time. Ends by cancellation.
+
+        Runs twice at once, so that the server removes one batch while this process gathers the next.
+        """
+        while True:
+            await self._some_done.wait()
+            batch: list[tuple[OwnedSlot, list[tuple[bytes, int]]]] = []
+            members = 0
+            while self._slots_done and members < BATCH:
+                slot = self._slots_done.popleft()
+                batch.append((slot, slot.done))
+                members += len(slot.done)
+                slot.done = []
+            if not self._slots_done:
+                self._some_done.clear()
+            settles = [
+                slots.Settle(slot.slot, member, slots.Verdict.ACK, token, slot.group.epoch)
+                for slot, done in batch
+                for member, token in done
+            ]
+            for (slot, done), answers in zip(batch, await self._acknowledged(settles, batch), strict=True):
+                slot.held.difference_update([member for member, _ in done])
+                if not all(answer is True for answer in answers):
+                    self._refused_members(slot, answers)
+                self._on_acknowledged(slot.group, len(done))
+
+    async def _acknowledged(
+        self, settles: list[slots.Settle], batch: list[tuple[OwnedSlot, list[tuple[bytes, int]]]]
+    ) -> list[list[bool | errors.NotOwner]]:
+        """The answers, slot by slot, once the store has given them."""
+        while True:
+            try:
+                answers = iter(await self._slots.settle(settles))
+                return [list(itertools.islice(answers, len(done))) for _, done in batch]
+            except errors.StoreUnavailable as exc:
+                log.warning("%s; %d messages wait to be acknowledged", exc, len(settles))
+                await asyncio.sleep(UNREACHABLE_S)
+
+    def _refused_members(self, slot: OwnedSlot, answers: list[bool | errors.NotOwner]) -> None:
+        self.void += sum(answer is False for answer in answers)
+        if refused := sum(isinstance(answer, errors.NotOwner) for answer in answers):
+            self.refused += refused
+            self._on_lost(slot.group)
 
     def _append(self, pending: _Pending) -> None:
         self._pending.append(pending)

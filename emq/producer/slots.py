@@ -77,10 +77,10 @@ class SlotProducer:
             end = start + CHUNK
             part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
             if bare and not any(part_keys):
-                items = _bare_items(topic, slots, part, part_scores, now_us)
-            else:
-                each = zip(part, part_scores, part_keys, strict=True)
-                items = [self._item(topic, p, score, told._replace(key=key), now_us) for p, score, key in each]
+                ids += await self._add_bare(topic, slots, part, part_scores, now_us)
+                continue
+            each = zip(part, part_scores, part_keys, strict=True)
+            items = [self._item(topic, p, score, told._replace(key=key), now_us) for p, score, key in each]
             for answer in await self._add(items, topic.options.durability):
                 if isinstance(answer, Exception):
                     raise answer
@@ -118,6 +118,27 @@ class SlotProducer:
         self.published += sum(1 for answer in answers if not isinstance(answer, errors.EMQError))
         if self._trail.enabled:
             self._record(items, answers, ids)
+        return ids
+
+    async def _add_bare(
+        self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
+    ) -> list[str]:
+        """As `_add`, for contents that come alone and by the thousand: without the questions that do not arise."""
+        share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
+        places = [crc32(payload) & mask for payload in payloads]
+        each = zip(places, payloads, scores, strict=True)
+        adds = [Add(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
+        answers = await self._store.add(adds, topic.options.durability)
+        slot_id = message.slot_id
+        ids = [slot_id(place, payload) for place, payload in zip(places, payloads, strict=True)]
+        refusals = [answer for answer in answers if not isinstance(answer, bool)]
+        self.published += len(ids) - len(refusals)
+        if self._trail.enabled:
+            items = [_Item(topic, add, place, now_us) for add, place in zip(adds, places, strict=True)]
+            told = [id_ if isinstance(a, bool) else a for a, id_ in zip(answers, ids, strict=True)]
+            self._record(items, answers, told)
+        if refusals:
+            raise refusals[0]
         return ids
 
     def _record(
@@ -219,18 +240,6 @@ def _check_bare(topic: Topic, told: Told) -> None:
             f"topic {topic.name!r} stores bare contents, so hosts cannot see keys; create it with merge='key', or with "
             "ordering='slot'"
         )
-
-
-def _bare_items(
-    topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
-) -> list[_Item]:
-    """What `_item` makes of contents that come alone; without its questions, since these come by the thousand."""
-    share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
-    places = [crc32(payload) & mask for payload in payloads]
-    return [
-        _Item(topic, Add(slots[place], payload, score, keep, b"", b"", LATEST, share), place, now_us)
-        for place, payload, score in zip(places, payloads, scores, strict=True)
-    ]
 
 
 def _share(topic: Topic) -> int | None:

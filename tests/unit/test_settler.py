@@ -41,6 +41,7 @@ class Bench:
             self.clock,
             NullTrail(),
             on_settled=lambda _, m: self.settled.append(m.id),
+            on_acknowledged=lambda _, n: self.settled.extend([""] * n),
             on_due=lambda slot, due_ms: self.due.append((slot, due_ms)),
             on_lost=self.lost.append,
         )
