@@ -24,6 +24,7 @@ from emq.model import Environment, Kind, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
+from emq.schedule import book
 from emq.schedule.levels import Delay
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
@@ -259,6 +260,11 @@ class App:
     async def schedule(self, topic: str, payload: bytes | str, **options: Any) -> str:
         """Publish a message again and again; returns the schedule's id. See `Producer.schedule`."""
         return await self.producer.schedule(topic, payload, **options)
+
+    async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
+        """A page of what is delayed and what recurs, in the topics that match `pattern`, by due time."""
+        topics = await self.catalog.list(pattern)
+        return [entry async for entry in book.find(self.store.lanes, topics, skip=skip, limit=limit)]
 
     async def recall(self, topic: str, *ids: str) -> set[str]:
         """Take back what has not been claimed yet: delayed messages, schedules, waiting messages of sorted topics.
