@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -68,7 +69,7 @@ class SlotClaimer:
         """Some of its messages were taken; claim more if there are any and half the buffer is free."""
         if slot.more and slot.buffered * 2 <= slot.group.capacity:
             slot.more = False
-            self._due.at(slot.address, 0)
+            self._at(slot, 0)
 
     def woken(self, addresses: Iterable[str]) -> None:
         for address in addresses:
@@ -97,6 +98,10 @@ class SlotClaimer:
                 if part:
                     await self._look_at(part)
                 await asyncio.sleep(max(1.0, SWEEP_S * SWEEP_SLOTS / max(SWEEP_SLOTS, len(slots))))
+
+    def _at(self, slot: OwnedSlot, due_ms: int) -> None:
+        if self._slots.get(slot.address) is slot:
+            self._due.at(slot.address, due_ms)
 
     # --------------------------------------------------------------------------------------------------------- claiming
 
@@ -129,7 +134,7 @@ class SlotClaimer:
             self.unreachable = str(exc)
             for slot in slots:
                 slot.suspect = True  # what the lost answer brought is in prepare, and nobody has it
-                self._due.at(slot.address, now_ms + 1)
+                self._at(slot, now_ms + 1)
             await asyncio.sleep(UNREACHABLE_S)
             return
         self.unreachable = None
@@ -142,13 +147,14 @@ class SlotClaimer:
             else:
                 late += [give_back(slot.slot, slot.group.epoch, e.member, e.token, e.score) for e in answer.entries]
         if late:
-            await self._store.settle(late)
+            with contextlib.suppress(errors.StoreUnavailable):  # then the next owner rolls them back
+                await self._store.settle(late)
 
     def _claimed(self, slot: OwnedSlot) -> None:
         slot.claiming = False
         if slot.again:
             slot.again = False
-            self.woken((slot.address,))
+            self._at(slot, 0)
 
     def _buffer(self, slot: OwnedSlot, claimed: Claimed, now_ms: int) -> None:
         entries, group = claimed.entries, slot.group
@@ -165,9 +171,9 @@ class SlotClaimer:
         due_ms = slot.due_ms(claimed.next_score)
         if due_ms is not None and group.owner.handler is not None:  # a resumed topic is looked at anew
             if due_ms > now_ms:
-                self._due.at(slot.address, due_ms)
+                self._at(slot, due_ms)
             elif room(slot) * 2 >= group.capacity:
-                self._due.at(slot.address, 0)
+                self._at(slot, 0)
             else:
                 slot.more = True
 
@@ -212,7 +218,7 @@ class SlotClaimer:
             for slot, state in zip(slots, states, strict=True):
                 due_ms = slot.due_ms(state.next_score)
                 if due_ms is not None and not slot.more and room(slot) > 0:
-                    self._due.at(slot.address, due_ms)
+                    self._at(slot, due_ms)
                 timeout_ms = int(slot.group.owner.topic.options.prepare_timeout_s * 1000)
                 if state.oldest_prepared_ms is not None and state.oldest_prepared_ms < now_ms - timeout_ms:
                     lost.append((slot, timeout_ms))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from emq import errors, message
 from emq.catalog import Catalog
@@ -138,7 +139,7 @@ class Producer:
         payloads = list(payloads)
         _check_lengths(payloads, keys, scores)
         found = (await self._router.route(topic)).topic
-        bodies, now_us = [_checked(found, payload) for payload in payloads], self._clock.now_us()
+        bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
         due_ms = due_ms_of(found, delay_ms, None, at, now_us // 1000)
         if found.is_sorted:
@@ -242,6 +243,12 @@ def _check_lengths(payloads: Sequence[object], keys: Sequence[object] | None, sc
     for name, given in (("keys", keys), ("scores", scores)):
         if given is not None and len(given) != len(payloads):
             raise errors.InvalidMessage(f"{len(given)} {name} for {len(payloads)} payloads; give one for each")
+
+
+def _all_checked(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:
+    if payloads and set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= topic.options.max_payload:
+        return cast(Sequence[bytes], payloads)
+    return [_checked(topic, payload) for payload in payloads]
 
 
 def _checked(topic: Topic, payload: bytes | str) -> bytes:
