@@ -214,7 +214,9 @@ def _facts(letter: Letter) -> RenderableType:
     facts.add_row("payload", output.payload(letter.payload))
     if not letter.history:
         return facts
-    rows = [(output.when(at_ms), reason) for at_ms, reason in letter.history]
+    reasons = [reason for _, reason in letter.history]
+    said = ["the same" if i and reason == reasons[i - 1] else reason for i, reason in enumerate(reasons)]
+    rows = [(output.when(at_ms), text) for (at_ms, _), text in zip(letter.history, said, strict=True)]
     return Group(facts, "", output.table("Failed attempts", ("time", "reason"), rows))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -15,6 +16,7 @@ from emq.cli import times
 from emq.model import Kind, Topic
 from emq.producer import slots
 from emq.producer.times import due_ms_of
+from emq.slots import RETRIES
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -208,15 +210,18 @@ def item(number: int, topic: Topic, payload: bytes, told: Defaults) -> Item:
     more["delay_ms"] = delay_ms
     now_us = time.time_ns() // 1000
     due_ms = due_ms_of(topic, delay_ms, None, told.at, now_us // 1000)
+    priority = priority_of(topic, told.priority)
     if topic.is_sorted:
+        if topic.kind is Kind.FIXED_TIME and due_ms is None:
+            raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; say when, with at or delay")
         by_time = topic.kind is not Kind.PRIORITY
-        slots.score_of(topic, told.priority, due_ms if by_time else None, told.time_range_ms, now_us)
+        slots.score_of(topic, priority, due_ms if by_time else None, told.time_range_ms, now_us)
         folds.check(topic.fold, payload)
     else:
-        topic.priority_index(told.priority)
+        topic.priority_index(priority)
     given = {name: value for name, value in more.items() if value is not None}
     alone = topic.is_sorted or bool(given)
-    return Item(number, topic.name, payload, told.key, told.priority, told.headers, given, alone)
+    return Item(number, topic.name, payload, told.key, priority, told.headers, given, alone)
 
 
 async def send(app: App, items: Sequence[Item]) -> list[str]:
@@ -243,6 +248,20 @@ async def send(app: App, items: Sequence[Item]) -> list[str]:
                 headers=first.headers,
             )
     return ids
+
+
+def priority_of(topic: Topic, priority: str | float | None) -> str | float | None:
+    """The priority as its topic takes it: for kind priority a number. Raises `InvalidMessage` if it is none."""
+    if topic.kind is not Kind.PRIORITY:
+        return priority
+    try:
+        number = math.nan if priority is None else float(priority)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        given = "give one" if priority is None else f"{priority!r} is none"
+        raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority, a number above {RETRIES}; {given}")
+    return int(number) if number.is_integer() else number
 
 
 def delay_ms_of(topic: Topic, delay: str) -> float:

@@ -138,14 +138,16 @@ async def _publish_arguments(
         else:
             if told.delay is not None:
                 again["delay_ms"] = lines.delay_ms_of(topic, told.delay)
-            said = {name: getattr(told, name) for name in ("at", "key", "priority", "headers", "ttl_s")}
+            said = {name: getattr(told, name) for name in ("at", "key", "headers", "ttl_s")}
+            said["priority"] = lines.priority_of(topic, told.priority)
             ids = [await app.schedule(topic.name, payload, **again, **said) for payload in payloads]
     shown = ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")
     to = f"{output.count(len(ids), 'message')} to {told.topic!r}: {shown}"
     if again is None:
         session.say(f"published {to}", {"published": len(ids), "ids": ids})
     else:
-        session.say(f"scheduled {to}; see emq schedule show", {"scheduled": len(ids), "ids": ids})
+        hint = f"look at it with: emq schedule show {told.topic} {ids[0]}"
+        session.say(f"scheduled {to}; {hint}", {"scheduled": len(ids), "ids": ids})
 
 
 def _again(

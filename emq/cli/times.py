@@ -60,5 +60,5 @@ def ahead_s(text: str) -> float:
             f"{text!r} is not a time; write 2030-01-31T12:00+01:00, or from now, such as {SPANS}"
         ) from None
     if found.tzinfo is None:
-        raise ValueError(f"{text!r} does not say in which time zone; add it, such as {text}Z or {text}+01:00")
+        raise ValueError(f"{text!r} does not say in which time zone; write 2030-01-31T12:00+01:00, or Z for UTC")
     return found.timestamp()

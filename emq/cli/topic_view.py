@@ -197,7 +197,7 @@ def _options(topic: Topic) -> list[tuple[str, Any]]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{output.plain(name)} {levels.written(s * 1000)}" for name, s in value.items())
+        return ", ".join(_level(name, seconds) for name, seconds in value.items())
     if isinstance(value, str) and len(value) > LONGEST:
         return f"{output.plain(value[:LONGEST])}... ({output.count(len(value), 'character')})"
     if isinstance(value, tuple):
@@ -205,3 +205,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return output.cell(value)
+
+
+def _level(name: str, seconds: float) -> str:
+    span = levels.written(seconds * 1000)
+    return output.plain(name) if name == span.replace(" ", "") else f"{output.plain(name)} {span}"

@@ -103,14 +103,16 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     if not session.json and not topics:
         session.out.print(_none(pattern))
         return
-    rows = [
+    rows: list[tuple[output.Cell, ...]] = [
         (
             *(t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-"),
             *(t.state.value, topic_settings.endpoint(t) or "-"),
         )
         for t in topics
     ]
-    columns = ("topic", "kind", "qps", "split into", "priorities", "state", "endpoint")
+    columns: tuple[str, ...] = ("topic", "kind", "qps", "split into", "priorities", "state", "endpoint")
+    if all(row[-1] == "-" for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     session.show([_data(t) for t in topics], lambda: output.table("", columns, rows, right=("qps", "split into")))
 
 

@@ -97,7 +97,9 @@ async def _in_slots(store: SortedStore, topics: Sequence[Topic], epoch: int) -> 
     now_ms = int(time.time() * 1000)
     for topic, index in ((t, i) for t in topics for i in range(t.slots)):
         slot = topic.slot(index)
-        await store.recover([Recover(slot, epoch)], now_ms)
+        [back] = await store.recover([Recover(slot, epoch)], now_ms)
+        if isinstance(back, errors.NotOwner):
+            raise back
         skip = 0
         while page := await store.waiting(slot, skip, _PAGE):
             for member, score, *_ in page:

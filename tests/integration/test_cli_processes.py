@@ -211,3 +211,23 @@ def test_host_processes_end_when_their_parent_was_killed(emq: Shell, shared: Non
     parent.kill()
     parent.wait(PATIENCE_S)
     until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+
+
+def test_a_sorted_topic_is_fed_by_a_pipe_watched_and_deleted_on_a_shared_store(emq: Shell, shared: None) -> None:
+    code = "import emq\napp = emq.App()\n\n\n@app.handler('cli-sorted')\nasync def handle(m):\n    raise emq.Reject\n"
+    Path("mine.py").write_text(code)
+    emq.here("topic create cli-sorted --qps 100 --kind priority --slots 4")
+    lines = "".join(f'{{"payload": {n % 300}, "priority": {20 + n % 50}}}\n' for n in range(600))
+    out, _ = emq("publish cli-sorted -", lines)
+    assert out == "published 600 messages to 1 topic\n"
+    [lag] = emq.json("lag cli-sorted")
+    assert lag["ready"] == {"slot": 300}
+    host = emq.start("up --app mine")
+    line_with(host, "consuming")
+    until(lambda: emq.json("lag cli-sorted")[0]["dead"] >= 25)
+    host.send_signal(signal.SIGTERM)
+    assert host.wait(PATIENCE_S) == 0
+    dead = len(emq.json("dead list cli-sorted --limit 1000"))
+    assert emq.json("dead replay cli-sorted --priority 99") == {"replayed": dead}
+    assert max(s["best_priority"] for s in emq.json("topic show cli-sorted")["slot_list"]) == 99
+    assert emq.json("topic delete cli-sorted --yes --force") == {"deleted": "cli-sorted", "messages": 300}
