@@ -131,7 +131,7 @@ class SlotModel:
             return None
         if member not in self.prepared or self.prepared[member].token != settle.token:
             return False
-        kept = self.prepared.pop(member).kept
+        kept = self._leave(member).kept
         if verdict is Verdict.RETRY:
             self._wait_again(member, _failed(kept, None, settle.reason)._replace(score=settle.score))
         elif verdict is Verdict.DEAD:
@@ -154,7 +154,7 @@ class SlotModel:
         ]
         self.epoch = recover.epoch
         for member in lost:
-            token, kept = self.prepared.pop(member)
+            token, kept = self._leave(member)
             if token % 1000 == 0:
                 self.dead[member] = Dead(now_ms, recover.reason, kept)
                 continue
@@ -166,6 +166,12 @@ class SlotModel:
         first = min((self.place(self.waiting[member].score) for member in self.claimable()), default=math.inf)
         if self.armed is not None and first < self.armed:
             self.must_wake, self.armed = True, None
+
+    def _leave(self, member: bytes) -> Prepared:
+        left = self.prepared.pop(member)
+        if member in self.waiting:
+            self._wait(member, self.waiting[member])
+        return left
 
     def _wait(self, member: bytes, kept: Kept) -> None:
         self.waiting[member] = kept
@@ -187,4 +193,5 @@ class SlotModel:
 def _failed(kept: Kept, at_ms: int | None, reason: str) -> Kept:
     if not reason or kept.history is None:
         return kept
-    return kept._replace(history=(*kept.history, (at_ms, reason))[-16:])
+    # Which ones are dropped beyond 16 has a test of its own.
+    return kept._replace(history=(*kept.history, (at_ms, reason)) if len(kept.history) < 16 else None)

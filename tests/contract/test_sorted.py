@@ -204,6 +204,7 @@ async def test_inspect_counts_what_is_due_at_the_time_asked_for(user: SlotUser) 
     await user.fill(b"a", b"b", b"c", b"d", b"e")
     by_time = kind is not PRIORITY
     assert await user.state(NOW - 1001) == SlotState(5, 0 if by_time else 5, 0, 0, nth(kind, 0), None)
+    assert (await user.state(5)).due == (0 if by_time else 5)
     assert await user.state(NOW - 998) == SlotState(5, 3 if by_time else 5, 0, 0, nth(kind, 0), None)
     (first,) = (await user.claim(limit=1, now_ms=NOW + 3999)).entries
     (second,) = (await user.claim(limit=1, now_ms=NOW + 5000)).entries

@@ -120,7 +120,7 @@ async def test_a_member_that_is_in_prepare_or_dead_only_is_new(user: SlotUser) -
 
 @PRIORITIES
 async def test_bodies_fold_as_the_folds_say(user: SlotUser) -> None:
-    wanted = {}
+    wanted: dict[bytes, tuple[bytes, int]] = {}
     for n, (fold, bodies, expected) in enumerate(FOLDED):
         reference = folds.initial(fold, bodies[0])
         for body in bodies[1:]:
@@ -198,6 +198,18 @@ async def test_a_duplicate_waits_while_its_twin_is_in_prepare(user: SlotUser) ->
     assert await user.ack(entry)
     (twin,) = await user.claims(b"x", now_ms=NOW + SECOND)
     assert (twin.body, twin.note, twin.merged) == ((b"new\nsame", b"newer", 1) if user.slot.apart else (b"x", b"", 1))
+
+
+async def test_a_duplicate_waits_also_where_the_member_has_waited_before(user: SlotUser) -> None:
+    for n in (7, 3):
+        await user.add(b"x", nth(user.slot.kind, n))
+    await user.fill(b"y", first=5)
+    (entry,) = (await user.claim(limit=1)).entries
+    await user.add(b"x", nth(user.slot.kind, 7))
+    await user.claims(b"y", now_ms=NOW + SECOND)
+    assert await user.sizes() == (1, 2, 0)
+    assert await user.ack(entry)
+    await user.claims(b"x", now_ms=NOW + SECOND)
 
 
 async def test_duplicates_do_not_stand_in_the_way_of_those_behind(user: SlotUser) -> None:

@@ -169,6 +169,18 @@ async def test_attempts_of_one_millisecond_stay_in_their_order(user: SlotUser) -
     assert [reason for _, reason in (await user.dead())[0].history] == ["second to none", "a third", "Z", "0"]
 
 
+async def test_the_history_goes_along_when_a_message_merges_into_its_twin(user: SlotUser) -> None:
+    await user.fill(b"x")
+    for n, reason in enumerate(("one", "two", "three")):
+        (entry,) = await user.claims(b"x", now_ms=NOW + n * SECOND)
+        if reason == "three":
+            await user.add(b"x", nth(user.slot.kind, 0))
+        assert await user.retry(entry, nth(user.slot.kind, 0), reason=reason)
+    (entry,) = await user.claims(b"x", now_ms=NOW + 5 * SECOND)
+    assert await user.die(entry)
+    assert [reason for _, reason in (await user.dead())[0].history] == ["one", "two", "three"]
+
+
 async def test_the_history_keeps_16_attempts_at_most(user: SlotUser) -> None:
     await user.fill(b"x")
     for n in range(20):
