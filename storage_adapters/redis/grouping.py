@@ -113,6 +113,13 @@ def place_add_answers(
             answers[place] = mark == _NEW
 
 
+def place_failure(groups: Sequence[Group], failure: errors.EMQError, answers: list[Any]) -> None:
+    """Answer all requests of a call with what it failed with."""
+    for group in groups:
+        for place in group.places:
+            answers[place] = failure
+
+
 def place_ack_answers(group: Group, answer: int | bytes, answers: list[Any]) -> None:
     """Spell out the answer of `slot_ack`; what it does not name is acknowledged."""
     if isinstance(answer, bytes):

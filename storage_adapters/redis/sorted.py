@@ -55,20 +55,31 @@ class RedisSorted:
     ) -> list[bool | errors.TopicFull]:
         """See `SortedStore.add`; an add that its topic's fold refuses is answered with `InvalidMessage`.
 
-        Raises:
-            StoreFull: of more than `MEMBERS` adds, some may have been applied; repeat those that may merge twice only
-                if that is harmless.
+        Where this takes several script calls and only some of them fail, what went with those is answered with the
+        error, `StoreFull` or `StoreUnavailable`, which is raised only if nothing else went in.
         """
         answers: list[Any] = [True] * len(adds)
+        failures: list[errors.EMQError] = []
+        parts = 0
         for start in range(0, len(adds), MEMBERS):
             groups = grouping.group_adds(adds, start, start + MEMBERS)
-            for part in self._together([g for g in groups if not g.slot.apart], lambda g: g.slot):
-                for group, answer in zip(part, await self._add(part, durability), strict=True):
-                    if isinstance(answer, bytes):
-                        grouping.place_add_answers(adds, group, answer, [], answers)
-            for part in self._together([g for g in groups if g.slot.apart], lambda g: g.slot):
-                for group, (marks, *reasons) in zip(part, await self._merge(part, durability), strict=True):
-                    grouping.place_add_answers(adds, group, marks, reasons, answers)
+            bare, apart = [g for g in groups if not g.slot.apart], [g for g in groups if g.slot.apart]
+            for call, some in ((self._add, bare), (self._merge, apart)):
+                for part in self._together(some, lambda g: g.slot):
+                    parts += 1
+                    try:
+                        replies = await call(part, durability)
+                    except (errors.StoreFull, errors.StoreUnavailable) as exc:
+                        failures.append(exc)
+                        grouping.place_failure(part, exc, answers)
+                        continue
+                    for group, reply in zip(part, replies, strict=True):
+                        if isinstance(reply, bytes):
+                            grouping.place_add_answers(adds, group, reply, [], answers)
+                        elif isinstance(reply, list):
+                            grouping.place_add_answers(adds, group, reply[0], reply[1:], answers)
+        if failures and len(failures) == parts:
+            raise next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), failures[0])
         return answers
 
     async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
