@@ -72,9 +72,8 @@ class Admin:
         held = sum(lag.unfinished for lag in await self.lag([topic]))
         held += sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag([topic]))
         if held and not force:
-            raise errors.StillConsumed(
-                f"topic {name!r} still holds {held} messages; drain it first, or delete with force"
-            )
+            messages = "1 message" if held == 1 else f"{held} messages"
+            raise errors.StillConsumed(f"topic {name!r} still holds {messages}; drain it first, or delete with force")
         await self.catalog.delete(name)
         queues = topic.all_queues()
         await self._empty_queues(queues)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from emq import message, slots
+from emq import errors, message, slots
 from emq.model import Kind, Topic
+from emq.producer.slots import score_of
 from emq.slots import RETRIES, DeadMember, SortedStore
 from emq.storage import Add, DeadLetter, LaneStore, Settle, Store, Verdict
 from emq.trail.sink import NullTrail, TrailSink
@@ -81,7 +82,7 @@ async def replay(
     selection: Selection = EVERY,
     *,
     rate_per_s: float | None = None,
-    priority: float = LOWEST_PRIORITY,
+    priority: float | None = None,
     on_replayed: Callable[[int], None] = lambda _: None,
     trail: TrailSink = NO_TRAIL,
 ) -> int:
@@ -92,10 +93,15 @@ async def replay(
     Args:
         rate_per_s: most letters put back in a second, so that a large replay does not crowd out fresh messages; they
             also count against the topic's quota like everything else. None for no limit of its own.
-        priority: for members of kind priority, whose slots do not keep the priority of what has failed; above 16.
+        priority: for members of kind priority, whose slots do not keep the priority of what has failed; above 16, None
+            for the lowest.
         on_replayed: called with the number so far.
         trail: where each is recorded as replayed, with the time just before it was put back.
+
+    Raises:
+        InvalidMessage: a priority that is out of range, or for a topic of another kind.
     """
+    _check_priority(topic, priority)
     count, started = 0, time.monotonic()
     now_ms = int(time.time() * 1000)
     # What dies again while this runs is not replayed twice.
@@ -103,7 +109,7 @@ async def replay(
     async for letter, dead in _find(store, topic, selection):
         now = time.time()
         if isinstance(dead, DeadMember):
-            score = priority if topic.kind is Kind.PRIORITY else int(now * 1000)
+            score = _score(topic, priority, now)
             back = slots.Settle(dead.slot, dead.member, slots.Verdict.REPLAY, score=score, fold=topic.fold)
             done, index = (await store.sorted.settle([back]))[0], 0
         else:
@@ -118,6 +124,22 @@ async def replay(
         if rate_per_s is not None:
             await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))
     return count
+
+
+def _check_priority(topic: Topic, priority: float | None) -> None:
+    if priority is not None and topic.kind is not Kind.PRIORITY:
+        own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
+        raise errors.InvalidMessage(
+            f"priority {priority:g} is for topics of kind priority; {topic.name!r} is of kind {topic.kind}: {own}"
+        )
+    _score(topic, priority, time.time())
+
+
+def _score(topic: Topic, priority: float | None, now: float) -> float:
+    """With which a letter of a slot waits again."""
+    if topic.kind is not Kind.PRIORITY:
+        return int(now * 1000)
+    return score_of(topic, LOWEST_PRIORITY if priority is None else priority, None, None, int(now * 1e6))
 
 
 async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,6 @@ from emq.cli.session import Session, command
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq import model
     from emq.dead_letters import Letter, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, put them back, or throw them away.")
@@ -115,7 +113,6 @@ async def replay(
     selection = _selection(since, until, reason, ids)
     async with session.app(recorded=True) as opened:
         of_topic = await opened.catalog.get(topic)
-        score = _score(of_topic, priority)
         [lag] = await opened.admin.slot_lag([of_topic])
         with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
             count = await dead_letters.replay(
@@ -123,7 +120,7 @@ async def replay(
                 of_topic,
                 selection,
                 rate_per_s=rate,
-                priority=score,
+                priority=priority,
                 on_replayed=bar.set,
                 trail=opened.trail,
             )
@@ -153,23 +150,6 @@ async def purge(
         session.confirm(f"Throw away {what} of topic {topic!r} for good?", yes)
         count = await dead_letters.purge(opened.store, of_topic, selection)
     session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
-
-
-def _score(topic: model.Topic, priority: float | None) -> float:
-    """The score with which letters of a slot of kind priority wait again; without meaning for other topics."""
-    from emq import model
-    from emq.dead_letters import LOWEST_PRIORITY
-    from emq.producer import slots
-
-    if topic.kind is model.Kind.PRIORITY:
-        wanted = LOWEST_PRIORITY if priority is None else priority
-        return slots.score_of(topic, wanted, None, None, time.time_ns() // 1000)
-    if priority is not None:
-        own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
-        raise errors.InvalidMessage(
-            f"--priority {priority:g} is for topics of kind priority; {topic.name!r} is of kind {topic.kind}: {own}"
-        )
-    return LOWEST_PRIORITY
 
 
 def _selection(since: str | None, until: str | None, reason: str, ids: list[str] | None = None) -> Selection:

@@ -233,9 +233,9 @@ class Producer:
 
 def _refuse_sorted_options(topic: Topic, *given: object) -> None:
     if any(option is not None for option in given):
+        about = "what is delayed by priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} is of kind {topic.kind}: time_range_ms, merge_key and scores are for sorted topics, "
-            "and not for what is delayed in one of kind priority"
+            f"topic {topic.name!r}: time_range_ms, merge_key and scores are for slots, and {about}; leave them out"
         )
 
 

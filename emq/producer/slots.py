@@ -185,7 +185,7 @@ def score_of(
     if due_ms is None:
         raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; give at= or delay_ms=")
     if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
-        raise errors.InvalidMessage(f"fixed time {due_ms} ms is not ahead of now ({now_ms}) by at most ten years")
+        raise errors.InvalidMessage(f"fixed time {_shown(due_ms, now_ms)} must be ahead of now, by at most ten years")
     return due_ms
 
 
@@ -202,8 +202,14 @@ def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequen
         raise errors.InvalidMessage("scores must be numbers: milliseconds since the epoch")
     for worst in (min(scores), max(scores)) if scores else ():
         if not now_ms < worst <= now_ms + MAX_DELAY_S * 1000:
-            raise errors.InvalidMessage(f"time {worst} ms is not ahead of now ({now_ms}) by at most ten years")
+            raise errors.InvalidMessage(f"time {_shown(worst, now_ms)} must be ahead of now, by at most ten years")
     return scores
+
+
+def _shown(due_ms: float, now_ms: int) -> str:
+    """A time for people: as it was given, and how far away that is."""
+    away_s = (due_ms - now_ms) / 1000
+    return f"{due_ms:.0f} ms ({abs(away_s):,.1f} s {'ahead' if away_s > 0 else 'ago'})"
 
 
 def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> float:

@@ -46,8 +46,8 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a range in words": ("range_merge", "time_range_ms '5'", {"time_range_ms": "5"}),
     "priority on time": ("range_merge", "goes by time", {"priority": 20, "time_range_ms": 5}),
     "no time": ("fixed_time", "give at= or delay_ms=", {}),
-    "the past": ("fixed_time", "is not ahead of now", {"at": NOW_S - 1}),
-    "now": ("fixed_time", "is not ahead of now", {"delay_ms": 0}),
+    "the past": ("fixed_time", "must be ahead of now", {"at": NOW_S - 1}),
+    "now": ("fixed_time", "must be ahead of now", {"delay_ms": 0}),
     "milliseconds for seconds": ("fixed_time", "too large by 1,000", {"at": NOW_MS}),
     "a time without zone": ("fixed_time", "has no time zone", {"at": datetime.datetime(2040, 1, 1)}),
     "two times": ("fixed_time", "only one of", {"at": NOW_S + 1, "delay_ms": 5}),
@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "headers on bare contents": ("priority", "headers cannot travel along", {"priority": 20, "headers": {"a": "b"}}),
     "ttl on bare contents": ("fixed_time", "ttl_s cannot travel along", {"delay_ms": 5, "ttl_s": 5}),
     "a merge key on bare contents": ("priority", "merge_key cannot travel", {"priority": 20, "merge_key": "k"}),
-    "a merge key on log": ("log", "is of kind log", {"merge_key": "k"}),
+    "a merge key on log": ("log", "it is of kind log", {"merge_key": "k"}),
     "no number to add up": ("keyed", "is no number, which fold 'sum' needs", {"merge_key": "k"}),
 }
 
