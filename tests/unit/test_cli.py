@@ -90,7 +90,7 @@ def test_a_topic_lives_from_create_to_delete(emq: Shell) -> None:
     assert "resume it first" in emq.refused("publish shop x")
     assert emq.json("topic resume shop")["state"] == "active"
     emq("publish shop x")
-    assert "still holds 1 messages" in emq.refused("topic delete shop --yes")
+    assert "still holds 1 message;" in emq.refused("topic delete shop --yes")
     assert emq.json("topic delete shop --yes --force") == {"deleted": "shop", "messages": 1}
     assert emq.json("topic list") == []
 
