@@ -17,6 +17,7 @@ from emq.catalog import Catalog
 from emq.clock import Clock, SystemClock
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
+from emq.dispatch.members import MemberSettler
 from emq.dispatch.settler import Settler
 from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
@@ -97,13 +98,13 @@ class Host:
         self.checkpointer = Checkpointer(
             checkpoints, store.log, clock, on_lost=ownership.lost, interval_s=options.checkpoint_s
         )
+        self.members = MemberSettler(store.sorted, on_acknowledged=self._acknowledged, on_lost=ownership.lost)
         self.settler = Settler(
             store.lanes,
-            store.sorted,
+            self.members,
             clock,
             trail,
             on_settled=self._settled,
-            on_acknowledged=self._acknowledged,
             on_due=self._due,
             on_lost=ownership.lost,
         )
@@ -173,8 +174,8 @@ class Host:
             "schedules": self.firing.run,
             "expiry": self.expiry.expire,
             "settle": self.settler.settle,
-            "acknowledge 1": self.settler.acknowledge_members,
-            "acknowledge 2": self.settler.acknowledge_members,
+            "members 1": self.members.run,
+            "members 2": self.members.run,
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
             "statistics": self._recorder.record,

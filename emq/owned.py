@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from emq.dispatch.borrowing import Sister
 from emq.dispatch.counter import Counter
@@ -313,13 +313,17 @@ class OwnedSlot:
         slot: its name and rules in the store.
         address: its name among wake-ups.
         buffered: messages claimed and not started.
-        held: members claimed and not settled.
+        held: members claimed and not settled, with how many claims of each: an acknowledgement may be under way while
+            its twin has been claimed.
         done: (member, token) of those that were handled and wait to be acknowledged.
         expected: messages that the next claim will find, going by the last one.
         more: members are due beyond what the buffer had room for.
         claiming: it is with a claim under way.
         again: it was woken meanwhile.
         suspect: the answer of a claim was lost, so members may be in prepare that nobody has.
+        settling: calls under way that settle its members.
+        unsure: of these, those whose answer was lost and that are to be repeated. No claim begins before they are
+            known, so that a repeated verdict cannot meet a newer claim of the same second, which looks the same.
     """
 
     __slots__ = (
@@ -332,8 +336,10 @@ class OwnedSlot:
         "group",
         "held",
         "more",
+        "settling",
         "slot",
         "suspect",
+        "unsure",
     )
 
     def __init__(self, group: OwnedGroup, slot: Slot) -> None:
@@ -341,13 +347,29 @@ class OwnedSlot:
         self.slot = slot
         self.address = slot.address
         self.buffered = 0
-        self.held: set[bytes] = set()
+        self.held: dict[bytes, int] = {}
         self.done: list[tuple[bytes, int]] = []
         self.expected = 1
         self.more = False
         self.claiming = False
         self.again = False
         self.suspect = False
+        self.settling = 0
+        self.unsure = 0
+
+    def hold(self, members: Iterable[bytes]) -> None:
+        held = self.held
+        for member in members:
+            held[member] = held.get(member, 0) + 1
+
+    def let_go(self, members: Iterable[bytes]) -> None:
+        held = self.held
+        for member in members:
+            left = held.get(member, 0) - 1
+            if left > 0:
+                held[member] = left
+            else:
+                held.pop(member, None)
 
     def until_ms(self, now_ms: int) -> int:
         """What is due up to when a claim at `now_ms` takes: by the second for fixed times of that precision."""

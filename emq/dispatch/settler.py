@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
 from collections import deque
@@ -13,8 +12,8 @@ from typing import NamedTuple
 from emq import errors, message, slots
 from emq.clock import Clock
 from emq.dispatch import retry
+from emq.dispatch.members import MemberSettler
 from emq.owned import OwnedGroup, OwnedSlot
-from emq.slots import SortedStore
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
 
@@ -53,54 +52,39 @@ class Settler:
     def __init__(
         self,
         lanes: LaneStore,
-        slots: SortedStore,
+        members: MemberSettler,
         clock: Clock,
         trail: TrailSink,
         *,
         on_settled: Callable[[OwnedGroup, message.Message], None],
-        on_acknowledged: Callable[[OwnedGroup, int], None],
         on_due: Callable[[str, int], None],
         on_lost: Callable[[OwnedGroup], None],
         seed: int | None = None,
     ) -> None:
         """Args:
         on_settled: called when the store knows; the message is no longer in flight.
-        on_acknowledged: the same for a number of members of a group's slot.
         on_due: called with lane and time (ms) of each retry that waits there.
         on_lost: called when the group has a newer owner, which will deliver the message again.
         """
         self._lanes = lanes
-        self._slots = slots
+        self._members = members
+        self.acknowledge_member = members.acknowledge
         self._clock = clock
         self._trail = trail
         self._on_settled = on_settled
-        self._on_acknowledged = on_acknowledged
         self._on_due = on_due
         self._on_lost = on_lost
         self._random = random.Random(seed)
         self._pending: deque[_Pending] = deque()
         self._something = asyncio.Event()
-        self._slots_done: deque[OwnedSlot] = deque()
-        self._some_done = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self.retried = 0
         self.dead = 0
         self.refused = 0
-        self.void = 0
-        """Verdicts that came after the message had timed out in its slot; it is delivered again."""
 
     def acknowledge(self, group: OwnedGroup, m: message.Message) -> None:
         self._append(_Pending(group, m, None))
-
-    def acknowledge_member(self, group: OwnedGroup, m: message.Message) -> None:
-        slot, member = group.slot, m.member
-        assert slot is not None
-        assert member is not None
-        if not slot.done:
-            self._slots_done.append(slot)
-            self._some_done.set()
-        slot.done.append((member, m.token))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now, options = self._clock.now(), group.owner.topic.options
@@ -129,59 +113,12 @@ class Settler:
             await self._something.wait()
             batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
             # Verdicts before adds: a full server refuses the adds, but must not keep the verdicts from freeing room.
-            await self._until_done(
-                [p for p in batch if p.message.member is not None and not p.moves], self._settle_slots
-            )
+            await self._settle_slots([p for p in batch if p.message.member is not None and not p.moves])
             await self._until_done([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes)
             await self._until_done([p for p in batch if p.moves], self._move)
             if not self._pending:
                 self._something.clear()
                 self._idle.set()
-
-    async def acknowledge_members(self) -> None:
-        """Acknowledge what is done of the slots, a batch at a time. Ends by cancellation.
-
-        Runs twice at once, so that the server removes one batch while this process gathers the next.
-        """
-        while True:
-            await self._some_done.wait()
-            batch: list[tuple[OwnedSlot, list[tuple[bytes, int]]]] = []
-            members = 0
-            while self._slots_done and members < BATCH:
-                slot = self._slots_done.popleft()
-                batch.append((slot, slot.done))
-                members += len(slot.done)
-                slot.done = []
-            if not self._slots_done:
-                self._some_done.clear()
-            settles = [
-                slots.Settle(slot.slot, member, slots.Verdict.ACK, token, slot.group.epoch)
-                for slot, done in batch
-                for member, token in done
-            ]
-            for (slot, done), answers in zip(batch, await self._acknowledged(settles, batch), strict=True):
-                slot.held.difference_update([member for member, _ in done])
-                if not all(answer is True for answer in answers):
-                    self._refused_members(slot, answers)
-                self._on_acknowledged(slot.group, len(done))
-
-    async def _acknowledged(
-        self, settles: list[slots.Settle], batch: list[tuple[OwnedSlot, list[tuple[bytes, int]]]]
-    ) -> list[list[bool | errors.NotOwner]]:
-        """The answers, slot by slot, once the store has given them."""
-        while True:
-            try:
-                answers = iter(await self._slots.settle(settles))
-                return [list(itertools.islice(answers, len(done))) for _, done in batch]
-            except errors.StoreUnavailable as exc:
-                log.warning("%s; %d messages wait to be acknowledged", exc, len(settles))
-                await asyncio.sleep(UNREACHABLE_S)
-
-    def _refused_members(self, slot: OwnedSlot, answers: list[bool | errors.NotOwner]) -> None:
-        self.void += sum(answer is False for answer in answers)
-        if refused := sum(isinstance(answer, errors.NotOwner) for answer in answers):
-            self.refused += refused
-            self._on_lost(slot.group)
 
     def _append(self, pending: _Pending) -> None:
         self._pending.append(pending)
@@ -199,7 +136,7 @@ class Settler:
                 await asyncio.sleep(UNREACHABLE_S)
 
     async def _settle_slots(self, batch: list[_Pending]) -> None:
-        answers = await self._slots.settle([_slot_verdict(p) for p in batch])
+        answers = await self._members.settle([_of_slot(p) for p in batch])
         for pending, answer in zip(batch, answers, strict=True):
             self._done(pending, answer)
 
@@ -212,7 +149,7 @@ class Settler:
         answers: list[bool | errors.NotOwner] = list(await self._lanes.add([_add(p) for p in batch]))
         claimed = [i for i, p in enumerate(batch) if p.message.member is not None]
         if claimed:
-            left = await self._slots.settle([_slot_verdict(batch[i]) for i in claimed])
+            left = await self._members.settle([_of_slot(batch[i]) for i in claimed])
             for i, answer in zip(claimed, left, strict=True):
                 answers[i] = answer
         for pending, answer in zip(batch, answers, strict=True):
@@ -223,14 +160,12 @@ class Settler:
         if isinstance(answer, errors.NotOwner):
             self.refused += 1
             self._on_lost(group)
-        elif not answer:
-            self.void += 1
-        elif decision is not None:
+        elif answer and decision is not None:
             self._record(m, decision)
             if decision.due_ms is not None and decision.score is None:
                 self._on_due(group.name, decision.due_ms)
         if m.member is not None and group.slot is not None:
-            group.slot.held.discard(m.member)
+            group.slot.let_go((m.member,))
         self._on_settled(group, m)
 
     def _record(self, m: message.Message, decision: retry.Decision) -> None:
@@ -256,6 +191,11 @@ def _body(pending: _Pending) -> bytes:
         return message.encode_retry(m)
     finally:
         m.attempt = attempt
+
+
+def _of_slot(pending: _Pending) -> tuple[OwnedSlot, slots.Settle]:
+    assert pending.group.slot is not None
+    return pending.group.slot, _slot_verdict(pending)
 
 
 def _slot_verdict(pending: _Pending) -> slots.Settle:

@@ -26,6 +26,9 @@ SWEEP_SLOTS = 200
 
 UNREACHABLE_S = 1.0
 
+UNSURE_S = 0.05
+"""How soon a slot is looked at again that may not be claimed from, because verdicts on its members are in doubt."""
+
 
 class SlotClaimer:
     """Claims what is due from the slots of this host, many slots in one round trip.
@@ -113,6 +116,8 @@ class SlotClaimer:
             slot = self._slots[address]
             if slot.claiming:
                 slot.again = True
+            elif slot.unsure or (slot.suspect and slot.settling):
+                self._due.at(address, int((self._clock.now() + UNSURE_S) * 1000))
             elif messages >= CLAIM_MESSAGES:
                 self._due.at(address, 0)
             else:
@@ -162,7 +167,7 @@ class SlotClaimer:
         if entries:
             messages = self._decoded(slot, claimed)
             slot.buffered += len(entries)
-            slot.held.update([entry.member for entry in entries])
+            slot.hold([entry.member for entry in entries])
             self.fetched += len(entries)
             group.push(0, messages)
             if group.expires_us:

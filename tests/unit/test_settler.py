@@ -13,6 +13,7 @@ from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.dispatch.counter import WindowCounter
+from emq.dispatch.members import MemberSettler
 from emq.dispatch.priority import policy_for
 from emq.dispatch.settler import Settler
 from emq.message import Message, decode
@@ -37,11 +38,10 @@ class Bench:
         self.lost: list[OwnedGroup] = []
         self.settler = Settler(
             self.store.lanes,
-            self.store.sorted,
+            MemberSettler(self.store.sorted, on_acknowledged=lambda *_: None, on_lost=self.lost.append),
             self.clock,
             NullTrail(),
             on_settled=lambda _, m: self.settled.append(m.id),
-            on_acknowledged=lambda _, n: self.settled.extend([""] * n),
             on_due=lambda slot, due_ms: self.due.append((slot, due_ms)),
             on_lost=self.lost.append,
         )

@@ -1,0 +1,157 @@
+"""Sorted topics when answers are lost: verdicts of unknown outcome must not meet newer claims that look the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, until
+from support.virtual import virtual
+
+from emq import errors
+from emq.message import Message
+from emq.slots import Verdict
+from storage_adapters.memory import MemoryStore
+
+
+async def states(r: Rig) -> tuple[int, int, int]:
+    topic = await r.catalog.get("t")
+    [s] = await r.store.sorted.inspect([topic.slot(0)], int(r.clock.now() * 1000))
+    return s.waiting, s.prepared, s.dead
+
+
+async def early_in_a_second(r: Rig) -> None:
+    now = r.clock.now()
+    await asyncio.sleep(int(now) + 1.1 - now)
+
+
+def lose(store: FaultyStore, method: str, when: Callable[[Any, Any], bool], times: int = 1) -> None:
+    """The next answers of a method that are `when` are lost: the call is carried out, and nobody hears of it."""
+    real, left = getattr(store.real.sorted, method), times
+
+    async def call(requests: Any, *more: Any) -> Any:
+        nonlocal left
+        answer = await real(requests, *more)
+        if left and when(requests, answer):
+            left -= 1
+            raise errors.OutcomeUnknown("the reply was lost")
+        return answer
+
+    store.sorted.replace(method, call)
+
+
+def has_ack(requests: Any, _: Any) -> bool:
+    return any(s.verdict is Verdict.ACK for s in requests)
+
+
+def has_entries(_: Any, answers: Any) -> bool:
+    return any(claimed.entries for claimed in answers)
+
+
+@virtual
+async def test_a_repeated_acknowledgement_does_not_hit_a_later_claim_of_the_same_second() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1)
+        store = FaultyStore(MemoryStore(r.world))
+
+        async def second_fails(_: Message) -> None:
+            if len(seen) == 2:
+                await asyncio.sleep(2)
+                raise ValueError("must be tried again")
+
+        seen = Seen(second_fails)
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            await early_in_a_second(r)
+            lose(store, "settle", has_ack)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 1)
+            await asyncio.sleep(0.05)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 3)
+            await asyncio.sleep(5)
+        assert [d.attempt for d in seen.deliveries] == [1, 1, 2]
+        assert await states(r) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("later_s", [0.05, 1.05])
+def test_a_twin_whose_claim_is_lost_while_the_first_is_being_settled_is_delivered_soon(later_s: float) -> None:
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 50, kind="priority", slots=1, ordering="none")
+            store = FaultyStore(MemoryStore(r.world))
+            seen = Seen()
+            async with r.consuming(seen, store=store):
+                await asyncio.sleep(1.5)
+                await early_in_a_second(r)
+                lose(store, "settle", has_ack, 2)
+                await r.producer.publish("t", "x", priority=30)
+                await until(lambda: len(seen) == 1)
+                lose(store, "claim", has_entries)
+                await asyncio.sleep(later_s)
+                await r.producer.publish("t", "x", priority=30)
+                await until(lambda: len(seen) == 2, 10)
+                await asyncio.sleep(5)
+            assert len(seen) == 2
+            assert await states(r) == (0, 0, 0)
+
+    run()
+
+
+@virtual
+async def test_a_running_member_is_not_recovered_when_its_twins_acknowledgement_was_slow() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1, ordering="none")
+        store = FaultyStore(MemoryStore(r.world))
+
+        async def second_is_long(m: Message) -> None:
+            if m.payload == b"x" and seen.payloads.count(b"x") >= 2:
+                await asyncio.sleep(5)
+
+        seen = Seen(second_is_long)
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            await early_in_a_second(r)
+            real, slow = store.real.sorted.settle, [True]
+
+            async def slow_once(requests: Any) -> Any:
+                answer = await real(requests)
+                if slow.pop() if slow else False:
+                    await asyncio.sleep(0.3)
+                return answer
+
+            store.sorted.replace("settle", slow_once)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 1)
+            await asyncio.sleep(0.05)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 2)
+            await asyncio.sleep(0.5)
+            lose(store, "claim", has_entries)
+            await r.producer.publish("t", "y", priority=30)
+            await asyncio.sleep(20)
+        assert sorted(seen.payloads) == [b"x", b"x", b"y"]
+        assert await states(r) == (0, 0, 0)
+
+
+@virtual
+async def test_verdicts_that_were_not_carried_out_are_repeated_and_repeat_nothing() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1)
+        store = FaultyStore(MemoryStore(r.world))
+        seen = Seen()
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            store.sorted.fail(errors.StoreUnavailable("out of reach"), "settle")
+            await r.producer.publish_many("t", [b"%d" % i for i in range(20)], priority=30)
+            await until(lambda: len(seen) == 20)
+            await asyncio.sleep(3)
+            assert await states(r) == (0, 20, 0)
+            store.sorted.heal()
+            await asyncio.sleep(3)
+            assert await states(r) == (0, 0, 0)
+        assert len(seen) == 20
