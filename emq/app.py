@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from emq import errors, settings, stores
@@ -101,10 +101,7 @@ class App:
         return trail
 
     async def __aexit__(self, *exc_info: object) -> None:
-        if self._background is not None:
-            self.stop()
-            background, self._background = self._background, None
-            await background
+        await self._stop_background()
         if self._stack is not None:
             await self._stack.aclose()
             self._stack = None
@@ -168,16 +165,27 @@ class App:
             min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
         )
 
-    async def _host_in_background(self) -> None:
-        self._background = asyncio.create_task(self.run(), name="emq host for receivers")
+    async def _host_in_background(self) -> Host:
+        if self._background is not None:
+            raise RuntimeError("this App is a host already; one is enough")
+        self._background = asyncio.create_task(self.run(), name="emq host in the background")
         await asyncio.sleep(0)
         assert self.host is not None, "run() makes it before it waits for anything"
         ready = asyncio.ensure_future(self.host.running.wait())
         await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if self._background.done():
-            background, self._background, self.host = self._background, None, None
-            await background
+            await self._stop_background()
+        return self.host
+
+    async def _stop_background(self) -> None:
+        if self._background is not None:
+            self.stop()
+            background, self._background = self._background, None
+            try:
+                await background
+            finally:
+                self.host = None
 
     def _wanted(self) -> None:
         if self.host is not None:
@@ -295,6 +303,19 @@ class App:
             ),
         )
         await self.host.run()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Host]:
+        """Be a host for the length of a block: `async with app.running(): ...`. Stops cleanly at its end.
+
+        Raises:
+            HostConflict: as for `run`; or whatever else ended it within the block.
+        """
+        host = await self._host_in_background()
+        try:
+            yield host
+        finally:
+            await self._stop_background()
 
     async def run_until_signal(self, membership: Membership | None = None) -> None:
         """`run`, ended cleanly by Ctrl-C or SIGTERM; a second one ends it at once. For the main thread only."""
