@@ -1,4 +1,4 @@
-"""Long poll: `receive` waits until enough is there or its time is up, under the topic's quota, and settles one by one."""
+"""Long poll: `receive` waits until enough is there or its time is up, under the quota, and settles one by one."""
 
 from __future__ import annotations
 
