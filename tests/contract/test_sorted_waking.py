@@ -255,14 +255,17 @@ async def test_what_woke_while_nobody_watched_is_told_to_the_next_watcher(store:
 
 
 async def test_a_slot_and_the_lane_of_its_name_wake_by_names_of_their_own(
-    store: Store, user: SlotUser, watcher: Watcher
+    store: Store, target: Target, user: SlotUser, watcher: Watcher
 ) -> None:
+    def woken() -> list[str]:
+        return [name for name in watcher.woken if name != target.queue("high", CANARY)]  # it may have been put twice
+
     lane = user.slot.name
     await store.lanes.claim([LaneClaim(lane, 1, 1)], NOW)
     await user.claims()
     await store.lanes.add([LaneAdd(lane, "x", b"", NOW)])
     await watcher.wakes(lane)
-    assert watcher.woken == [lane]
+    assert woken() == [lane]
     await user.fill(b"x")
     await watcher.wakes(user.slot.address)
-    assert watcher.woken == [lane, lane + "/"]
+    assert woken() == [lane, lane + "/"]
