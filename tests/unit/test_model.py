@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from emq import errors
-from emq.model import QueueName, Topic, TopicOptions, split, validate, validate_name
+from emq.model import Kind, QueueName, Topic, TopicOptions, quotas, split, validate, validate_name
+from emq.slots import Keep
 
 BAD_TOPICS: list[tuple[str, dict[str, Any]]] = [
     ("qps 0", {"qps": 0.0}),
@@ -87,3 +89,29 @@ def test_the_example_of_the_paper_makes_thirty_queues() -> None:
     queues = [q for g in range(topic.groups) for q in topic.queues(g)]
     assert (topic.groups, len(queues), queues[0]) == (10, 30, "sms/0/high")
     assert QueueName.parse(queues[-1]) == ("sms", 9, "low")
+
+
+def test_which_score_counts_after_a_merge_follows_from_kind_and_choice() -> None:
+    def keep(kind: Kind, **options: Any) -> Keep:
+        return Topic("t", 1, priorities=(), kind=kind, options=TopicOptions(**options)).keep
+
+    assert keep(Kind.RANGE_MERGE) is Keep.FIRST
+    assert keep(Kind.FIXED_TIME) is Keep.LAST
+    assert keep(Kind.PRIORITY) is Keep.LAST
+    assert keep(Kind.PRIORITY, priority_policy="aging") is Keep.HIGHEST  # a repeat must not lose the time waited
+    for chosen, meant in (
+        ("first", Keep.FIRST),
+        ("last", Keep.LAST),
+        ("earliest", Keep.LOWEST),
+        ("latest", Keep.HIGHEST),
+    ):
+        assert {keep(kind, keep=chosen) for kind in (Kind.RANGE_MERGE, Kind.PRIORITY, Kind.FIXED_TIME)} == {meant}
+
+
+@pytest.mark.parametrize(("qps", "slots"), [(0.5, 1), (50, 1), (51, 2), (500, 16), (3200, 64)])
+def test_slots_are_the_next_power_of_two_and_stay(qps: float, slots: int) -> None:
+    topic = split(Topic("t", qps, priorities=(), kind=Kind.PRIORITY))
+    assert (topic.slots, topic.groups, topic.active_groups) == (slots, slots, slots)
+    assert sum(quotas(topic)) == pytest.approx(qps)
+    less = split(msgspec.structs.replace(topic, qps=0.25))
+    assert (less.slots, less.groups, less.active_groups) == (slots, slots, slots)
