@@ -173,8 +173,8 @@ class Settle(NamedTuple):
         score: for RETRY and REPLAY: with which it waits again. If its twin waits already, it merges into the twin: the
             twin keeps its score, and bodies apart are folded, the one that waits being the newer.
         reason: for RETRY: what failed, added to the member's history; empty to give it back unharmed. For DEAD: why.
-        fold: for RETRY and REPLAY of slots with bodies apart. Where it fails, a RETRY becomes DEAD with that reason,
-            and a REPLAY answers False.
+        fold: for RETRY, DEAD and REPLAY of slots with bodies apart. Where it fails, a RETRY becomes DEAD with that
+            reason, a REPLAY answers False, and a DEAD holds all the same, see `SortedStore.settle`.
     """
 
     slot: Slot
@@ -223,7 +223,8 @@ class SlotState(NamedTuple):
 class DeadMember(NamedTuple):
     """Attributes:
     reason: of the last attempt.
-    history: `(time in ms, reason)` of the failed attempts before it, oldest first, 16 at most.
+    history: `(time in ms, reason)` of the failed attempts before it, oldest first, the last 16 at most; among them
+        those of an earlier dead letter that this one took the place of, its last one included.
     dead_ms: when it died.
     """
 
@@ -282,13 +283,18 @@ class SortedStore(Protocol):
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         """Carry out verdicts; False where the member was not in the state, or under the token, that it starts from.
 
+        A member that dies while its twin is dead becomes one dead letter with it, in any slot: time, reason and note
+        are its own, the twin's attempts come first in the history. Bodies apart are folded, the one that dies now being
+        the newer, and what they stand for adds up. Where the fold fails the newer body alone is kept, and the reason
+        says so. The same holds for what dies because its RETRY could not be folded, and in `recover`.
+
         Works on a full server.
         """
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
         """Roll back: members with retries left wait again with that number as score, the others are dead.
 
-        Where the twin waits already, bodies apart merge by the fold of the slot's last add.
+        Where the twin waits or is dead already, bodies apart merge by the fold of the slot's last add.
         Answers how many left prepare. `now_ms` stamps histories and deaths.
         """
 

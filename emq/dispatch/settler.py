@@ -205,10 +205,10 @@ def _slot_verdict(pending: _Pending) -> slots.Settle:
     slot = group.slot.slot
     if decision is None or pending.moves:
         return slots.Settle(slot, m.member, slots.Verdict.ACK, m.token, group.epoch)
-    if decision.score is None:
-        return slots.Settle(slot, m.member, slots.Verdict.DEAD, m.token, group.epoch, 0, decision.reason)
-    fold, score = group.owner.topic.fold, decision.score
-    return slots.Settle(slot, m.member, slots.Verdict.RETRY, m.token, group.epoch, score, decision.reason, fold)
+    verdict, score = slots.Verdict.RETRY, decision.score
+    if score is None:
+        verdict, score = slots.Verdict.DEAD, 0
+    return slots.Settle(slot, m.member, verdict, m.token, group.epoch, score, decision.reason, group.owner.topic.fold)
 
 
 def _lane_verdict(pending: _Pending) -> Settle:

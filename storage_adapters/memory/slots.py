@@ -93,7 +93,7 @@ class SortedSlot:
         return kept
 
     def bury(self, member: bytes, dead: Dead) -> None:
-        """Let a member be dead, in place of its twin if that is dead already."""
+        """Let a member be dead, in place of its twin if that is dead already: the caller has merged them."""
         self.unbury(member)
         self.dead[member] = dead
         insort(self.dead_order, (dead.dead_ms, member))

@@ -115,7 +115,7 @@ class MemorySorted:
         if settle.verdict is Verdict.RETRY:
             _roll_back(settle.slot, slot, member, kept, settle.score, settle.reason, now_ms, settle.fold)
         elif settle.verdict is Verdict.DEAD:
-            slot.bury(member, Dead(now_ms, settle.reason, kept))
+            _die(settle.slot, slot, member, kept, settle.reason, now_ms, settle.fold)
         return True
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
@@ -142,7 +142,7 @@ class MemorySorted:
             if left:
                 _roll_back(recover.slot, slot, member, kept, left, recover.reason, now_ms, slot.fold)
             else:
-                slot.bury(member, Dead(now_ms, recover.reason, kept))
+                _die(recover.slot, slot, member, kept, recover.reason, now_ms, slot.fold)
         return len(lost)
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
@@ -195,7 +195,21 @@ def _roll_back(
     again = kept.failed(now_ms, reason)._replace(score=score)
     failure = _wait_again(slot, found, member, again, fold)
     if failure is not None:
-        found.bury(member, Dead(now_ms, str(failure), again))
+        _die(slot, found, member, again, str(failure), now_ms, fold)
+
+
+def _die(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, reason: str, now_ms: int, fold: Fold) -> None:
+    """Let it be dead, as one with its twin if that is dead already."""
+    twin = found.dead.get(member)
+    if twin is not None:
+        older = twin.kept.failed(twin.dead_ms, twin.reason)
+        history = (*older.history, *kept.history)[-RETRIES:]
+        try:
+            kept = _merge(slot, fold, older, kept)
+        except errors.InvalidMessage as exc:
+            reason = f"{reason}; the earlier body could not be folded in: {exc}"
+        kept = kept._replace(history=history)
+    found.bury(member, Dead(now_ms, reason, kept))
 
 
 def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: Fold) -> errors.InvalidMessage | None:

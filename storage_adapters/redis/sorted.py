@@ -106,7 +106,7 @@ class RedisSorted:
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         """See `SortedStore.settle`.
 
-        What cannot be folded with the twin that it meets on its way back becomes a dead letter with that reason; on
+        What cannot be folded with the waiting twin that it meets becomes a dead letter with that reason; on
         REPLAY it stays dead, and the answer is False.
         """
         answers: list[Any] = [True] * len(settles)

@@ -69,8 +69,11 @@ def plain(text: str) -> str:
 
 
 def _joined(*histories: list[tuple[int, str]]) -> str:
-    attempts = sorted(itertools.chain(*histories), key=operator.itemgetter(0))[-RETRIES:]
-    return msgspec.json.encode(attempts).decode() if attempts else ""
+    return _written(sorted(itertools.chain(*histories), key=operator.itemgetter(0)))
+
+
+def _written(history: list[tuple[int, str]]) -> str:
+    return msgspec.json.encode(history[-RETRIES:]).decode() if history else ""
 
 
 class Member:
@@ -106,6 +109,20 @@ class Member:
         if reason:
             self.history = _joined(history_of(self.history), [(at_ms, plain(reason))])
 
+    def inherit(self, older: Member, slot: Slot, fold: Fold) -> errors.InvalidMessage | None:
+        """Become one with its dead twin, the older; answers why their bodies could not be folded."""
+        last = [(int(older.rank), older.reason)] if older.reason else []
+        self.history = _written([*history_of(older.history), *last, *history_of(self.history)])
+        if not slot.apart:
+            return None
+        if fold.name != "latest":
+            try:
+                self.fill(folds.apply(fold, older.body or b"", self.body or b""), self.note or b"")
+            except errors.InvalidMessage as exc:
+                return exc
+        self.merged += older.merged
+        return None
+
 
 class Members:
     """The members that a transaction works on, in all their states; their slots are locked.
@@ -127,7 +144,7 @@ class Members:
             return
         for slot_id, id_, state, *rest in transaction.rows("members_find", rows=[*self._states]):
             self._states[slot_id, id_][state] = Member(state, *rest)
-        # Nothing merges where there is neither a waiting member nor a second one that may come to wait.
+        # Nothing merges where there is neither a waiting member nor two that may come to wait, or to be dead.
         twins = [key for key in set(folded) if self._states[key][WAITING] or all(self._states[key][PREPARED:])]
         if twins:
             for slot_id, id_, state, body, note in transaction.rows("members_bodies", rows=twins):
@@ -183,7 +200,7 @@ class Members:
             case Verdict.RETRY:
                 self._retry(key, settle.slot, settle.score, settle.reason, settle.fold, now_ms)
             case Verdict.DEAD:
-                self._die(key, now_ms, settle.reason)
+                self._die(key, settle.slot, settle.reason, settle.fold, now_ms)
             case Verdict.REPLAY:
                 return self._wait_again(key, DEAD, settle.slot, settle.score, settle.fold) is None
             case _:
@@ -198,7 +215,7 @@ class Members:
         if left:
             self._retry(key, slot, left, reason, fold, now_ms)
         else:
-            self._die(key, now_ms, reason)
+            self._die(key, slot, reason, fold, now_ms)
 
     def save(self) -> None:
         """Write back what changed."""
@@ -212,7 +229,7 @@ class Members:
                     new.append((*key, m.rank, m.member, m.body, m.note, m.merged))
                     continue
                 if m.filled:
-                    filled.append((m.rank, m.merged, m.history, m.body, m.note, *key))
+                    filled.append((m.rank, m.merged, m.history, m.body, m.note, *key, state))
                 if m.changed and not (m.filled and m.origin == state):
                     moved[state].append((state, m.rank, m.merged, m.reason, m.history, *key, m.origin))
         self._transaction.write("members_drop", self._dropped)
@@ -235,10 +252,14 @@ class Members:
             self.came[key[0]] -= 1
         self._dropped.append((*key, origin))
 
-    def _die(self, key: Key, now_ms: int, reason: str) -> None:
-        if self._states[key][DEAD] is not None:
+    def _die(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
+        """Let a prepared member be dead, as one with its twin if that is dead already."""
+        dead, twin = self._take(key, PREPARED), self._states[key][DEAD]
+        if twin is not None:
+            if failure := dead.inherit(twin, slot, fold):
+                reason = f"{reason}; the earlier body could not be folded in: {failure}"
             self._drop(key, DEAD)
-        dead = self._states[key][DEAD] = self._take(key, PREPARED)
+        self._states[key][DEAD] = dead
         dead.rank, dead.reason, dead.changed = now_ms, plain(reason), True
 
     def _retry(self, key: Key, slot: Slot, score: float, reason: str, fold: Fold, now_ms: int) -> None:
@@ -246,7 +267,7 @@ class Members:
         assert found is not None
         found.failed(now_ms, reason)
         if failure := self._wait_again(key, PREPARED, slot, score, fold):
-            self._die(key, now_ms, str(failure))
+            self._die(key, slot, str(failure), fold, now_ms)
 
     def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> errors.InvalidMessage | None:
         """Let it wait, merged with its twin if that waits; answers why it could not be merged."""

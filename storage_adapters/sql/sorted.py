@@ -115,7 +115,8 @@ class SqlSorted:
         return [answers[number] for number in range(len(claims))]
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its twin is dead, or stays so."""
+        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its waiting twin is dead, or
+        stays so."""
         if not settles:
             return []
         return await self._backend.run(lambda t: self._settle(t, settles))

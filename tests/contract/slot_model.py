@@ -135,7 +135,7 @@ class SlotModel:
         if verdict is Verdict.RETRY:
             self._wait_again(member, _failed(kept, None, settle.reason)._replace(score=settle.score))
         elif verdict is Verdict.DEAD:
-            self.dead[member] = Dead(None, settle.reason, kept)
+            self._die(member, Dead(None, settle.reason, kept))
         return True
 
     def recover(self, recover: Recover, now_ms: int) -> int | None:
@@ -156,7 +156,7 @@ class SlotModel:
         for member in lost:
             token, kept = self._leave(member)
             if token % 1000 == 0:
-                self.dead[member] = Dead(now_ms, recover.reason, kept)
+                self._die(member, Dead(now_ms, recover.reason, kept))
                 continue
             self._wait_again(member, _failed(kept, now_ms, recover.reason)._replace(score=token % 1000))
         return len(lost)
@@ -180,6 +180,16 @@ class SlotModel:
     def _wait_again(self, member: bytes, kept: Kept) -> None:
         twin = self.waiting.get(member)
         self._wait(member, kept if twin is None else self._merged(kept, twin))
+
+    def _die(self, member: bytes, dead: Dead) -> None:
+        twin = self.dead.get(member)
+        if twin is not None:
+            older = _failed(twin.kept, twin.dead_ms, twin.reason).history
+            newer = dead.kept.history
+            known = older is not None and newer is not None and len(older) + len(newer) <= 16
+            history = (older or ()) + (newer or ()) if known else None
+            dead = dead._replace(kept=self._merged(twin.kept, dead.kept)._replace(history=history))
+        self.dead[member] = dead
 
     def _merged(self, older: Kept, newer: Kept) -> Kept:
         known = older.history is not None and newer.history is not None and not (older.history and newer.history)

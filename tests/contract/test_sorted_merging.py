@@ -300,7 +300,91 @@ async def test_after_a_dead_letter_the_same_member_may_come_anew(store: Store, t
     await user.add(b"x", 100, body=b"third", note=b"3")
     assert await user.die((await user.claims(b"x", now_ms=NOW + 2 * SECOND))[0], reason="third why")
     assert await user.sizes() == (0, 0, 1)
-    assert [each.reason for each in await user.dead()] == ["third why"]
+    assert [(each.body, each.note, each.reason) for each in await user.dead()] == [(b"third", b"3", "third why")]
     assert await user.settle(Verdict.REPLAY, b"x", score=100)
     assert not await user.settle(Verdict.REPLAY, b"x", score=100)
     assert len((await user.claim(now_ms=NOW + 3 * SECOND)).entries) == 1
+
+
+async def die_by(way: str, user: SlotUser, now_ms: int, reason: str, fold: Fold) -> None:
+    """Let the only claimable member be dead, by its owner's verdict or by being recovered once too often."""
+    (entry,) = await user.claims(b"x", now_ms=now_ms)
+    if way == "verdict":
+        assert await user.settle(Verdict.DEAD, entry, reason=reason, fold=fold)
+        return
+    assert await user.retry(entry, 1, fold=fold)
+    (entry,) = await user.claims(b"x", now_ms=now_ms + SECOND)
+    assert entry.left == 0
+    user.epoch += 1
+    assert await user.recover(now_ms=now_ms + SECOND, reason=reason) == 1
+
+
+WAYS = pytest.mark.parametrize("way", ["verdict", "recover"])
+
+
+@APART
+@WAYS
+@pytest.mark.parametrize(
+    ("fold", "first", "second", "both"),
+    [
+        (Fold("latest"), b"old", b"new", b"new"),
+        (Fold("sum"), b"1.5", b"40", b"43"),
+        (Fold("max"), b"9", b"10", b"10"),
+        (UNION, b"b\na", b"c\nb", b"b\na\nc"),
+        (Fold("count"), b"x", b"y", b"3"),
+        (JOIN, b"old", b"new\x00", b"old<old<new\x00"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Fold) else "",
+)
+async def test_a_second_death_does_not_lose_the_body_of_the_first(
+    user: SlotUser, way: str, fold: Fold, first: bytes, second: bytes, both: bytes
+) -> None:
+    score = nth(user.slot.kind, 0)
+    assert await user.add(b"x", score, body=first, note=b"n1", fold=fold)
+    assert not await user.add(b"x", score, body=first, note=b"n1", fold=fold)
+    await die_by(way, user, NOW, "first", fold)
+    (before,) = await user.dead()
+    assert await user.add(b"x", score, body=second, note=b"n2", fold=fold)
+    await die_by(way, user, NOW + 2 * SECOND, "second", fold)
+    (dead,) = await user.dead()
+    assert (dead.body, dead.note, dead.reason) == (both, b"n2", "second")
+    assert dead.history == ((before.dead_ms, "first"),)
+    assert dead.dead_ms == NOW + 3 * SECOND if way == "recover" else dead.dead_ms >= before.dead_ms
+    assert await user.settle(Verdict.REPLAY, b"x", score=score, fold=fold)
+    (entry,) = await user.claims(b"x", now_ms=NOW + 5 * SECOND)
+    assert (entry.body, entry.note, entry.merged) == (both, b"n2", 3)
+
+
+@APART
+@WAYS
+@pytest.mark.parametrize("fold", BROKEN[:1] + BROKEN[-1:], ids=lambda fold: fold.name)
+async def test_a_fold_that_fails_does_not_keep_a_second_death_from_being_kept(
+    user: SlotUser, way: str, fold: Fold
+) -> None:
+    score = nth(user.slot.kind, 0)
+    for n, body in enumerate((b'old"', b"new")):
+        assert await user.add(b"x", score, body=body, note=body, fold=fold)
+        await die_by(way, user, NOW + 2 * n * SECOND, f'number "{n}"', fold)
+    (dead,) = await user.dead()
+    assert (dead.body, dead.note, [why for _, why in dead.history]) == (b"new", b"new", ['number "0"'])
+    assert dead.reason.startswith('number "1"; the earlier body could not be folded in: ')
+    assert ("Lua" if fold.lua else "sum") in dead.reason
+    assert await user.settle(Verdict.REPLAY, b"x", score=score, fold=fold)
+    (entry,) = await user.claims(b"x", now_ms=NOW + 5 * SECOND)
+    assert (entry.body, entry.merged) == (b"new", 1)
+
+
+@APART
+async def test_a_retry_that_cannot_be_folded_dies_as_one_with_its_dead_twin(user: SlotUser) -> None:
+    score, fold = nth(user.slot.kind, 0), Fold("sum")
+    assert await user.add(b"x", score, body=b"1", fold=fold)
+    await die_by("verdict", user, NOW, "first", fold)
+    assert await user.add(b"x", score, body=b"2", fold=fold)
+    (entry,) = await user.claims(b"x", now_ms=NOW + SECOND)
+    assert await user.add(b"x", score, body=b"no number")
+    assert await user.retry(entry, reason="failed", fold=fold)
+    (dead,) = await user.dead()
+    assert (dead.body, [why for _, why in dead.history]) == (b"3", ["first", "failed"])
+    assert "sum" in dead.reason
+    assert "earlier body" not in dead.reason
+    assert [each.body for each in await user.waiting()] == [b"no number"]

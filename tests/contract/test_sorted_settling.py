@@ -194,7 +194,7 @@ async def test_the_history_keeps_16_attempts_at_most(user: SlotUser) -> None:
     assert [reason for _, reason in history] == [f"failure {n}" for n in range(4, 20)]
 
 
-@pytest.mark.parametrize("goes", [Verdict.ACK, Verdict.RECALL, Verdict.PURGE, Verdict.DEAD])
+@pytest.mark.parametrize("goes", [Verdict.ACK, Verdict.RECALL, Verdict.PURGE])
 async def test_a_message_that_left_leaves_no_history_to_the_next_of_its_content(
     store: Store, target: Target, goes: Verdict
 ) -> None:
@@ -211,7 +211,6 @@ async def test_a_message_that_left_leaves_no_history_to_the_next_of_its_content(
                 assert await user.ack(entry)
             else:
                 assert await user.die(entry, "died before")
-            if goes is Verdict.PURGE:
                 assert await user.settle(goes, b"x")
         dead = await user.buried(b"x", "of its own")
         assert (dead.reason, dead.history) == ("of its own", ())
@@ -231,6 +230,35 @@ async def test_a_dead_letter_keeps_its_history_while_a_new_one_of_its_content_pa
     assert await user.ack(entry)
     assert await user.dead() == before
     assert [(each.reason, [why for _, why in each.history]) for each in before] == [("twice", ["once"])]
+
+
+async def test_a_dead_letter_tells_of_both_deaths_the_earlier_ones_attempts_first(user: SlotUser) -> None:
+    lost_ms = int(time.time() * 1000) + 60_000  # later than what comes after it
+    await user.fill(b"x")
+    for n in range(8):
+        await user.claims(b"x", now_ms=NOW + n * SECOND)
+        user.epoch += 1
+        assert await user.recover(now_ms=lost_ms + n, reason=f"first life {n}") == 1
+    (entry,) = await user.claims(b"x", now_ms=NOW + 8 * SECOND)
+    assert await user.die(entry, "died: é|,\n\"[]'")
+    (first,) = await user.dead()
+    await user.fill(b"x")
+    for n in range(10):
+        (entry,) = await user.claims(b"x", now_ms=NOW + (10 + n) * SECOND)
+        if n == 2:
+            assert await user.die(entry, "died again")
+            (dead,) = await user.dead()
+            assert dead.history[:9] == (*first.history, (first.dead_ms, first.reason))
+            assert [why for _, why in dead.history[9:]] == ["second life 0", "second life 1"]
+            assert (dead.reason, dead.dead_ms >= first.dead_ms) == ("died again", True)
+            await user.fill(b"x")
+        else:
+            assert await user.retry(entry, nth(user.slot.kind, 0), reason=f"second life {n}")
+    (entry,) = await user.claims(b"x", now_ms=NOW + 30 * SECOND)
+    assert await user.die(entry, "for good")
+    (dead,) = await user.dead()
+    told = [f"first life {n}" for n in range(3, 8)] + [first.reason, "second life 0", "second life 1", "died again"]
+    assert [why for _, why in dead.history] == [*told, *(f"second life {n}" for n in range(3, 10))]
 
 
 async def test_recover_rolls_back_to_the_retries_left(user: SlotUser) -> None:

@@ -27,7 +27,7 @@ local function recover(slot, before, reason, held)
         if left > 0 then
           roll_back(slot, member, left, ARGV[1], reason, fold, lua)
         else
-          bury(slot, member, ARGV[1], reason == '' and '""' or reason)
+          bury(slot, member, ARGV[1], reason == '' and '""' or reason, fold, lua)
         end
       end
     end

@@ -44,7 +44,7 @@ local function settle(slot, fold, lua, verdict, member, token, score, reason)
   if verdict == 'retry' then
     roll_back(slot, member, score, ARGV[1], reason, fold, lua)
   elseif verdict == 'dead' then
-    bury(slot, member, ARGV[1], reason)
+    bury(slot, member, ARGV[1], reason, fold, lua)
   else
     redis.call('ZREM', slot.prepare, member)
     redis.call('HDEL', slot.preparebody, member)

@@ -1,3 +1,3 @@
--- Row: (rank, merged, history, body, note, slot_id, id): of waiting members.
+-- Row: (rank, merged, history, body, note, slot_id, id, state).
 UPDATE store_members SET rank = ?, merged = ?, history = ?, body = ?, note = ?
-WHERE slot_id = ? AND id = ? AND state = 0
+WHERE slot_id = ? AND id = ? AND state = ?
