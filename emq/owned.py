@@ -320,7 +320,8 @@ class OwnedSlot:
         more: members are due beyond what the buffer had room for.
         claiming: it is with a claim under way.
         again: it was woken meanwhile.
-        suspect: the answer of a claim was lost, so members may be in prepare that nobody has.
+        suspect: the seconds in which claims were made whose answers were lost, so that members may be in prepare that
+            nobody has.
         settling: calls under way that settle its members.
         unsure: of these, those whose answer was lost and that are to be repeated. No claim begins before they are
             known, so that a repeated verdict cannot meet a newer claim of the same second, which looks the same.
@@ -353,7 +354,7 @@ class OwnedSlot:
         self.more = False
         self.claiming = False
         self.again = False
-        self.suspect = False
+        self.suspect: set[int] = set()
         self.settling = 0
         self.unsure = 0
 

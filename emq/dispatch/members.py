@@ -140,7 +140,7 @@ class MemberSettler:
                     while settling.claiming():  # noqa: ASYNC110
                         await asyncio.sleep(CLAIMING_S)
                     if settling.in_doubt:
-                        todo = [i for i in todo if not _claimed_anew(settles[i][0], settles[i][1].member)]
+                        todo = [i for i in todo if not _claimed_anew(*settles[i])]
                     continue
                 for i, answer in zip(todo, found, strict=True):
                     answers[i] = answer
@@ -154,6 +154,6 @@ class MemberSettler:
             self._on_lost(slot.group)
 
 
-def _claimed_anew(slot: OwnedSlot, member: bytes) -> bool:
-    """Whether, after a verdict of unknown outcome, the member may be in prepare by a newer claim."""
-    return slot.suspect or slot.held.get(member, 0) > 1
+def _claimed_anew(slot: OwnedSlot, settle: Settle) -> bool:
+    """Whether, after a verdict of unknown outcome, the member may be in prepare by a newer claim of the same second."""
+    return settle.token // 1000 in slot.suspect or slot.held.get(settle.member, 0) > 1

@@ -138,7 +138,7 @@ class SlotClaimer:
                 log.warning("%s; trying again every second", exc)
             self.unreachable = str(exc)
             for slot in slots:
-                slot.suspect = True  # what the lost answer brought is in prepare, and nobody has it
+                slot.suspect.add(now_ms // 1000)  # what the lost answer brought is in prepare, and nobody has it
                 self._at(slot, now_ms + 1)
             await asyncio.sleep(UNREACHABLE_S)
             return
@@ -236,7 +236,7 @@ class SlotClaimer:
         """Roll back what was claimed before `older_than_ms` and is not on this host."""
         asked = [Recover(s.slot, s.group.epoch, older_than_ms, list(s.held), "its consumer timed out") for s in slots]
         for slot, answer in zip(slots, await self._store.recover(asked, now_ms), strict=True):
-            slot.suspect = False
+            slot.suspect.clear()
             if isinstance(answer, errors.NotOwner):
                 self._on_lost(slot.group)
 

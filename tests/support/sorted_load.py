@@ -183,8 +183,10 @@ class Load:
         assert unique <= ended <= unique | perhaps
         assert not refused & ended
         assert not set(self.done) & dead
-        twice = {sent: self._attempts(sent) for sent, n in self.done.items() if n > 1}
-        assert not twice
+        # What was acknowledged in the second of a lost claim, and by a call that was lost too, is delivered again as
+        # a further attempt: nobody can know whether it was the old claim or a newer one that was acknowledged.
+        again = {sent: self._attempts(sent) for sent, n in self.done.items() if n > 1}
+        assert not again or (self.broken["settle"] and self.broken["claim"]), again
         assert set(self.starts.values()) == {1}
         of_unique = [n for (slot, _, _), n in self.settled.items() if not slot.startswith("sums")]
         assert max(of_unique) == 1
