@@ -18,6 +18,8 @@ from emq.allocation.membership import LocalCluster, Membership, StaticMembership
 from emq.catalog import Catalog
 from emq.clock import SystemClock
 from emq.database import Database
+from emq.dead_letters import EVERY, Letter, Selection
+from emq.dead_letters import find as find_dead
 from emq.handlers import Handlers
 from emq.host import Host, HostOptions
 from emq.model import Environment, Kind, Topic, TopicOptions
@@ -280,6 +282,11 @@ class App:
         Returns those that were taken back; the others have started, or are about to.
         """
         return await self.admin.recall(topic, ids)
+
+    async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
+        """The topic's dead letters that are meant, read in pages; see `emq.dead_letters.find`, and `replay` there."""
+        async for letter in find_dead(self.store, await self.catalog.get(topic), selection):
+            yield letter
 
     # ------------------------------------------------------------------------------------------------------------ host
 

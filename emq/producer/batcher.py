@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -14,8 +16,18 @@ Answer = TypeVar("Answer")
 BATCH = 500
 """Items in one call."""
 
+CALL_BYTES = 8 << 20
+"""Bytes in one call that is bounded by them; enough for round trips not to matter, and no store stumbles over it."""
+
 IN_FLIGHT = 2
 """Calls under way at once: the server works on one while the next is gathered."""
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """How many of the first items go into one call: as many as have `CALL_BYTES` together, and at least one."""
+    if sum(sizes) <= CALL_BYTES:
+        return len(sizes)
+    return max(1, bisect.bisect_right(list(itertools.accumulate(sizes)), CALL_BYTES))
 
 
 class Batcher(Generic[Item, Answer]):
@@ -24,10 +36,16 @@ class Batcher(Generic[Item, Answer]):
     Args:
         call: takes up to `BATCH` items of one durability and answers for each, in order; an answer that is an exception
             is raised to its sender, and what the call raises, to all senders of its items.
+        size: bytes of an item; with it, a call takes `CALL_BYTES` at most, or a single item.
     """
 
-    def __init__(self, call: Callable[[Sequence[Item], Durability], Awaitable[Sequence[Answer | Exception]]]) -> None:
+    def __init__(
+        self,
+        call: Callable[[Sequence[Item], Durability], Awaitable[Sequence[Answer | Exception]]],
+        size: Callable[[Item], int] | None = None,
+    ) -> None:
         self._call = call
+        self._size = size
         self._waiting: list[tuple[Item, Durability, asyncio.Future[Answer]]] = []
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,7 +68,10 @@ class Batcher(Generic[Item, Answer]):
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                batch = self._waiting[:BATCH]
+                if self._size is not None:
+                    batch = batch[: fitting([self._size(item) for item, _, _ in batch])]
+                self._waiting = self._waiting[len(batch) :]
                 for durability in dict.fromkeys(d for _, d, _ in batch):
                     await self._send([(item, future) for item, d, future in batch if d is durability], durability)
         finally:

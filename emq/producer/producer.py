@@ -122,35 +122,41 @@ class Producer:
         at: datetime.datetime | float | None = None,
         ttl_s: float | None = None,
         time_range_ms: int | None = None,
+        merge_keys: Sequence[bytes | str] | None = None,
     ) -> list[str]:
         """Publish messages to one topic in as few round trips as may be; returns their ids, in order.
 
-        Atomic for each queue and batch of 500 (2,000 for a sorted topic), not as a whole: where an error is raised,
-        `published` messages of it went in before. Repeating the call is safe if duplicates are harmless.
+        Atomic for each queue and batch of 500 (for a sorted topic, 2,000 or 8 MiB), not as a whole: where an error is
+        raised, `published` messages of it went in before. Repeating the call is safe if duplicates are harmless.
 
         Args:
             payloads: as for `publish`, and so are the others, which hold for all of them, except
             keys: one for each payload;
-            scores: for sorted topics, a time (milliseconds since the epoch) or priority for each payload.
+            scores: for sorted topics, a time (milliseconds since the epoch) or priority for each payload;
+            merge_keys: for sorted topics with merge='key', one for each payload; None for the payloads.
 
         Raises:
             As for `publish`.
         """
         payloads = list(payloads)
-        _check_lengths(payloads, keys, scores)
+        _check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys)
         found = (await self._router.route(topic)).topic
         bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
         due_ms = due_ms_of(found, delay_ms, None, at, now_us // 1000)
-        if found.is_sorted:
+        if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             if scores is None:
                 scores = (
                     [slots.score_of(found, priority, due_ms, time_range_ms, now_us)] * len(bodies) if bodies else []
                 )
+            elif (priority, due_ms, time_range_ms) != (None, None, None):
+                raise errors.InvalidMessage(
+                    "give scores, one for each payload, or one priority or time for all of them"
+                )
             else:
                 scores = slots.checked_scores(found, scores, now_us)
-            return await self._slots.publish_many(found, bodies, scores, all_keys, headers, ttl_s)
-        _refuse_sorted_options(found, time_range_ms, scores)
+            return await self._slots.publish_many(found, bodies, scores, all_keys, headers, ttl_s, merge_keys)
+        _refuse_sorted_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None or ttl_s is not None:
             each = (
                 self.publish(topic, b, key=k, priority=priority, headers=headers, delay_ms=delay_ms, at=at, ttl_s=ttl_s)
@@ -235,12 +241,12 @@ def _refuse_sorted_options(topic: Topic, *given: object) -> None:
     if any(option is not None for option in given):
         about = "what is delayed by priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
         raise errors.InvalidMessage(
-            f"topic {topic.name!r}: time_range_ms, merge_key and scores are for slots, and {about}; leave them out"
+            f"topic {topic.name!r}: time_range_ms, scores and merge keys are for slots, and {about}; leave them out"
         )
 
 
-def _check_lengths(payloads: Sequence[object], keys: Sequence[object] | None, scores: Sequence[object] | None) -> None:
-    for name, given in (("keys", keys), ("scores", scores)):
+def _check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
+    for name, given in each.items():
         if given is not None and len(given) != len(payloads):
             raise errors.InvalidMessage(f"{len(given)} {name} for {len(payloads)} payloads; give one for each")
 

@@ -11,7 +11,7 @@ from emq import errors, folds, message
 from emq.clock import Clock
 from emq.durability import Durability
 from emq.model import MAX_DELAY_S, Kind, Topic
-from emq.producer.batcher import Batcher
+from emq.producer.batcher import Batcher, fitting
 from emq.producer.times import number
 from emq.slots import LATEST, RETRIES, Add, Slot, SortedStore
 from emq.trail.sink import TrailSink
@@ -20,7 +20,7 @@ AGING_EPOCH_S = 1 << 33
 """Aging topics count down to this second (in the year 2242), so that their scores stay above the retries'."""
 
 CHUNK = 2_000
-"""Messages in one call of `publish_many`."""
+"""Messages in one call of `publish_many`, fewer if they are large."""
 
 
 class Told(NamedTuple):
@@ -49,7 +49,7 @@ class SlotProducer:
         self._store = store
         self._trail = trail
         self._clock = clock
-        self._batcher: Batcher[_Item, str] = Batcher(self._add)
+        self._batcher: Batcher[_Item, str] = Batcher(self._add, _size)
         self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
         self.published = 0
 
@@ -66,25 +66,46 @@ class SlotProducer:
         keys: Sequence[str | None],
         headers: Mapping[str, str] | None,
         ttl_s: float | None,
+        merge_keys: Sequence[bytes | str] | None = None,
     ) -> list[str]:
-        """Add many messages, in calls of 2,000. Where an error is raised, those of earlier calls went in."""
-        told = Told(None, headers, ttl_s)
-        slots = self._slots_of(topic)
-        bare = not slots[0].apart and told == _NOTHING
+        """Add many messages, in calls of 2,000 or 8 MiB. Where an error is raised, those of earlier calls went in."""
+        bare = topic.options.merge != "key" and merge_keys is None and Told(None, headers, ttl_s) == _NOTHING
         ids: list[str] = []
         for start in range(0, len(payloads), CHUNK):
-            now_us = self._clock.now_us()
             end = start + CHUNK
             part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
-            if bare and not any(part_keys):
-                ids += await self._add_bare(topic, slots, part, part_scores, now_us)
+            if bare and part_keys.count(None) == len(part_keys):
+                ids += await self._add_contents(topic, part, part_scores)
                 continue
-            each = zip(part, part_scores, part_keys, strict=True)
-            items = [self._item(topic, p, score, told._replace(key=key), now_us) for p, score, key in each]
-            for answer in await self._add(items, topic.options.durability):
+            now_us = self._clock.now_us()
+            part_merge_keys = merge_keys[start:end] if merge_keys is not None else [None] * len(part)
+            items = [
+                self._item(topic, payload, score, Told(key, headers, ttl_s, merge_key), now_us)
+                for payload, score, key, merge_key in zip(part, part_scores, part_keys, part_merge_keys, strict=True)
+            ]
+            ids += await self._add_items(items, topic.options.durability)
+        return ids
+
+    async def _add_contents(self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]) -> list[str]:
+        """Contents that come alone, in as few calls as their sizes allow."""
+        slots = self._slots_of(topic)
+        ids: list[str] = []
+        while payloads:
+            n = fitting([*map(len, payloads)])
+            ids += await self._add_bare(topic, slots, payloads[:n], scores[:n], self._clock.now_us())
+            payloads, scores = payloads[n:], scores[n:]
+        return ids
+
+    async def _add_items(self, items: Sequence[_Item], durability: Durability) -> list[str]:
+        """In as few calls as their sizes allow; raises the first refusal."""
+        ids: list[str] = []
+        while items:
+            n = fitting([*map(_size, items)])
+            for answer in await self._add(items[:n], durability):
                 if isinstance(answer, Exception):
                     raise answer
                 ids.append(answer)
+            items = items[n:]
         return ids
 
     def _slots_of(self, topic: Topic) -> list[Slot]:
@@ -253,5 +274,13 @@ def _share(topic: Topic) -> int | None:
     return None if limit is None else max(1, limit // topic.slots)
 
 
-def _bytes(text: bytes | str) -> bytes:
-    return text.encode() if isinstance(text, str) else bytes(text)
+def _size(item: _Item) -> int:
+    return len(item.add.member) + len(item.add.body) + len(item.add.note)
+
+
+def _bytes(merge_key: bytes | str) -> bytes:
+    if not isinstance(merge_key, str | bytes | bytearray | memoryview):
+        raise errors.InvalidMessage(
+            f"merge key {merge_key!r} is of type {type(merge_key).__name__}; give bytes or text"
+        )
+    return merge_key.encode() if isinstance(merge_key, str) else bytes(merge_key)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import enum
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from support.rig import Rig, rig
 
 from emq import errors, message
 from emq.clock import ManualClock
-from emq.slots import Slot, SlotKind
+from emq.durability import Durability
+from emq.producer import batcher
+from emq.slots import Add, Slot, SlotKind
 
 NOW_S = 1_800_000_000.0
 NOW_MS = 1_800_000_000_000
@@ -184,3 +187,104 @@ async def test_a_full_slot_refuses_new_members_and_takes_merges(r: Rig) -> None:
         await r.producer.publish("small", "c", priority=20)
     await r.producer.publish("small", "a", priority=30)
     await r.producer.publish_many("small", ["a", "b"], scores=[18, 19])
+
+
+def sent(r: Rig) -> list[list[Add]]:
+    """The adds of each call to the store, as they come."""
+    calls: list[list[Add]] = []
+
+    async def add(adds: Sequence[Add], durability: Durability) -> list[Any]:
+        calls.append(list(adds))
+        return await r.store.real.sorted.add(adds, durability)
+
+    r.store.sorted.replace("add", add)
+    return calls
+
+
+async def test_of_many_payloads_each_has_its_own_merge_key_and_those_of_one_become_one(r: Rig) -> None:
+    ids = await r.producer.publish_many("keyed", ["1", "2", "40"], merge_keys=["a", b"b", "a"], headers={"h": "v"})
+    assert ids == [message.slot_id(zlib.crc32(k) % 4, k) for k in (b"a", b"b", b"a")]
+    topic = await r.catalog.get("keyed")
+    waiting = [w for i in range(4) for w in await r.store.sorted.waiting(topic.slot(i))]
+    assert {(w.member, w.body, w.merged) for w in waiting} == {(b"a", b"41", 2), (b"b", b"2", 1)}
+    assert {w.note for w in waiting} == {message.encode_note(message.Note(None, NOW_MS * 1000, {"h": "v"}, 0))}
+    one = await r.producer.publish("keyed", "5", merge_key="a", key="basis")
+    assert await r.producer.publish_many("keyed", ["5"], merge_keys=["a"], keys=["basis"]) == [one]
+
+
+@pytest.mark.parametrize(
+    ("topic", "options", "text"),
+    [
+        ("keyed", {"merge_keys": ["a"]}, "1 merge_keys for 2 payloads; give one for each"),
+        ("keyed", {"merge_keys": ["a", 5]}, "merge key 5 is of type int; give bytes or text"),
+        ("priority", {"merge_keys": ["a", "b"], "priority": 20}, "merge_key cannot travel along"),
+        ("log", {"merge_keys": ["a", "b"]}, "it is of kind log"),
+        ("priority", {"scores": [20, 21], "delay_ms": 5}, "what is delayed by priority waits in a lane"),
+        ("fixed_time", {"scores": [NOW_MS + 5, NOW_MS + 6], "delay_ms": 5}, "give scores, one for each payload, or"),
+    ],
+)
+async def test_what_does_not_fit_many_payloads_is_refused_before_anything_is_sent(
+    r: Rig, topic: str, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(errors.InvalidMessage) as refused:
+        await r.producer.publish_many(topic, ["1", "2"], **options)
+    assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert r.store.sorted.calls == {}
+    assert r.store.lanes.calls == {}
+
+
+async def test_an_empty_key_is_a_slot_basis_of_one_and_of_many(r: Rig) -> None:
+    one = await r.producer.publish("priority", "content", priority=20, key="")
+    assert await r.producer.publish_many("priority", ["content"], priority=20, key="") == [one]
+    assert one == message.slot_id(zlib.crc32(b"") % 4, b"content")
+
+
+async def test_many_that_are_delayed_by_priority_wait_in_lanes_like_one(r: Rig) -> None:
+    ids = await r.producer.publish_many("priority", ["a", "b"], keys=["k", "k"], priority=20, delay_ms=5000)
+    waiting = await r.store.lanes.waiting(f"priority/{zlib.crc32(b'k') % 4}")
+    assert {(w.id, w.due_ms) for w in waiting} == {(id_, NOW_MS + 5000) for id_ in ids}
+    assert "add" not in r.store.sorted.calls
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"keys": ["k"] * 5}, {"merge_keys": [b"%d" % i for i in range(5)]}],
+    ids=["contents", "keys", "merge keys"],
+)
+async def test_a_call_of_many_is_bounded_by_bytes_and_takes_one_message_of_any_size(
+    r: Rig, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "CALL_BYTES", 1_000)
+    kind = {"kind": "priority", "slots": 4, **({"merge": "key"} if "merge_keys" in options else {})}
+    await r.topic("large", 100, **kind)
+    calls = sent(r)
+    payloads = [bytes([i]) * size for i, size in enumerate((400, 400, 1_500, 300, 600))]
+    ids = await r.producer.publish_many("large", payloads, priority=20, **options)
+    assert [[add.body or add.member for add in adds] for adds in calls] == [payloads[:2], payloads[2:3], payloads[3:]]
+    assert len(set(ids)) == r.producer.published == 5
+
+
+async def test_merge_keys_headers_and_contents_count_as_bytes(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher, "CALL_BYTES", 1_000)
+    calls = sent(r)
+    await r.producer.publish_many("keyed", ["1"] * 3, merge_keys=[b"a" * 600, b"b" * 600, b"c" * 300])
+    await r.producer.publish_many("keyed", ["1"] * 3, merge_keys=["a", "b", "c"], headers={"h": "v" * 400})
+    assert [len(adds) for adds in calls] == [1, 2, 2, 1]
+
+
+async def test_what_is_sent_together_is_bounded_by_bytes_and_answers_each(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "CALL_BYTES", 1_000)
+    calls = sent(r)
+    payloads = [bytes([i]) * 300 for i in range(8)] + [b"x" * 5_000]
+    ids = await asyncio.gather(*(r.producer.publish("priority", p, priority=20) for p in payloads))
+    assert [len(adds) for adds in calls] == [3, 3, 2, 1]
+    assert ids == [message.slot_id(zlib.crc32(p) % 4, p) for p in payloads]
+
+
+async def test_small_messages_go_by_the_thousand(r: Rig) -> None:
+    calls = sent(r)
+    await r.producer.publish_many("priority", [b"%d" % i for i in range(4_500)], priority=20)
+    assert [len(adds) for adds in calls] == [2_000, 2_000, 500]
