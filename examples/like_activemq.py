@@ -8,7 +8,6 @@ import os
 import time
 
 from emq import App, Message, Retry
-from emq.schedule import book
 
 app = App(os.environ.get("EMQ_STORE", "memory:"))
 begin = 0.0
@@ -35,14 +34,12 @@ async def main() -> None:
         for missed in ("skip", "once", "all"):
             await app.schedule("jobs", f"missed {missed}", at=begin - 60, every_s=15, repeat=2, missed=missed)
 
-        async for entry in book.find(app.store.lanes, [await app.catalog.get("jobs")]):
+        for entry in await app.planned("jobs"):
             print(f"planned: {entry.payload.decode()}, {entry.text or entry.kind}")
         print("taken back:", await app.recall("jobs", payday) == {payday})
-        host = asyncio.create_task(app.run())
-        await asyncio.sleep(3.2)
-        print("taken back:", await app.recall("jobs", tick) == {tick})
-        app.stop()
-        await host
+        async with app.running():
+            await asyncio.sleep(3.2)
+            print("taken back:", await app.recall("jobs", tick) == {tick})
 
 
 asyncio.run(main())

@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 
-from emq import App, Message, dead_letters, errors
+from emq import App, Message, errors
 
 app = App(os.environ.get("EMQ_STORE", "memory:"))
 order: list[str] = []
@@ -45,14 +45,12 @@ async def main() -> None:
 
         await app.create_topic("thumbnails", qps=500, max_in_flight=3, exist_ok=True)  # prefetch
         await app.publish_many("thumbnails", [f"picture {number}" for number in range(40)])
-        host = asyncio.create_task(app.run())
-        await asyncio.sleep(3)
-        print("order:", ", ".join(order))
-        async for letter in dead_letters.find(app.store, await app.catalog.get("mail")):
-            print(f"dead: {letter.payload.decode()}, {letter.reason} after {letter.dead_ms / 1000 - begin:.1f} s")
-        print(f"at most {most_running} in flight")
-        app.stop()
-        await host
+        async with app.running():
+            await asyncio.sleep(3)
+            print("order:", ", ".join(order))
+            async for letter in app.dead_letters("mail"):
+                print(f"dead: {letter.payload.decode()}, {letter.reason} after {letter.dead_ms / 1000 - begin:.1f} s")
+            print(f"at most {most_running} in flight")
 
 
 asyncio.run(main())

@@ -29,19 +29,17 @@ async def main() -> None:
         topic = await app.create_topic(
             "reminders", qps=100, kind="fixed_time", slots=4, precision="millisecond", exist_ok=True
         )
-        host = asyncio.create_task(app.run())
-        await app.publish("reminders", "fragile", delay_ms=1_100)
-        await app.publish("reminders", "in an hour", delay_ms=3_600_000)
-        await asyncio.sleep(2)
-        cpu_s = time.process_time()
-        await asyncio.sleep(1)  # nobody looks at the clock: the host sleeps until the next time, or is woken
-        print(f"idle for a second: {(time.process_time() - cpu_s) * 1000:.0f} ms of CPU")
-        await app.publish("reminders", "in 50 ms", delay_ms=50)  # comes before what the host waits for: it is woken
-        await asyncio.sleep(0.3)
-        [lag] = await app.admin.slot_lag([topic])
-        print(f"{lag.delayed} waits, {lag.claimed} claimed, {lag.dead} dead")
-        app.stop()
-        await host
+        async with app.running():
+            await app.publish("reminders", "fragile", delay_ms=1_100)
+            await app.publish("reminders", "in an hour", delay_ms=3_600_000)
+            await asyncio.sleep(2)
+            cpu_s = time.process_time()
+            await asyncio.sleep(1)  # nobody looks at the clock: the host sleeps until the next time, or is woken
+            print(f"idle for a second: {(time.process_time() - cpu_s) * 1000:.0f} ms of CPU")
+            await app.publish("reminders", "in 50 ms", delay_ms=50)  # comes before what the host waits for: it is woken
+            await asyncio.sleep(0.3)
+            [lag] = await app.admin.slot_lag([topic])
+            print(f"{lag.delayed} waits, {lag.claimed} claimed, {lag.dead} dead")
 
 
 asyncio.run(main())

@@ -38,21 +38,19 @@ async def main() -> None:
         own = {"payment check": 1.25}
         topic = await app.create_topic("orders", qps=100, delay_levels={**levels.ROCKETMQ, **own}, exist_ok=True)
         print(f"{len(levels.ROCKETMQ)} levels: {', '.join(levels.ROCKETMQ)}")
-        host = asyncio.create_task(app.run())
-        await asyncio.sleep(1)
-        await publish("level", 1.0, delay="1s")
-        await publish("enum", 1.25, delay=Delay.PAYMENT_CHECK)
-        await publish("timedelta", 1.5, delay=datetime.timedelta(seconds=1.5))
-        await publish("any", 1.234, delay_ms=1_234)
-        basket = await app.publish("orders", "basket 17", delay=Delay.ABANDONED_BASKET)
-        try:
-            await app.publish("orders", "x", delay="25s")
-        except errors.InvalidMessage as exc:
-            print("refused:", str(exc)[:48])
-        await asyncio.sleep(1.7)
-        print("bought after all, taken back:", await app.recall(topic.name, basket) == {basket})
-        app.stop()
-        await host
+        async with app.running():
+            await asyncio.sleep(1)
+            await publish("level", 1.0, delay="1s")
+            await publish("enum", 1.25, delay=Delay.PAYMENT_CHECK)
+            await publish("timedelta", 1.5, delay=datetime.timedelta(seconds=1.5))
+            await publish("any", 1.234, delay_ms=1_234)
+            basket = await app.publish("orders", "basket 17", delay=Delay.ABANDONED_BASKET)
+            try:
+                await app.publish("orders", "x", delay="25s")
+            except errors.InvalidMessage as exc:
+                print("refused:", str(exc)[:48])
+            await asyncio.sleep(1.7)
+            print("bought after all, taken back:", await app.recall(topic.name, basket) == {basket})
 
 
 asyncio.run(main())

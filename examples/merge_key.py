@@ -39,10 +39,8 @@ async def main() -> None:
         for topic, texts in payloads.items():
             for number, text in enumerate(texts, 1):
                 await app.publish(topic, text, merge_key="item 42", headers={"by": f"sender {number}"})
-        host = asyncio.create_task(app.run())
-        await asyncio.sleep(2.2)
-        app.stop()
-        await host
+        async with app.running():
+            await asyncio.sleep(2.2)
 
 
 asyncio.run(main())

@@ -23,10 +23,8 @@ async def main() -> None:
         sizes = {f"account {size}": size for size in range(20, 120, 10)}
         await app.publish_many("sync-account", list(sizes), scores=list(sizes.values()))
         await app.publish("sync-account", "account 20", priority=500)  # waits already: only its priority changes
-        host = asyncio.create_task(app.run())
-        await asyncio.sleep(3)
-        app.stop()
-        await host
+        async with app.running():
+            await asyncio.sleep(3)
         print("order:", ", ".join(order))
         print(f"the key account came last and was number {order.index('key account') + 1} of {len(order)}")
 

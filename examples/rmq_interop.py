@@ -44,12 +44,10 @@ async def main() -> None:
                 stranger_adds(stranger, "images", b"image %d" % number, 20 + number)
             await app.publish_many("reports", ["report 1", "report 2"], delay_ms=200)
             await app.publish("reports", "report of tomorrow", delay_ms=86_400_000)
-            host = asyncio.create_task(app.run())
-            await asyncio.sleep(1.5)
-            print("the stranger got", stranger_takes(stranger, "reports"))
-            print("and left", sum(stranger.zcard(f"reports_{slot}") for slot in range(SLOTS)))
-            app.stop()
-            await host
+            async with app.running():
+                await asyncio.sleep(1.5)
+                print("the stranger got", stranger_takes(stranger, "reports"))
+                print("and left", sum(stranger.zcard(f"reports_{slot}") for slot in range(SLOTS)))
 
 
 asyncio.run(main())

@@ -34,10 +34,8 @@ async def main() -> None:
                 for customer in ("ann", "bob"):
                     # In a sorted topic the key is the slot basis: equal keys are in one slot, and so on one host.
                     await app.publish(ordering, f"{customer} {number}", key=customer, priority=100 - number)
-        host = asyncio.create_task(app.run())
-        await asyncio.sleep(2)
-        app.stop()
-        await host
+        async with app.running():
+            await asyncio.sleep(2)
         for ordering in ("slot", "key", "none"):
             at_once, of_one = most[ordering], most[f"{ordering}, one customer"]
             print(f"ordering {ordering}: at most {at_once} at a time, of one customer at most {of_one}")
