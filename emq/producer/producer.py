@@ -241,7 +241,7 @@ def _refuse_sorted_options(topic: Topic, *given: object) -> None:
     if any(option is not None for option in given):
         about = "what is delayed by priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
         raise errors.InvalidMessage(
-            f"topic {topic.name!r}: time_range_ms, scores and merge keys are for slots, and {about}; leave them out"
+            f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
         )
 
 
