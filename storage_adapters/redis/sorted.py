@@ -107,7 +107,8 @@ class RedisSorted:
         """See `SortedStore.settle`.
 
         What cannot be folded with the waiting twin that it meets becomes a dead letter with that reason; on
-        REPLAY it stays dead, and the answer is False.
+        REPLAY it stays dead, and the answer is False. Twins share one history: replayed beside one in prepare, a member
+        adds its attempts to that one's.
         """
         answers: list[Any] = [True] * len(settles)
         for start in range(0, len(settles), MEMBERS):

@@ -260,7 +260,7 @@ class Members:
                 reason = f"{reason}; the earlier body could not be folded in: {failure}"
             self._drop(key, DEAD)
         self._states[key][DEAD] = dead
-        dead.rank, dead.reason, dead.changed = now_ms, plain(reason), True
+        dead.rank, dead.reason, dead.changed = float(now_ms), plain(reason), True
 
     def _retry(self, key: Key, slot: Slot, score: float, reason: str, fold: Fold, now_ms: int) -> None:
         found = self._states[key][PREPARED]

@@ -126,6 +126,8 @@ class SlotModel:
                 return False
             kept = self.dead.pop(member).kept
             self._wait_again(member, kept._replace(score=settle.score, history=None))
+            if twin := self.prepared.get(member):  # a store may keep one history for both
+                self.prepared[member] = twin._replace(kept=twin.kept._replace(history=None))
             return True
         if settle.epoch is not None and settle.epoch < self.epoch:
             return None

@@ -388,3 +388,19 @@ async def test_a_retry_that_cannot_be_folded_dies_as_one_with_its_dead_twin(user
     assert "sum" in dead.reason
     assert "earlier body" not in dead.reason
     assert [each.body for each in await user.waiting()] == [b"no number"]
+
+
+@APART
+async def test_one_call_may_fold_among_the_waiting_and_among_the_dead(user: SlotUser) -> None:
+    score, fold = nth(user.slot.kind, 0), Fold("sum")
+    assert await user.add(b"x", score, body=b"1", fold=fold)
+    await die_by("verdict", user, NOW, "first", fold)
+    for member in (b"x", b"y"):
+        assert await user.add(member, score, body=b"2", fold=fold)
+    entries = {entry.member: entry for entry in (await user.claim(now_ms=NOW + SECOND)).entries}
+    assert await user.add(b"y", score, body=b"40", fold=fold)
+    dies = user.verdict(Verdict.DEAD, entries[b"x"], reason="second", fold=fold)
+    fails = user.verdict(Verdict.RETRY, entries[b"y"], fold=fold)
+    assert await user.sorted.settle([dies, fails]) == [True, True]
+    assert [each.body for each in await user.dead()] == [b"3"]
+    assert [each.body for each in await user.waiting()] == [b"42"]

@@ -125,6 +125,18 @@ class SlotMachine(StoreMachine):
         if any(settle.verdict is Verdict.DEAD for settle in settles):
             self.check_dead()
 
+    @rule(member=members, n=places, lost=st.booleans(), reason=st.sampled_from(["", "gone", "again"]))
+    def live_and_die(self, member: bytes, n: int, lost: bool, reason: str) -> None:
+        """A whole life, since chance alone lets hardly any member die twice."""
+        self.add([(member, n, Keep.LAST)], None)
+        self.claim(len(MEMBERS), 12, 0, 0)
+        for verdict, place in ((Verdict.RETRY, -16), (Verdict.DEAD, None))[1 - lost :]:
+            if member in self.model.prepared:
+                self.settle([(sorted(self.model.prepared).index(member), verdict, "its", place, reason)], 0)
+            if verdict is Verdict.RETRY:
+                self.claim(len(MEMBERS), 12, 0, 0)
+                self.recover(1, None, [], 0)
+
     @rule(
         step=st.sampled_from([0, 0, 0, 1, -1]),
         age=st.sampled_from([None, 0, 1, 2]),
