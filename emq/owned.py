@@ -317,6 +317,7 @@ class OwnedSlot:
             its twin has been claimed.
         done: (member, token) of those that were handled and wait to be acknowledged.
         expected: messages that the next claim will find, going by the last one.
+        size: bytes of one message, going by the last ones; 0 before the first.
         more: members are due beyond what the buffer had room for.
         claiming: it is with a claim under way.
         again: it was woken meanwhile.
@@ -338,6 +339,7 @@ class OwnedSlot:
         "held",
         "more",
         "settling",
+        "size",
         "slot",
         "suspect",
         "unsure",
@@ -351,6 +353,7 @@ class OwnedSlot:
         self.held: dict[bytes, int] = {}
         self.done: list[tuple[bytes, int]] = []
         self.expected = 1
+        self.size = 0.0
         self.more = False
         self.claiming = False
         self.again = False

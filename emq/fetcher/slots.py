@@ -17,12 +17,18 @@ log = logging.getLogger(__name__)
 
 CLAIM_SLOTS = 200
 CLAIM_MESSAGES = 2_000
+CLAIM_BYTES = 8 << 20
 """Bounds of one claim, so that it holds up neither the server nor this loop for more than a few milliseconds."""
+
+FIRST_CLAIM = 16
+"""Most messages in the first claim of a slot, when it is not known yet how large they are."""
 
 SWEEP_S = 5.0
 """How often a slot is looked at for what woke nobody: members added by foreign producers, claims of lost consumers."""
 SWEEP_SLOTS = 200
 """Most slots looked at in a second; with more than `SWEEP_S` times as many, each is looked at less often."""
+
+OVERHEAD_BYTES = 64
 
 UNREACHABLE_S = 1.0
 
@@ -82,14 +88,14 @@ class SlotClaimer:
     async def claim(self) -> None:
         """Claim what is due, wait for what is next. Ends by cancellation."""
         while True:
-            slots = self._take()
-            if not slots:
+            taken = self._take()
+            if not taken:
                 await self._due.wait()
                 continue
             try:
-                await self._claim(slots)
+                await self._claim(taken)
             finally:
-                for slot in slots:
+                for slot, _ in taken:
                     self._claimed(slot)
 
     async def sweep(self) -> None:
@@ -108,27 +114,34 @@ class SlotClaimer:
 
     # --------------------------------------------------------------------------------------------------------- claiming
 
-    def _take(self) -> list[OwnedSlot]:
-        """Slots that are due and have room, together about `CLAIM_MESSAGES`; each is with one claim at a time."""
-        taken: list[OwnedSlot] = []
-        messages = 0
+    def _take(self) -> list[tuple[OwnedSlot, int]]:
+        """Slots that are due with how much each is to claim, together about `CLAIM_MESSAGES` and `CLAIM_BYTES`.
+
+        Each is with one claim at a time. Sizes are those of its last messages.
+        """
+        taken: list[tuple[OwnedSlot, int]] = []
+        messages, left_bytes = 0, float(CLAIM_BYTES)
         for address in self._due.pop(int(self._clock.now() * 1000), CLAIM_SLOTS):
             slot = self._slots[address]
             if slot.claiming:
                 slot.again = True
             elif slot.unsure or (slot.suspect and slot.settling):
                 self._due.at(address, int((self._clock.now() + UNSURE_S) * 1000))
-            elif messages >= CLAIM_MESSAGES:
+            elif messages >= CLAIM_MESSAGES or left_bytes <= 0:
                 self._due.at(address, 0)
             else:
                 slot.claiming, slot.more = True, False
-                taken.append(slot)
-                messages += min(room(slot), slot.expected)
+                limit = min(room(slot), max(1, int(left_bytes / slot.size)) if slot.size else FIRST_CLAIM)
+                taken.append((slot, limit))
+                expected = min(limit, slot.expected)
+                messages += expected
+                left_bytes -= expected * slot.size
         return taken
 
-    async def _claim(self, slots: Sequence[OwnedSlot]) -> None:
+    async def _claim(self, taken: Sequence[tuple[OwnedSlot, int]]) -> None:
         now_ms = int(self._clock.now() * 1000)
-        claims = [Claim(s.slot, room(s), s.group.epoch, s.until_ms(now_ms)) for s in slots]
+        slots = [slot for slot, _ in taken]
+        claims = [Claim(s.slot, limit, s.group.epoch, s.until_ms(now_ms)) for s, limit in taken]
         try:
             if suspects := [s for s in slots if s.suspect]:
                 await self._recover(suspects, now_ms, older_than_ms=now_ms + 1000)
@@ -166,6 +179,7 @@ class SlotClaimer:
         slot.expected = max(1, 2 * len(entries))
         if entries:
             messages = self._decoded(slot, claimed)
+            slot.size = sum([len(m.payload) for m in messages]) / len(messages) + OVERHEAD_BYTES
             slot.buffered += len(entries)
             slot.hold([entry.member for entry in entries])
             self.fetched += len(entries)
@@ -255,6 +269,8 @@ def room(slot: OwnedSlot) -> int:
     group = slot.group
     if group.stopping or group.owner.handler is None:
         return 0
+    if group.gauge.full():
+        return 0 if slot.buffered else 1
     capacity = group.capacity
     if slot.slot.kind is SlotKind.PRIORITY:
         return max(capacity // 4, capacity - slot.buffered) if slot.buffered < 2 * capacity else 0

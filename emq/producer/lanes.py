@@ -44,7 +44,7 @@ class LaneProducer:
         self._trail = trail
         self._clock = clock
         self._look_again = look_again
-        self._batcher: Batcher[_Item, str] = Batcher(self._add)
+        self._batcher: Batcher[_Item, str] = Batcher(self._add, lambda item: len(item.message.payload))
         self.published = 0
 
     async def publish(self, topic: Topic, group: int, m: Message, due_ms: int) -> str:

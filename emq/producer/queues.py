@@ -9,7 +9,7 @@ from typing import NamedTuple
 from emq import errors, message
 from emq.clock import Clock
 from emq.durability import Durability
-from emq.producer.batcher import BATCH, Batcher
+from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.router import Route, Router
 from emq.storage import LogStore, Put
 from emq.trail.sink import TrailSink
@@ -42,7 +42,7 @@ class QueueProducer:
         self._ids = ids
         self._trail = trail
         self._clock = clock
-        self._batcher: Batcher[_Single, str] = Batcher(self._put)
+        self._batcher: Batcher[_Single, str] = Batcher(self._put, lambda single: len(single.body))
         self.published = 0
 
     async def publish(
@@ -72,9 +72,11 @@ class QueueProducer:
     ) -> list[str]:
         """Append many messages, 500 at a time; answers their ids."""
         ids: list[str] = []
-        for start in range(0, len(bodies), BATCH):
-            part = slice(start, start + BATCH)
-            ids += await self._publish_part(name, bodies[part], keys[part], priority, headers)
+        start = 0
+        while start < len(bodies):
+            end = start + fitting([*map(len, bodies[start : start + BATCH])])
+            ids += await self._publish_part(name, bodies[start:end], keys[start:end], priority, headers)
+            start = end
         return ids
 
     async def _publish_part(
