@@ -204,7 +204,7 @@ async def _in_slot(
         after = (page[-1].dead_ms, page[-1].member)
         for dead in page:
             id_, history = message.slot_id(group, dead.member), (*dead.history, (dead.dead_ms, dead.reason))
-            attempts = 0 if dead.reason == EXPIRED and not dead.history else len(history)
+            attempts = sum(reason != EXPIRED for _, reason in history)
             yield Letter(topic.name, group, "-", id_, dead.body, attempts, dead.reason, dead.dead_ms, history), dead
         if page[-1].dead_ms >= selection.until_ms:
             return

@@ -316,6 +316,25 @@ async def test_what_strangers_left_dead_is_listed(store: Store, server: redis.Re
     assert [(d.member, d.reason, d.history) for d in (*page, *rest)] == [(m, "", ()) for m in (b"a", b"b", b"c")]
 
 
+async def test_what_dies_again_goes_on_top_of_its_dead_letter_a_strangers_too(
+    store: Store, server: redis.Redis, topic: str
+) -> None:
+    slot, total, odd = slot_of(topic, apart=True), Fold("sum"), 'broke:\n"caf\u00e9" \\ 100 %'
+    server.zadd(f"dead{{{topic}_3}}", {"cart": float("inf")})
+    for body, reason in ((b"40", odd), (b"2", "again")):
+        await store.sorted.add([Add(slot, b"cart", NOW - 5, Keep.FIRST, body, b"n", total)])
+        (entry,) = (await claim(store, slot)).entries
+        await settle(store, slot, entry, Verdict.DEAD, reason=reason, fold=total)
+        if reason == odd:
+            assert (await store.sorted.dead(slot))[0].history == ()
+            server.zadd(f"dead{{{topic}_3}}", {"cart": 1.7e12})
+    assert server.hgetall(f"deadbody{{{topic}_3}}") == {b"cart": b"2 1 n42"}
+    assert server.hget(f"reason{{{topic}_3}}", "cart") == f'"again"\n{NOW} {json.dumps(odd)}'.encode()
+    assert server.exists(f"history{{{topic}_3}}", f"preparebody{{{topic}_3}}") == 0
+    (dead,) = await store.sorted.dead(slot)
+    assert (dead.reason, dead.history) == ("again", ((NOW, odd),))
+
+
 # -------------------------------------------------------------------------------------------------------- when it fails
 
 

@@ -369,3 +369,20 @@ async def test_time_to_live_ends_in_the_dead_letters_also_behind_what_lives_on()
         [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
         assert (dead.body, dead.reason) == (b"brief", "expired")
         assert dead.dead_ms / 1000 < seen.deliveries[3].started_us / 1e6  # it did not wait for its turn
+
+
+@virtual
+async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first() -> None:
+    async def rejects(m: Message) -> None:
+        raise Reject(f"no {m.payload.decode()}")
+
+    async with rig() as r:
+        await r.topic("t", 100, kind="range_merge", time_range_ms=100, slots=1, merge="key", fold="sum")
+        seen = Seen(rejects)
+        async with r.consuming(seen):
+            for n in (40, 2):
+                await r.producer.publish("t", str(n), merge_key="sku")
+                await asyncio.sleep(3)
+        assert await states(r) == (0, 0, 1)
+        [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
+        assert (dead.body, dead.reason, [why for _, why in dead.history]) == (b"42", "no 2", ["no 40"])
