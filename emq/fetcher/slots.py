@@ -11,7 +11,7 @@ from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.due import DueTimes
 from emq.owned import OwnedGroup, OwnedSlot
-from emq.slots import RETRIES, Claim, Claimed, Recover, Settle, Slot, SlotKind, SortedStore, Verdict
+from emq.slots import RETRIES, Claim, Claimed, Recover, Settle, SlotKind, SortedStore, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,8 @@ class SlotClaimer:
         messages, left_bytes = 0, float(CLAIM_BYTES)
         for address in self._due.pop(int(self._clock.now() * 1000), CLAIM_SLOTS):
             slot = self._slots[address]
+            if slot.group.stopping:
+                continue
             if slot.claiming:
                 slot.again = True
             elif slot.unsure or (slot.suspect and slot.settling):
@@ -163,7 +165,7 @@ class SlotClaimer:
             elif not slot.group.stopping and self._slots.get(slot.address) is slot:
                 self._buffer(slot, answer, now_ms)
             else:
-                late += [give_back(slot.slot, slot.group.epoch, e.member, e.token, e.score) for e in answer.entries]
+                late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
         if late:
             with contextlib.suppress(errors.StoreUnavailable):  # then the next owner rolls them back
                 await self._store.settle(late)
@@ -178,12 +180,12 @@ class SlotClaimer:
         entries, group = claimed.entries, slot.group
         slot.expected = max(1, 2 * len(entries))
         if entries:
-            messages = self._decoded(slot, claimed)
-            slot.size = sum([len(m.payload) for m in messages]) / len(messages) + OVERHEAD_BYTES
+            messages, before = self._decoded(slot, claimed), group.gauge.bytes
             slot.buffered += len(entries)
             slot.hold([entry.member for entry in entries])
             self.fetched += len(entries)
             group.push(0, messages)
+            slot.size = (group.gauge.bytes - before) / len(messages) + OVERHEAD_BYTES
             if group.expires_us:
                 self._on_expiring(group)
             self._on_buffered(group)
@@ -255,9 +257,10 @@ class SlotClaimer:
                 self._on_lost(slot.group)
 
 
-def give_back(slot: Slot, epoch: int, member: bytes, token: int, score: float) -> Settle:
-    """What was claimed and not started waits again as it did before, for the next owner."""
-    return Settle(slot, member, Verdict.RETRY, token, epoch, score)
+def give_back(slot: OwnedSlot, member: bytes, token: int, score: float) -> Settle:
+    """What was claimed and not started waits again as it did before, for the next owner; folded with its twin."""
+    group = slot.group
+    return Settle(slot.slot, member, Verdict.RETRY, token, group.epoch, score, fold=group.owner.topic.fold)
 
 
 def room(slot: OwnedSlot) -> int:
