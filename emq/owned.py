@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections import deque
@@ -173,14 +174,23 @@ class OwnedGroup:
         self.busy = False
         self.expires_us = 0
 
+    @property
+    def is_claiming(self) -> bool:
+        """A claim from its slot is under way."""
+        return self.slot is not None and self.slot.claiming
+
+    @property
+    def is_by_score(self) -> bool:
+        """Its topic is by numeric priority: what is buffered takes its place by it."""
+        return self.slot is not None and self.slot.slot.kind is SlotKind.PRIORITY
+
     def push(self, priority: int, messages: list[Message]) -> None:
         """Buffer messages of one priority, in order; they are ready from now on.
 
         Those of a topic by numeric priority take their places among what is buffered.
         """
         buffer = self.buffers[priority]
-        by_score = self.slot is not None and self.slot.slot.kind is SlotKind.PRIORITY
-        if by_score and buffer and messages[0].score > buffer[-1].score:
+        if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
             merged = list(heapq.merge(buffer, messages, key=_by_score))
             buffer.clear()
             buffer.extend(merged)
@@ -254,7 +264,10 @@ class OwnedGroup:
             self.slot.held.clear()
 
     def finish_key(self, key: str) -> None:
-        """A message of this key is settled; the next one of each priority becomes ready, ahead of later messages."""
+        """A message of this key is settled; the next one of each priority becomes ready, ahead of later messages.
+
+        In a topic by numeric priority it takes its place by that.
+        """
         self.running.discard(key)
         if self.held:
             for priority, buffer in enumerate(self.buffers):
@@ -262,7 +275,10 @@ class OwnedGroup:
                 # One at a time: a second one would get in front of the first, which another priority's turn delays.
                 if waiting and (priority, key) not in self.released:
                     self.released.add((priority, key))
-                    buffer.appendleft(waiting.popleft())
+                    if self.is_by_score:
+                        bisect.insort_left(buffer, waiting.popleft(), key=_by_score)
+                    else:
+                        buffer.appendleft(waiting.popleft())
                     self.buffered += 1
                     self.held -= 1
                     if not waiting:
@@ -294,12 +310,15 @@ class OwnedGroup:
 
     def _block(self, message: Message) -> None:
         waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
+        self.held += 1
+        if self.is_by_score:
+            bisect.insort(waiting, message, key=_by_score)
+            return
         # One that was released and lost its turn to another priority of its key is older than those that wait.
         if waiting and message.offset < waiting[0].offset:
             waiting.appendleft(message)
         else:
             waiting.append(message)
-        self.held += 1
 
 
 def _by_score(message: Message) -> float:

@@ -94,8 +94,31 @@ class Ownership:
         Raises:
             DatabaseUnavailable, StoreUnavailable: nothing was acquired; try again.
         """
-        wanted = {g: e for g, e in assigned.items() if (t := self.topics.get(topic_of(g))) and index_of(g) < t.groups}
-        names = [q for g in wanted for q in self.topics[topic_of(g)].queues(index_of(g))]
+        while True:
+            wanted = {
+                g: e for g, e in assigned.items() if (t := self.topics.get(topic_of(g))) and index_of(g) < t.groups
+            }
+            topics = {name: self.topics[name] for name in map(topic_of, wanted)}
+            saved = await self._prepare(wanted)
+            if all(self.topics.get(name) is topic for name, topic in topics.items()):
+                break  # else one of them was changed or deleted meanwhile: look again
+        now_us = self._clock.now_us()
+        for name, epoch in wanted.items():
+            group = self._build(name, epoch, saved)
+            if self._trail.enabled:
+                self._trail.owned(name, epoch, now_us)
+            self.loops.lanes.acquire(group)
+            if group.slot is not None:
+                self.loops.slots.acquire(group.slot)
+            for queue in group.queues:
+                self.loops.readiness.add(queue)
+                if saved[queue.name].epoch:
+                    self.loops.checkpointer.resumed(queue)
+
+    async def _prepare(self, wanted: Mapping[str, int]) -> dict[str, Checkpoint]:
+        """Put back what former owners claimed; answers from where the groups' queues are to be read."""
+        topics = [(self.topics[topic_of(g)], index_of(g), epoch) for g, epoch in wanted.items()]
+        names = [q for topic, index, _ in topics for q in topic.queues(index)]
         saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
         for name, bounds in zip(names, await self._store.log.bounds(names), strict=True):
             checkpoint = saved.get(name)
@@ -110,19 +133,10 @@ class Ownership:
                 await self._checkpoints.drop([name])
             saved[name] = checkpoint or Checkpoint(name, 0, bounds.head)
         await self._store.lanes.recover(list(wanted.items()))
-        await self._recover_slots(wanted)
-        now_us = self._clock.now_us()
-        for name, epoch in wanted.items():
-            group = self._build(name, epoch, saved)
-            if self._trail.enabled:
-                self._trail.owned(name, epoch, now_us)
-            self.loops.lanes.acquire(group)
-            if group.slot is not None:
-                self.loops.slots.acquire(group.slot)
-            for queue in group.queues:
-                self.loops.readiness.add(queue)
-                if saved[queue.name].epoch:
-                    self.loops.checkpointer.resumed(queue)
+        recovers = [Recover(topic.slot(index), epoch) for topic, index, epoch in topics if topic.is_sorted]
+        if recovers:
+            await self._store.sorted.recover(recovers, int(self._clock.now() * 1000))
+        return saved
 
     async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
         """Stop consuming groups: start nothing more, await what is in flight, save how far they came.
@@ -135,7 +149,8 @@ class Ownership:
             group.stopping = True
         deadline = self._clock.now() + drain_s
         unsettled = self.loops.unsettled
-        while any(map(unsettled, groups)) and self._clock.now() < deadline:  # noqa: ASYNC110
+        # A claim under way is awaited, too: its answer tells what to give back.
+        while any(unsettled(g) or g.is_claiming for g in groups) and self._clock.now() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         if left := sum(map(unsettled, groups)):
             log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
@@ -147,17 +162,10 @@ class Ownership:
                 if self._trail.enabled:
                     self._trail.released(group.name, group.epoch, self._clock.now_us())
 
-    async def _recover_slots(self, wanted: Mapping[str, int]) -> None:
-        """Put back what former owners claimed and will not settle."""
-        sorted_ = [(self.topics[topic_of(g)], index_of(g), e) for g, e in wanted.items()]
-        recovers = [Recover(topic.slot(index), epoch) for topic, index, epoch in sorted_ if topic.is_sorted]
-        if recovers:
-            await self._store.sorted.recover(recovers, int(self._clock.now() * 1000))
-
     async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
         """Members that were claimed and not started wait again as they did, instead of being rolled back later."""
         settles = [
-            give_back(group.slot.slot, group.epoch, m.member, m.token, m.score)
+            give_back(group.slot, m.member, m.token, m.score)
             for group in groups
             if group.slot is not None and not group.lost
             for m in group.waiting_members()

@@ -9,12 +9,16 @@ from emq.clock import Clock
 
 _NEVER = 1 << 62
 
+SPARE = 64
+"""Outdated entries that the heap may hold before it is built anew."""
+
 
 class DueTimes:
     """What is to be looked at when; each name has at most one time that counts, its earliest.
 
     An entry of the heap is only a hint: entries are never removed from its middle, and those that are outdated are
-    known by `_due`, which holds the earliest time of each name.
+    known by `_due`, which holds the earliest time of each name. When they are the greater part, the heap is built anew:
+    what waits for a far time would leave one behind each time that something earlier comes.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -23,11 +27,19 @@ class DueTimes:
         self._heap: list[tuple[int, str]] = []
         self._earlier = asyncio.Event()
 
+    @property
+    def entries(self) -> int:
+        """Entries of the heap, outdated ones included."""
+        return len(self._heap)
+
     def at(self, name: str, due_ms: int) -> None:
         """Look at `name` at `due_ms`, unless that is going to happen earlier."""
         if due_ms < self._due.get(name, _NEVER):
             self._due[name] = due_ms
             heapq.heappush(self._heap, (due_ms, name))
+            if len(self._heap) > 2 * len(self._due) + SPARE:
+                self._heap = [(at_ms, of) for of, at_ms in self._due.items()]
+                heapq.heapify(self._heap)
             if self._heap[0] == (due_ms, name):
                 self._earlier.set()
 

@@ -386,3 +386,74 @@ async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first()
         assert await states(r) == (0, 0, 1)
         [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
         assert (dead.body, dead.reason, [why for _, why in dead.history]) == (b"42", "no 2", ["no 40"])
+
+
+@virtual
+async def test_what_is_given_back_is_folded_with_what_came_meanwhile() -> None:
+    async with rig() as r:
+        topic = await r.topic("t", 1, kind="priority", slots=1, merge="key", fold="sum")
+        seen = Seen()
+        async with r.consuming(seen):
+            for _ in range(2):
+                for i in range(6):
+                    await r.producer.publish("t", "1", merge_key=f"k{i}", priority=50)
+                await asyncio.sleep(2)  # most of the first round is claimed and waits for the quota
+            assert len(seen) < 6
+        left = await r.store.sorted.waiting(topic.slot(0))
+        assert sum(int(w.body) for w in left) + sum(map(int, seen.payloads)) == 12
+        assert sum(w.merged for w in left) + len(seen) == 12
+
+
+@virtual
+async def test_a_clean_stop_gives_back_what_a_claim_under_way_brings() -> None:
+    async with rig() as r:
+        await r.topic("t", 4, kind="priority", slots=1)
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            store.sorted.after["claim"] = lambda: asyncio.sleep(0.3)
+            await r.producer.publish_many("t", ["a", "b"], scores=[40, 50])
+            await asyncio.sleep(0.1)
+        assert await states(r) == (2, 0, 0)
+        assert [w.score for w in await r.store.sorted.waiting(Slot("t/0", SlotKind.PRIORITY))] == [50, 40]
+
+
+@virtual
+async def test_within_a_key_the_more_urgent_goes_first_and_never_past_a_more_urgent_one_of_another() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, kind="priority", slots=1, ordering="key", merge="key", max_in_flight=8)
+        seen = Seen(lambda m: asyncio.sleep(3.5 if m.payload == b"first" else 0))
+        async with r.consuming(seen):
+            await asyncio.sleep(1)
+            for payload, key, priority in (
+                ("first", "k", 50),
+                ("low", "k", 20),
+                ("high", "k", 90),
+                *((f"other{i}", "o", 80 - i) for i in range(6)),
+            ):
+                await r.producer.publish("t", payload, key=key, priority=priority)
+                await until(lambda: bool(seen))
+            await until(lambda: len(seen) == 9)
+        others = [b"other%d" % i for i in range(6)]
+        assert [p for p in seen.payloads if p.startswith(b"other")] == others
+        assert seen.payloads[0] == b"first"
+        assert seen.payloads.index(b"high") < seen.payloads.index(b"other5")
+        assert seen.payloads[-1] == b"low"
+
+
+@virtual
+async def test_a_topic_deleted_while_its_slots_are_acquired_does_not_stop_the_host() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1)
+        await r.topic("u", 50)
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+
+        async def deletes() -> None:
+            await r.admin.delete("t")
+            await asyncio.sleep(1)  # the host learns of it meanwhile
+
+        store.log.after["bounds"] = deletes
+        async with r.consuming(seen, store=store) as host:
+            await r.producer.publish("u", "x")
+            await until(lambda: len(seen) == 1)
+            assert list(host.ownership.groups) == ["u/0"]

@@ -15,6 +15,7 @@ from support.virtual import LoopClock, virtual
 from emq import message
 from emq.dispatch.counter import WindowCounter
 from emq.dispatch.priority import policy_for
+from emq.fetcher.due import DueTimes
 from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
@@ -323,3 +324,16 @@ def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int)
         task.cancel()
 
     asyncio.run(scenario())
+
+
+@virtual
+async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
+    due = DueTimes(LoopClock())
+    for name in ("a", "b"):
+        due.at(name, 1 << 50)
+    for _ in range(1_000):
+        due.at("a", 0)
+        assert due.pop(1, 10) == ["a"]
+        due.at("a", 1 << 50)
+    assert due.entries < 200
+    assert sorted(due.pop(1 << 50, 10)) == ["a", "b"]
