@@ -68,6 +68,7 @@ class App:
         self.host: Host | None = None
         self._receivers: dict[str, Receiver] = {}
         self._background: asyncio.Task[None] | None = None
+        self._becoming_host = asyncio.Lock()
         self._stack: contextlib.AsyncExitStack | None = None
         self._store: Store | None = None
         self._catalog: Catalog | None = None
@@ -157,12 +158,17 @@ class App:
         Args:
             visibility_s: counts with the first call for a topic.
         """
-        found = self._receivers.get(topic)
-        if found is None:
+        if topic not in self._receivers:
             await self.catalog.get(topic)
+        found = self._receivers.get(topic)  # looked up again: another call may have been quicker
+        if found is None:
             found = self._receivers[topic] = self.receiver(topic, visibility_s=visibility_s)
+        if self._background is not None and self._background.done():
+            await self._stop_background()
         if self.host is None:
-            await self._host_in_background()
+            async with self._becoming_host:
+                if self.host is None:
+                    await self._host_in_background()
         return await found.receive(
             min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
         )

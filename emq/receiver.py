@@ -10,7 +10,7 @@ from emq import errors
 from emq.message import Message
 
 VISIBILITY_S = 30.0
-"""How long a received message may stay unsettled before it is delivered again; `Delivery.extend` prolongs it."""
+"""How long a message may stay unsettled after it was received, before it is delivered again; see `Delivery.extend`."""
 
 LINGER_S = 0.002
 """Enough is there: wait this much longer for more of the same burst, up to `max_messages`."""
@@ -21,17 +21,19 @@ MAX_MESSAGES = 100
 class Delivery:
     """A message that was received, to be settled by the receiver: `ack`, `nack`, or more time by `extend`.
 
-    States: *out* (received), *settled* (acked or nacked), *late* (nobody settled it in time, or the host is stopping:
-    it is delivered again). A call that comes too late answers False and changes nothing.
+    States: *gathered* (in a request that was not answered yet), *out* (received; its time runs from here), *settled*
+    (acked or nacked), *late* (nobody settled it in time, or the host is stopping: it is delivered again). A call that
+    comes too late answers False and changes nothing.
     """
 
-    __slots__ = ("_deadline", "_outcome", "message")
+    __slots__ = ("_deadline", "_outcome", "holder", "message")
 
-    def __init__(self, message: Message, visibility_s: float) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, message: Message) -> None:
         self.message = message
-        self._outcome: asyncio.Future[None] = loop.create_future()
-        self._deadline = loop.time() + visibility_s
+        self.holder: deque[Delivery] | None = None
+        """Of the receiver's: what it waits in until it is handed out."""
+        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deadline: asyncio.TimerHandle | None = None
 
     @property
     def payload(self) -> bytes:
@@ -55,22 +57,25 @@ class Delivery:
         """Keep the message for `seconds` from now."""
         if self._outcome.done():
             return False
-        self._deadline = asyncio.get_running_loop().time() + seconds
+        self.stop_clock()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._miss)
         return True
+
+    def stop_clock(self) -> None:
+        """Nobody has it yet, so nobody can be late."""
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     async def settled(self) -> None:
         """Return when it is acknowledged; raise what it failed with, which a missed deadline is, too."""
-        loop = asyncio.get_running_loop()
         try:
-            while not self._outcome.done():
-                left_s = self._deadline - loop.time()
-                if left_s <= 0:
-                    raise errors.Retry("not settled in time by its receiver")
-                await asyncio.wait([self._outcome], timeout=left_s)
-            self._outcome.result()
+            await self._outcome
         finally:
-            if not self._outcome.done():
-                self._outcome.cancel()
+            self.stop_clock()
+
+    def _miss(self) -> None:
+        if not self._outcome.done():
+            self._outcome.set_exception(errors.Retry("not settled in time by its receiver"))
 
 
 class _Wait:
@@ -79,7 +84,7 @@ class _Wait:
     def __init__(self, least: int, most: int) -> None:
         self.least = least
         self.most = most
-        self.found: list[Delivery] = []
+        self.found: deque[Delivery] = deque()
         self.enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lingering: asyncio.TimerHandle | None = None
 
@@ -123,7 +128,7 @@ class Receiver:
     ) -> list[Delivery]:
         """Wait until `min_messages` are there or `timeout_s` is over; answers what there is, at most `max_messages`.
 
-        Safe to cancel: what it had gathered goes to the next one who asks.
+        Safe to cancel: what it had gathered goes to others who wait, or to the next one who asks.
 
         Raises:
             InvalidSettings: not 1 <= min_messages <= max_messages, or a negative time-out.
@@ -142,32 +147,51 @@ class Receiver:
         try:
             await asyncio.wait([wait.enough], timeout=timeout_s)
         except asyncio.CancelledError:
-            self._spare.extendleft(reversed(wait.found))
+            self._close(wait)
+            behind = [*self._spare]
+            self._spare.clear()
+            for delivery in (*wait.found, *behind):
+                self._give(delivery)
             raise
-        finally:
-            self.wanted -= max(0, max_messages - len(wait.found))
-            if wait in self._waits:
-                self._waits.remove(wait)
-            if wait.lingering is not None:
-                wait.lingering.cancel()
-        return wait.found
+        self._close(wait)
+        for delivery in wait.found:
+            delivery.holder = None
+            delivery.extend(self.visibility_s)
+        return [*wait.found]
 
     async def handle(self, message: Message) -> None:
         """The handler that is bound to the topics: gives a message to who waits longest, and awaits its verdict."""
-        delivery = Delivery(message, self.visibility_s)
+        delivery = Delivery(message)
         self._give(delivery)
         try:
             await delivery.settled()
         finally:
-            if delivery in self._spare:
-                self._spare.remove(delivery)
+            if delivery.holder is not None:
+                self._withdraw(delivery, delivery.holder)
 
     def _give(self, delivery: Delivery) -> None:
         if not self._waits:
+            delivery.holder = self._spare
+            delivery.extend(self.visibility_s)
             self._spare.append(delivery)
             return
         self.wanted -= 1
         wait = self._waits[0]
+        delivery.holder = wait.found
+        delivery.stop_clock()
         wait.take(delivery)
         if len(wait.found) >= wait.most:
             self._waits.popleft()
+
+    def _withdraw(self, delivery: Delivery, holder: deque[Delivery]) -> None:
+        """It ended before anybody received it: its handler timed out, or the host is stopping."""
+        holder.remove(delivery)
+        if holder is not self._spare:
+            self.wanted += 1
+
+    def _close(self, wait: _Wait) -> None:
+        self.wanted -= wait.most - len(wait.found)
+        if wait in self._waits:
+            self._waits.remove(wait)
+        if wait.lingering is not None:
+            wait.lingering.cancel()

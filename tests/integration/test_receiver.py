@@ -169,3 +169,90 @@ async def test_an_app_that_is_no_host_becomes_one_when_it_first_receives() -> No
             await app.receive("nope", timeout_s=1)
         with pytest.raises(errors.InvalidSettings):
             await app.receive("t", min_messages=0)
+
+
+async def test_the_first_receives_may_come_at_the_same_time() -> None:
+    async with App("memory:", database="sqlite://") as app:
+        await app.create_topic("t", 100)
+        await app.publish("t", "hello")
+        answers = await asyncio.gather(*(app.receive("t", timeout_s=1.5) for _ in range(3)))
+        assert [d.payload for answer in answers for d in answer] == [b"hello"]
+        assert all(d.ack() for answer in answers for d in answer)
+
+
+async def test_whoever_receives_hears_that_the_host_has_ended() -> None:
+    async with App("memory:", database="sqlite://") as app:
+        await app.create_topic("t", 100)
+        await app.receive("t", timeout_s=0)
+        assert app.host is not None
+
+        def breaks(_: object) -> None:
+            raise RuntimeError("a bug")
+
+        app.host.ownership.loops.dispatcher.ready = breaks  # type: ignore[method-assign, assignment]
+        app.host.slots._on_buffered = app.host.lanes._on_buffered = app.host.puller._on_buffered = breaks  # type: ignore[assignment]
+        await app.publish("t", "hello")
+        await asyncio.sleep(0.1)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await app.receive("t", timeout_s=1)
+
+
+@virtual
+async def test_the_time_to_settle_runs_from_when_a_message_is_received() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, backoff_s=(0.0,))
+        polling = Polling(r, visibility_s=5.0)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            await r.producer.publish_many("t", ["a", "b"])
+            got = await receiver.receive(min_messages=4, timeout_s=60)  # gathers two for a minute
+            assert sorted(d.payload for d in got) == [b"a", b"b"]
+            assert {d.message.attempt for d in got} == {1}
+            await asyncio.sleep(4.9)
+            assert got[0].ack()
+            await asyncio.sleep(0.2)
+            assert not got[1].ack()
+            [again] = await receiver.receive(timeout_s=5)
+            assert again.message.attempt == 2
+            again.ack()
+
+
+@virtual
+async def test_a_cancelled_request_gives_what_it_gathered_to_others_who_wait() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            first = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
+            await asyncio.sleep(0)
+            second = asyncio.create_task(receiver.receive(timeout_s=20))
+            await r.producer.publish_many("t", ["a", "b"])
+            await until(lambda: host.dispatcher.started == 2)
+            first.cancel()
+            begin = r.clock.now()
+            got = await second
+            assert sorted(d.payload for d in got) == [b"a", b"b"]
+            assert r.clock.now() - begin < 0.1
+            assert receiver.wanted == 0
+            assert all(d.ack() for d in got)
+
+
+@virtual
+async def test_what_timed_out_before_anybody_received_it_is_not_handed_out() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, handler_timeout_s=3.0, backoff_s=(4.0,), jitter=0.0)
+        polling = Polling(r)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            await r.producer.publish("t", "x")
+            asking = asyncio.create_task(receiver.receive(min_messages=2, max_messages=5, timeout_s=5))
+            await until(lambda: host.dispatcher.started == 1)
+            assert receiver.wanted == 4
+            await asyncio.sleep(3.5)
+            assert receiver.wanted == 5
+            assert await asking == []
+            assert receiver.wanted == 0
+            [again] = await receiver.receive(timeout_s=10)
+            assert again.message.attempt == 2
+            assert again.ack()
