@@ -112,6 +112,9 @@ class OwnedGroup:
         released: (priority, key) of those that came back from `blocked` and were not taken yet.
         retries_buffered: of `buffered` and `held`, those claimed from the lane.
         in_flight: started and not settled.
+        lane_out: entries claimed from the lane and not settled.
+        lane_lost_ms: when the answer of a claim from the lane was lost, so that entries may be claimed that nobody has;
+            0 for never.
         listed: it is in the rotation, parked until its counter allows more, or waiting for room in flight.
         stopping: it is being released; nothing more is started.
         lost: a newer owner exists; nothing more is settled or saved.
@@ -130,6 +133,8 @@ class OwnedGroup:
         "held",
         "in_flight",
         "index",
+        "lane_lost_ms",
+        "lane_out",
         "listed",
         "lost",
         "name",
@@ -166,6 +171,8 @@ class OwnedGroup:
         self.released: set[tuple[int, str]] = set()
         self.retries_buffered = 0
         self.in_flight = 0
+        self.lane_out = 0
+        self.lane_lost_ms = 0
         self.listed = False
         self.stopping = False
         self.lost = False

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message, slots
@@ -108,15 +108,20 @@ class Settler:
         await self._idle.wait()
 
     async def settle(self) -> None:
-        """Carry out what waits, a batch at a time. Ends by cancellation."""
+        """Carry out what waits, a batch at a time. Ends by cancellation.
+
+        Verdicts go before adds, and adds that find no room wait aside: a full server refuses them, but must not keep
+        the verdicts from freeing room.
+        """
+        moving: list[_Pending] = []
         while True:
             await self._something.wait()
             batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
-            # Verdicts before adds: a full server refuses the adds, but must not keep the verdicts from freeing room.
             await self._settle_slots([p for p in batch if p.message.member is not None and not p.moves])
-            await self._until_done([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes)
-            await self._until_done([p for p in batch if p.moves], self._move)
-            if not self._pending:
+            await self._settle_lanes([p for p in batch if p.message.member is None and not p.moves])
+            moving += [p for p in batch if p.moves]
+            await self._move_all(moving)
+            if not self._pending and not moving:
                 self._something.clear()
                 self._idle.set()
 
@@ -126,28 +131,40 @@ class Settler:
             self._something.set()
             self._idle.clear()
 
-    async def _until_done(self, batch: list[_Pending], carry_out: Callable[[list[_Pending]], Awaitable[None]]) -> None:
-        while batch:
-            try:
-                await carry_out(batch)
-                return
-            except (errors.StoreUnavailable, errors.StoreFull) as exc:
-                log.warning("%s; %d messages wait to be settled", exc, len(batch) + len(self._pending))
-                await asyncio.sleep(UNREACHABLE_S)
-
     async def _settle_slots(self, batch: list[_Pending]) -> None:
         answers = await self._members.settle([_of_slot(p) for p in batch])
         for pending, answer in zip(batch, answers, strict=True):
             self._done(pending, answer)
 
     async def _settle_lanes(self, batch: list[_Pending]) -> None:
-        answers = await self._lanes.settle([_lane_verdict(p) for p in batch])
+        answers: Sequence[bool | errors.NotOwner] = ()
+        while len(answers) < len(batch):
+            try:
+                answers = await self._lanes.settle([_lane_verdict(p) for p in batch])
+            except (errors.StoreUnavailable, errors.StoreFull) as exc:
+                await self._wait(exc, len(batch))
         for pending, answer in zip(batch, answers, strict=True):
+            pending.group.lane_out -= 1
             self._done(pending, answer or True)
+
+    async def _move_all(self, moving: list[_Pending]) -> None:
+        """Move what can be moved now, and take it out of the list."""
+        while moving:
+            try:
+                await self._move(moving[:BATCH])
+            except (errors.StoreUnavailable, errors.StoreFull) as exc:
+                await self._wait(exc, len(moving))
+                return
+            del moving[:BATCH]
+
+    async def _wait(self, exc: errors.EMQError, messages: int) -> None:
+        log.warning("%s; %d messages wait to be settled", exc, messages + len(self._pending))
+        await asyncio.sleep(UNREACHABLE_S)
 
     async def _move(self, batch: list[_Pending]) -> None:
         answers: list[bool | errors.NotOwner] = list(await self._lanes.add([_add(p) for p in batch]))
-        claimed = [i for i, p in enumerate(batch) if p.message.member is not None]
+        # What the lane refused must not leave its slot either.
+        claimed = [i for i, p in enumerate(batch) if p.message.member is not None and isinstance(answers[i], bool)]
         if claimed:
             left = await self._members.settle([_of_slot(batch[i]) for i in claimed])
             for i, answer in zip(claimed, left, strict=True):

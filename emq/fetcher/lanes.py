@@ -24,9 +24,16 @@ CROWDED_S = 0.25
 
 UNREACHABLE_S = 1.0
 
+LOST_S = 60.0
+"""After a claim whose answer was lost: how long a group waits, at most, for what it holds of its lane to be settled."""
+
 
 class LaneClaimer:
-    """Claims from the lanes of all groups of the host by their due times; a lane with nothing in it costs nothing."""
+    """Claims from the lanes of all groups of the host by their due times; a lane with nothing in it costs nothing.
+
+    If the answer of a claim is lost, what it took is claimed and nobody has it. It is put back by `LaneStore.recover`,
+    which puts back all that is claimed; so the group's lane first rests until what the host has of it is settled.
+    """
 
     def __init__(
         self,
@@ -81,15 +88,17 @@ class LaneClaimer:
                 await self._due.wait()
 
     async def _claim(self, slots: list[str]) -> None:
-        groups = [self._groups[slot] for slot in slots]
         now_ms = int(self._clock.now() * 1000)
+        groups = [group for slot in slots if self._may_claim(group := self._groups[slot], now_ms)]
         claims = [Claim(g.name, _room(g), g.epoch) for g in groups]
         try:
+            await self._recover([g for g in groups if g.lane_lost_ms], now_ms)
             answers = await self._store.claim(claims, now_ms)
         except (errors.StoreUnavailable, errors.StoreFull) as exc:
             log.warning("%s; retries wait", exc)
-            for slot in slots:
-                self.at(slot, now_ms + 1)
+            for group in groups:
+                group.lane_lost_ms = group.lane_lost_ms or now_ms
+                self.at(group.name, now_ms + 1)
             await asyncio.sleep(UNREACHABLE_S)
             return
         for group, claim, answer in zip(groups, claims, answers, strict=True):
@@ -98,7 +107,24 @@ class LaneClaimer:
             elif not group.stopping and self._groups.get(group.name) is group:
                 self._buffer(group, claim, answer, now_ms)
 
+    def _may_claim(self, group: OwnedGroup, now_ms: int) -> bool:
+        if group.lane_lost_ms and group.lane_out > 0 and now_ms < group.lane_lost_ms + LOST_S * 1000:
+            self.at(group.name, now_ms + int(CROWDED_S * 1000))
+            return False
+        return True
+
+    async def _recover(self, groups: list[OwnedGroup], now_ms: int) -> None:
+        """Put back what a lost answer had brought."""
+        if groups:
+            # Recovering is not fenced: ask first whether a newer owner's claims would be put back.
+            asked = await self._store.claim([Claim(g.name, 0, g.epoch) for g in groups], now_ms)
+            owned = [(g.name, g.epoch) for g, a in zip(groups, asked, strict=True) if isinstance(a, Claimed)]
+            await self._store.recover(owned, now_ms + 1)
+            for group in groups:
+                group.lane_lost_ms = 0
+
     def _buffer(self, group: OwnedGroup, claim: Claim, claimed: Claimed, now_ms: int) -> None:
+        group.lane_out += len(claimed.entries)
         for id_, body in claimed.entries:
             try:
                 m = message.decode(body)

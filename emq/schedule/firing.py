@@ -172,6 +172,7 @@ class Firing:
     async def _settle(self, turns: list[_Turn]) -> list[_Turn]:
         answers = await self._lanes.settle([turn.verdict for turn in turns])
         for turn, answer in zip(turns, answers, strict=True):
+            turn.group.lane_out -= 1
             if isinstance(answer, errors.NotOwner):
                 self._on_lost(turn.group)
             elif turn.reason:

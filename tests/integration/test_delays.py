@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.doubles import FaultyStore
 from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
-from emq import recall
+from emq import errors, recall
 from emq.message import Message
+from emq.storage import Claim, Claimed
+from storage_adapters.memory import MemoryStore
 
 
 async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:
@@ -144,6 +147,41 @@ async def test_schedules_and_delays_move_with_their_group() -> None:
         everything = Counts([*first.ids, *second.ids])
         assert second.ids, "nothing moved"
         assert everything == {f"{id_}.{n}": 1 for id_ in ids for n in range(1, 7)} | dict.fromkeys(late, 1)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -> None:
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 100)
+            store = FaultyStore(MemoryStore(r.world))
+            seen = Seen(lambda m: asyncio.sleep(5 if m.payload == b"long" else 0))
+            async with r.consuming(seen, store=store):
+                await asyncio.sleep(1)
+                if busy:
+                    await r.producer.publish("t", "long", delay_ms=10)
+                    await until(lambda: len(seen) == 1)
+                real, lost = store.real.lanes.claim, 0
+
+                async def loses(claims: list[Claim], now_ms: int) -> object:
+                    nonlocal lost
+                    answer = await real(claims, now_ms)
+                    if lost < 2 and any(isinstance(a, Claimed) and a.entries for a in answer):
+                        lost += 1
+                        raise errors.OutcomeUnknown("the reply was lost")
+                    return answer
+
+                store.lanes.replace("claim", loses)
+                await r.producer.publish("t", "x", delay_ms=1000)
+                await r.producer.schedule("t", "y", every_s=10, repeat=1, delay_ms=1000)
+                await until(lambda: len(seen) == 3 + busy)
+                await asyncio.sleep(30)
+            assert lost == 2
+            assert sorted(seen.payloads) == sorted([b"x", b"y", b"y"] + [b"long"] * busy)
+            assert (await r.store.lanes.inspect(["t/0"]))[0][:3] == (0, 0, 0)
+
+    run()
 
 
 class Counts(dict[str, int]):

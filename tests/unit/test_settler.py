@@ -11,15 +11,15 @@ from support.doubles import FaultyStore
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
-from emq import errors
+from emq import errors, slots
 from emq.dispatch.counter import WindowCounter
 from emq.dispatch.members import MemberSettler
 from emq.dispatch.priority import policy_for
 from emq.dispatch.settler import Settler
-from emq.message import Message, decode
+from emq.message import Message, decode, encode_retry
 from emq.model import Topic, TopicOptions
-from emq.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.storage import Claim, Claimed
+from emq.owned import Gauge, OwnedGroup, OwnedSlot, OwnedTopic
+from emq.storage import Add, Claim, Claimed
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
@@ -61,6 +61,9 @@ class Bench:
         )
         assert isinstance(found, Claimed)
         return [decode(body) for _, body in found.entries]
+
+    def body(self, id_: str) -> bytes:
+        return encode_retry(Message(id_, b"x"))
 
     def started(self, id_: str, offset: int = 1, attempt: int = 1) -> Message:
         return Message(id_, b"x", offset=offset, attempt=attempt, started_us=self.clock.now_us())
@@ -136,3 +139,39 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
     assert b.lost == [b.group] * 2
     assert (b.settler.refused, b.settler.retried, b.due) == (2, 0, [])
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+
+
+@virtual
+async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() -> None:
+    b = Bench()
+    await b.store.real.lanes.add([Add("t/0", "of the lane", b.body("of the lane"), 1)])
+    [m] = await b.claimed()
+    m.offset = -1
+    b.store.lanes.fail(errors.StoreFull("no room"), "add")
+    async with b.settling():
+        b.settler.failed(b.group, b.started("of the log"), ValueError())
+        await asyncio.sleep(3)
+        b.settler.acknowledge(b.group, m)
+        await until(lambda: b.settled == ["of the lane"], 2)
+        b.store.lanes.heal()
+        await b.settler.idle()
+    assert b.settled == ["of the lane", "of the log"]
+
+
+@virtual
+async def test_a_member_that_its_lane_refuses_does_not_leave_its_slot() -> None:
+    b = Bench()
+    slot = slots.Slot("t/0", slots.SlotKind.PRIORITY)
+    b.group.slot = OwnedSlot(b.group, slot)
+    await b.store.real.sorted.add([slots.Add(slot, b"x", 50, slots.Keep.LAST)])
+    [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], 1_000)
+    assert isinstance(claimed, slots.Claimed)
+    await b.store.real.lanes.claim([Claim("t/0", 1, EPOCH + 1)], 1)  # a newer owner, whom the slot has not seen yet
+    async with b.settling():
+        m = b.started("0-x", offset=-1)
+        m.member, m.token = b"x", claimed.entries[0].token
+        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+        await b.settler.idle()
+    assert b.lost == [b.group]
+    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    assert (state.waiting, state.prepared) == (0, 1)
