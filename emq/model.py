@@ -79,19 +79,20 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         retention_s: seconds for which consumed messages stay readable.
         ttl_s: seconds, from when a message is ready (published, or due if it was delayed), after which it does not
             start any more, for the first time or again, but is dead-lettered as `expired`; a message's own may only be
-            shorter. None for never.
+            shorter. None for never. With retry "rmq" a member that failed has lost its time, so it counts anew.
         delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
         durability: what publish waits for.
         attributes: free strings for the users of EMQ, such as the push endpoint's URL.
 
     For sorted kinds only:
         ordering: "slot" runs one message of a slot at a time, as the published RMQ does; "key" one of a slot basis;
-            "none" none but the same content twice.
+            "none" any, but what is in the slot not twice: a retry that comes from its lane may meet its like.
         precision: for fixed_time: "second" takes messages at the second that follows their time, as published;
             "millisecond" at their very time.
         time_range_ms: for range_merge: how long after its publish a message is due where the publish does not say.
-        retry: "rmq" retries at once and behind all others, 16 times; "backoff" by `max_attempts` and `backoff_s`, at
-            the original priority or time.
+        retry: "rmq" retries at once, 16 times, as published: by priority behind all others, by time before them; only
+            where the handler asks for a time, as "backoff". "backoff" goes by `max_attempts` and `backoff_s`, at the
+            original priority.
         merge: "content" merges equal payloads, and nothing but the payload is stored, as other RMQ programs expect;
             "key" merges by a merge key, with headers, TTL and a count of what was merged.
         fold: for merge by key: what becomes of the payloads, see `emq.folds`.

@@ -47,7 +47,7 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
 
 
 def roll_back(left: int, failure: BaseException, now: float) -> Decision:
-    """As the published RMQ does: at once, behind all others, until no retries are left."""
+    """As the published RMQ does: at once, with the retries left as score, until there are none."""
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or left <= 0:
         return Decision(None, reason)

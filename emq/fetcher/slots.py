@@ -281,7 +281,7 @@ def room(slot: OwnedSlot) -> int:
 
 
 def _ready_since_us(slot: OwnedSlot, m: message.Message) -> int:
-    """When a member became ready: at its time, or by priority when it was published."""
+    """When a member became ready: at its time, or by priority when it was published; where that is not known, now."""
     if slot.slot.kind is SlotKind.PRIORITY:
-        return m.published_us
+        return m.published_us or m.ready_us
     return int(m.score * 1000) if m.score > RETRIES else m.ready_us

@@ -13,7 +13,7 @@ from support.virtual import virtual
 
 from emq import Reject, Retry, errors
 from emq.message import Message, slot_id
-from emq.slots import Claim, Slot, SlotKind
+from emq.slots import Add, Claim, Keep, Slot, SlotKind
 from storage_adapters.memory import MemoryStore
 
 
@@ -303,7 +303,6 @@ async def test_what_a_foreign_consumer_left_in_prepare_times_out() -> None:
             await r.producer.publish("t", "x", priority=30)
             await until(lambda: len(seen) == 1)
             slot, now_ms = Slot("t/0", SlotKind.PRIORITY), int(r.clock.now() * 1000)
-            from emq.slots import Add, Keep
 
             store = MemoryStore(r.world)
             await store.sorted.add([Add(slot, b"stranded", 30, Keep.LAST)])
@@ -457,3 +456,14 @@ async def test_a_topic_deleted_while_its_slots_are_acquired_does_not_stop_the_ho
             await r.producer.publish("u", "x")
             await until(lambda: len(seen) == 1)
             assert list(host.ownership.groups) == ["u/0"]
+
+
+@virtual
+async def test_a_member_without_a_note_does_not_expire_before_it_was_there() -> None:
+    async with rig() as r:
+        topic = await r.topic("t", 50, kind="priority", slots=1, merge="key", ttl_s=60.0)
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.store.sorted.add([Add(topic.slot(0), b"k", 50, Keep.LAST, b"of a stranger")])
+            await until(lambda: len(seen) == 1)
+        assert await states(r) == (0, 0, 0)
