@@ -11,7 +11,7 @@ from support.virtual import virtual
 
 from emq import errors, recall
 from emq.message import Message
-from emq.storage import Claim, Claimed
+from emq.storage import Claim, Claimed, Settle
 from storage_adapters.memory import MemoryStore
 
 
@@ -159,9 +159,11 @@ def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -
             seen = Seen(lambda m: asyncio.sleep(5 if m.payload == b"long" else 0))
             async with r.consuming(seen, store=store):
                 await asyncio.sleep(1)
+                await r.producer.schedule("t", "z", every_s=10, repeat=0, delay_ms=10)
+                await until(lambda: len(seen) == 1)
                 if busy:
                     await r.producer.publish("t", "long", delay_ms=10)
-                    await until(lambda: len(seen) == 1)
+                    await until(lambda: len(seen) == 2)
                 real, lost = store.real.lanes.claim, 0
 
                 async def loses(claims: list[Claim], now_ms: int) -> object:
@@ -175,13 +177,36 @@ def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -
                 store.lanes.replace("claim", loses)
                 await r.producer.publish("t", "x", delay_ms=1000)
                 await r.producer.schedule("t", "y", every_s=10, repeat=1, delay_ms=1000)
-                await until(lambda: len(seen) == 3 + busy)
+                await until(lambda: len(seen) == 4 + busy)
                 await asyncio.sleep(30)
             assert lost == 2
-            assert sorted(seen.payloads) == sorted([b"x", b"y", b"y"] + [b"long"] * busy)
+            assert sorted(seen.payloads) == sorted([b"x", b"y", b"y", b"z"] + [b"long"] * busy)
             assert (await r.store.lanes.inspect(["t/0"]))[0][:3] == (0, 0, 0)
 
     run()
+
+
+@virtual
+async def test_a_clean_stop_waits_for_schedules_that_are_being_fired() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        store, first, second = FaultyStore(MemoryStore(r.world)), Seen(), Seen()
+        real = store.real.lanes.settle
+
+        async def slow(settles: list[Settle]) -> object:
+            await asyncio.sleep(0.5)
+            return await real(settles)
+
+        async with r.consuming(first, store=store) as host:
+            await asyncio.sleep(1.5)
+            id_ = await r.producer.schedule("t", "x", every_s=10, repeat=1, delay_ms=100)
+            store.lanes.replace("settle", slow)
+            await until(lambda: host.firing.fired == 1)
+            await asyncio.sleep(0.1)
+        assert first.ids == [f"{id_}.1"]
+        async with r.consuming(second, "host-2"):
+            await asyncio.sleep(20)
+        assert second.ids == [f"{id_}.2"]
 
 
 class Counts(dict[str, int]):

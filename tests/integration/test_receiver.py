@@ -256,3 +256,20 @@ async def test_what_timed_out_before_anybody_received_it_is_not_handed_out() -> 
             [again] = await receiver.receive(timeout_s=10)
             assert again.message.attempt == 2
             assert again.ack()
+
+
+@virtual
+async def test_what_a_cancelled_request_left_is_not_late_while_the_next_one_gathers() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, backoff_s=(0.0,))
+        polling = Polling(r, visibility_s=5.0)
+        async with r.consuming(polling.handlers) as host:
+            receiver = polling.connect(host)
+            asking = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
+            await r.producer.publish("t", "x")
+            await until(lambda: host.dispatcher.started == 1)
+            asking.cancel()
+            await asyncio.sleep(1)
+            [delivery] = await receiver.receive(min_messages=2, timeout_s=20)
+            assert delivery.message.attempt == 1
+            assert delivery.ack()

@@ -155,3 +155,71 @@ async def test_verdicts_that_were_not_carried_out_are_repeated_and_repeat_nothin
             await asyncio.sleep(3)
             assert await states(r) == (0, 0, 0)
         assert len(seen) == 20
+
+
+@pytest.mark.parametrize("claim", ["quick", "slow", "lost"])
+def test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known(claim: str) -> None:
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 50, kind="priority", slots=1, ordering="none")
+            store = FaultyStore(MemoryStore(r.world))
+
+            async def second_fails(_: Message) -> None:
+                if len(seen) == 2:
+                    await asyncio.sleep(3)
+                    raise ValueError("must be tried again")
+
+            seen = Seen(second_fails)
+            async with r.consuming(seen, store=store):
+                await asyncio.sleep(1.5)
+                await early_in_a_second(r)
+                real_settle, real_claim, first = store.real.sorted.settle, store.real.sorted.claim, [True]
+
+                async def lost_late(requests: Any) -> Any:
+                    answer = await real_settle(requests)
+                    if first:
+                        first.pop()
+                        await asyncio.sleep(0.3)
+                        raise errors.OutcomeUnknown("the reply was lost")
+                    return answer
+
+                async def slow(requests: Any, now_ms: int) -> Any:
+                    answer = await real_claim(requests, now_ms)
+                    await asyncio.sleep(2.0 if has_entries(requests, answer) else 0)
+                    return answer
+
+                store.sorted.replace("settle", lost_late)
+                await r.producer.publish("t", "x", priority=30)
+                await until(lambda: len(seen) == 1)
+                if claim == "slow":
+                    store.sorted.replace("claim", slow)
+                elif claim == "lost":
+                    lose(store, "claim", has_entries)
+                await asyncio.sleep(0.05)
+                await r.producer.publish("t", "x", priority=30)
+                await until(lambda: len(seen) == 3, 20)
+                await asyncio.sleep(5)
+            assert [d.attempt for d in seen.deliveries[:2]] == [1, 1 + (claim == "lost")]
+            assert len(seen) == 3
+            assert await states(r) == (0, 0, 0)
+
+    run()
+
+
+@virtual
+async def test_a_twin_whose_claim_is_lost_during_a_slow_acknowledgement_is_delivered_soon() -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1, ordering="none")
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            store.sorted.after["settle"] = lambda: asyncio.sleep(3)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 1)
+            lose(store, "claim", has_entries)
+            await asyncio.sleep(0.05)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 2, 10)
+            await asyncio.sleep(1)
+        assert await states(r) == (0, 0, 0)

@@ -12,17 +12,18 @@ from support.doubles import FaultyStore
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
-from emq import message
+from emq import errors, message
 from emq.dispatch.counter import WindowCounter
 from emq.dispatch.priority import policy_for
 from emq.fetcher.due import DueTimes
 from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
+from emq.fetcher.slots import room
 from emq.message import Message
-from emq.model import Topic
+from emq.model import Kind, Topic
 from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic, buffer_capacity
 from emq.storage import Add, Claim, Put, Read
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
@@ -337,3 +338,36 @@ async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
         due.at("a", 1 << 50)
     assert due.entries < 200
     assert sorted(due.pop(1 << 50, 10)) == ["a", "b"]
+
+
+@virtual
+async def test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim() -> None:
+    b = Bench()
+    await b.store.real.lanes.add([Add("t/0", "a", b"x", 1)])
+    b.store.lanes.fail(errors.StoreUnavailable("gone"), "claim")
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await asyncio.sleep(0.1)
+    await b.store.real.lanes.claim([Claim("t/0", 1, b.group.epoch + 1)], int(b.clock.now() * 1000))
+    b.store.lanes.heal()
+    await until(lambda: b.lost == [b.group])
+    task.cancel()
+    assert (await b.store.real.lanes.inspect(["t/0"]))[0].prepared == 1
+
+
+def test_at_the_hosts_bound_a_slot_claims_one_message_if_it_has_none() -> None:
+    gauge = Gauge(max_messages=10)
+    slot = new_slot(gauge)
+    assert room(slot) == slot.group.capacity
+    gauge.messages = 10
+    assert room(slot) == 1
+    slot.buffered = 1
+    assert room(slot) == 0
+
+
+def new_slot(gauge: Gauge) -> OwnedSlot:
+    topic = Topic("t", 10, kind=Kind.PRIORITY, priorities=(), slots=1)
+    group = OwnedGroup(OwnedTopic(topic), 0, 1, WindowCounter(10, 0), policy_for(topic), gauge)
+    group.owner.handler = ignore
+    group.slot = OwnedSlot(group, topic.slot(0))
+    return group.slot

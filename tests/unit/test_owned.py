@@ -154,3 +154,14 @@ def test_a_buffer_covers_the_horizon_within_bounds(quota: float, capacity: int) 
 def test_room_in_flight_follows_the_qps_unless_the_topic_says_so() -> None:
     assert [in_flight_limit(Topic("t", qps)) for qps in (0.5, 10.0, 1e6)] == [8, 50, 1000]
     assert in_flight_limit(Topic("t", 1e6, options=TopicOptions(max_in_flight=3))) == 3
+
+
+def test_those_behind_a_message_that_expired_as_its_key_came_free_do_not_wait_for_ever() -> None:
+    g = group(1)
+    first, second, third = messages("aaa")
+    second.expires_us = 1_000
+    g.push(0, [first, second, third])
+    assert taken(g) == [first.id]  # the others wait for their key
+    g.finish_key("a")  # the second is ready now
+    assert g.take_expired(2_000) == [second]
+    assert taken(g) == [third.id]
