@@ -156,7 +156,7 @@ class Catalog:
                 raise errors.InvalidTopic(
                     f"topic {name!r} has no setting {key!r}{_alike(key, _OPTIONS | {*_CHANGEABLE})}"
                 )
-        return await self._change(name, lambda topic: self._checked(_merged(topic, changes)))
+        return await self._change(name, lambda topic: self._checked(_kept(topic, _merged(topic, changes))))
 
     async def retire(self, name: str, expected: Topic) -> Topic:
         """Stop consuming the groups above `active_groups`; call it once all their queues are sealed.
@@ -243,6 +243,7 @@ class Catalog:
                 for field in ("priorities", "kind", "slots"):
                     if getattr(old, field) != getattr(wanted[name], field):
                         raise errors.InvalidTopic(f"topic {name!r}: {field} may not change: {_REFUSED[field]}")
+                _kept(old, wanted[name])
                 wanted[name] = model.split(msgspec.structs.replace(wanted[name], groups=old.groups))
             self._save(connection, version, wanted.values())
             return [*wanted.values()]
@@ -305,6 +306,13 @@ class Catalog:
             return topic
 
         return await self._db.run(run)
+
+
+def _kept(before: Topic, after: Topic) -> Topic:
+    """`after`, if what waits in the topic is stored in the way that `before` says."""
+    if after.options.merge != before.options.merge:
+        raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {_REFUSED['kind']}")
+    return after
 
 
 def _settings(topic: Topic) -> Topic:

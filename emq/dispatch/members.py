@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from emq import errors
 from emq.message import Message
@@ -105,11 +105,11 @@ class MemberSettler:
                 continue  # the other loop was quicker
             verdict = Verdict.ACK
             settles = [
-                (slot, Settle(slot.slot, member, verdict, token, slot.group.epoch))
+                Settle(slot.slot, member, verdict, token, slot.group.epoch)
                 for slot, done in batch
                 for member, token in done
             ]
-            answers = iter(await self.settle(settles))
+            answers = iter(await self.settle(settles, [slot for slot, _ in batch]))
             for slot, done in batch:
                 slot.let_go([member for member, _ in done])
                 of_slot = list(itertools.islice(answers, len(done)))
@@ -117,8 +117,8 @@ class MemberSettler:
                     self._refused(slot, of_slot)
                 self._on_acknowledged(slot.group, len(done))
 
-    async def settle(self, settles: Sequence[tuple[OwnedSlot, Settle]]) -> Sequence[bool | errors.NotOwner]:
-        """Settle members, however often the store has to be asked; answers as it does.
+    async def settle(self, settles: Sequence[Settle], owned: Sequence[OwnedSlot]) -> Sequence[bool | errors.NotOwner]:
+        """Settle members of the slots `owned`, however often the store has to be asked; answers as it does.
 
         A call whose answer was lost may have been carried out. Then a member may have been added and claimed anew,
         under the same token if that was in the same second, and a repeated verdict would hit that claim. So nothing is
@@ -126,26 +126,40 @@ class MemberSettler:
         may have been claimed anew is left out: if the host holds it twice, the verdict was carried out; if the answer
         of a claim was lost as well, the slot is recovered, and what is still in prepare is delivered again.
         """
-        answers: list[bool | errors.NotOwner] = [True] * len(settles)
-        todo: Sequence[int] = range(len(settles))
-        with _Settling(slot for slot, _ in settles) as settling:
-            while todo:
+        if not settles:
+            return ()
+        with _Settling(owned) as settling:
+            while True:
                 try:
-                    found = await self._store.settle([settles[i][1] for i in todo])
+                    return await self._store.settle(settles)
                 except (errors.StoreUnavailable, errors.StoreFull) as exc:
-                    if isinstance(exc, errors.OutcomeUnknown):
-                        settling.lost()
-                    log.warning("%s; %d messages wait to be settled", exc, len(todo))
-                    await asyncio.sleep(UNREACHABLE_S)
-                    while settling.claiming():  # noqa: ASYNC110
-                        await asyncio.sleep(CLAIMING_S)
-                    if settling.in_doubt:
-                        todo = [i for i in todo if not _claimed_anew(*settles[i])]
-                    continue
-                for i, answer in zip(todo, found, strict=True):
-                    answers[i] = answer
-                break
+                    await self._wait(exc, len(settles), settling)
+                if settling.in_doubt:
+                    return await self._settle_rest(settles, {slot.slot.name: slot for slot in owned}, settling)
+
+    async def _settle_rest(
+        self, settles: Sequence[Settle], owned: Mapping[str, OwnedSlot], settling: _Settling
+    ) -> Sequence[bool | errors.NotOwner]:
+        """Repeat a call whose answer was lost, without what may have been claimed anew."""
+        answers: list[bool | errors.NotOwner] = [True] * len(settles)
+        while todo := [i for i, s in enumerate(settles) if not _claimed_anew(owned[s.slot.name], s)]:
+            try:
+                found = await self._store.settle([settles[i] for i in todo])
+            except (errors.StoreUnavailable, errors.StoreFull) as exc:
+                await self._wait(exc, len(todo), settling)
+                continue
+            for i, answer in zip(todo, found, strict=True):
+                answers[i] = answer
+            break
         return answers
+
+    async def _wait(self, exc: errors.EMQError, members: int, settling: _Settling) -> None:
+        if isinstance(exc, errors.OutcomeUnknown):
+            settling.lost()
+        log.warning("%s; %d messages wait to be settled", exc, members)
+        await asyncio.sleep(UNREACHABLE_S)
+        while settling.claiming():  # noqa: ASYNC110
+            await asyncio.sleep(CLAIMING_S)
 
     def _refused(self, slot: OwnedSlot, answers: list[bool | errors.NotOwner]) -> None:
         self.void += sum(answer is False for answer in answers)

@@ -132,7 +132,7 @@ class Settler:
             self._idle.clear()
 
     async def _settle_slots(self, batch: list[_Pending]) -> None:
-        answers = await self._members.settle([_of_slot(p) for p in batch])
+        answers = await self._members.settle([_slot_verdict(p) for p in batch], _slots_of(batch))
         for pending, answer in zip(batch, answers, strict=True):
             self._done(pending, answer)
 
@@ -166,7 +166,7 @@ class Settler:
         # What the lane refused must not leave its slot either.
         claimed = [i for i, p in enumerate(batch) if p.message.member is not None and isinstance(answers[i], bool)]
         if claimed:
-            left = await self._members.settle([_of_slot(batch[i]) for i in claimed])
+            left = await self._members.settle([_slot_verdict(batch[i]) for i in claimed], _slots_of(batch))
             for i, answer in zip(claimed, left, strict=True):
                 answers[i] = answer
         for pending, answer in zip(batch, answers, strict=True):
@@ -210,9 +210,8 @@ def _body(pending: _Pending) -> bytes:
         m.attempt = attempt
 
 
-def _of_slot(pending: _Pending) -> tuple[OwnedSlot, slots.Settle]:
-    assert pending.group.slot is not None
-    return pending.group.slot, _slot_verdict(pending)
+def _slots_of(batch: Sequence[_Pending]) -> list[OwnedSlot]:
+    return [slot for p in batch if (slot := p.group.slot) is not None]
 
 
 def _slot_verdict(pending: _Pending) -> slots.Settle:

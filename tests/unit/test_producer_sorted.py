@@ -107,7 +107,7 @@ async def test_settings_that_make_no_sense_are_refused(r: Rig, options: dict[str
     assert text in str(refused.value)
 
 
-@pytest.mark.parametrize("change", [{"slots": 8}, {"kind": "priority"}])
+@pytest.mark.parametrize("change", [{"slots": 8}, {"kind": "priority"}, {"merge": "key"}])
 async def test_kind_and_slots_of_a_topic_are_for_good(r: Rig, change: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidTopic, match="may not change: "):
         await r.admin.update("range_merge", **change)
