@@ -194,7 +194,7 @@ async def test_a_clean_stop_waits_for_schedules_that_are_being_fired() -> None:
         real = store.real.lanes.settle
 
         async def slow(settles: list[Settle]) -> object:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(2 if any(s.id == id_ for s in settles) else 0)
             return await real(settles)
 
         async with r.consuming(first, store=store) as host:

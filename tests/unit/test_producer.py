@@ -195,6 +195,17 @@ async def test_a_publish_to_a_retired_group_goes_to_one_that_is_left(r: Rig) -> 
     assert [m.payload for m in found].count(b"late") == 40
 
 
+async def test_what_is_delayed_into_a_retired_group_is_placed_anew(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
+    await r.admin.update("orders", qps=10)
+    await r.catalog.retire("orders", await r.catalog.get("orders"))
+    ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(20)))
+    assert {e.id for e in await r.store.lanes.waiting("orders/0")} == set(ids)
+    lanes = await r.store.lanes.inspect([f"orders/{group}" for group in range(1, 10)])
+    assert [lane.waiting for lane in lanes] == [0] * 9
+
+
 async def test_sealed_while_the_database_is_gone_fails_and_does_not_hang(r: Rig) -> None:
     await r.topic("orders", 50)
     await r.producer.publish("orders", b"x")
