@@ -88,7 +88,8 @@ async def replay(
 ) -> int:
     """Deliver dead letters again, as first attempts at their own priority; answers how many.
 
-    Each moves from dead to waiting in one step, so that none is lost or doubled if this is cut short.
+    Each moves from dead to waiting in one step, so that none is lost or doubled if this is cut short; only a member
+    that would expire again at once waits anew before it leaves the dead.
 
     Args:
         rate_per_s: most letters put back in a second, so that a large replay does not crowd out fresh messages; they
@@ -110,8 +111,8 @@ async def replay(
         now = time.time()
         if isinstance(dead, DeadMember):
             score = _score(topic, priority, now)
-            back = slots.Settle(dead.slot, dead.member, slots.Verdict.REPLAY, score=score, fold=topic.fold)
-            done, index = (await store.sorted.settle([back]))[0], 0
+            done: bool | errors.NotOwner = await _put_back(store.sorted, topic, dead, score, int(now * 1e6))
+            index = 0
         else:
             m = _decoded(dead)
             m.attempt, m.error, m.topic, m.history, m.expires_us = 1, None, topic.name, None, 0
@@ -124,6 +125,26 @@ async def replay(
         if rate_per_s is not None:
             await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))
     return count
+
+
+async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: float, now_us: int) -> bool:
+    """Let a dead member wait again, in one step; or, where its time to live would end it at once, as a new one first.
+
+    What is put back as new begins its life anew and counts as one message. (A fold that counts would take its body for
+    another message's, so there it stays in one step.)
+    """
+    told = message.decode_note(dead.note)
+    ends = bool(told.expires_us) or (topic.kind is Kind.PRIORITY and topic.options.ttl_s is not None)
+    verdict = slots.Settle(dead.slot, dead.member, slots.Verdict.REPLAY, score=score, fold=topic.fold)
+    if dead.slot.apart and ends and topic.fold.name != "count":
+        note = message.encode_note(message.Note(told.key, now_us, told.headers))
+        add = slots.Add(dead.slot, dead.member, score, topic.keep, dead.body, note, topic.fold)
+        [added] = await store.add([add])
+        if not isinstance(added, bool):
+            raise added
+        verdict = slots.Settle(dead.slot, dead.member, slots.Verdict.PURGE)
+    [done] = await store.settle([verdict])
+    return done is True
 
 
 def _check_priority(topic: Topic, priority: float | None) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import types
+from typing import Any
+from unittest import mock
 
 import pytest
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
-from emq import errors, recall
+from emq import dead_letters, errors, recall
 from emq.message import Message
 from emq.storage import Claim, Claimed, Settle
 from storage_adapters.memory import MemoryStore
@@ -296,3 +299,30 @@ async def test_a_delayed_message_of_a_topic_by_priority_takes_its_place_when_it_
             await until(lambda: b"urgent" in seen.payloads)
             assert 3.0 <= r.clock.now() - begin < 4.3
             await until(lambda: len(seen) == 41)
+
+
+@pytest.mark.parametrize("kind", ["range_merge", "priority"])
+def test_what_has_expired_lives_anew_when_it_is_replayed(kind: str) -> None:
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            topic = await r.topic("t", 100, kind=kind, slots=1, merge="key", fold="sum", ttl_s=300.0)
+            when: dict[str, Any] = {"priority": 50} if kind == "priority" else {"time_range_ms": 100}
+            await r.producer.publish("t", "7", merge_key="k", headers={"a": "b"}, ttl_s=1.0, **when)
+            await asyncio.sleep(5)
+            got: list[tuple[bytes, object]] = []
+
+            async def handler(m: Message) -> None:
+                got.append((m.payload, m.headers))
+
+            async with r.consuming(Seen(handler)):
+                await asyncio.sleep(5)
+                assert got == []
+                told = types.SimpleNamespace(time=r.clock.now, monotonic=r.clock.now)
+                with mock.patch.object(dead_letters, "time", told):
+                    assert await dead_letters.replay(r.store, topic) == 1
+                await until(lambda: got == [(b"7", {"a": "b"})])
+            [lag] = await r.admin.slot_lag([topic])
+            assert (lag.ready, lag.delayed, lag.claimed, lag.dead) == (0, 0, 0, 0)
+
+    run()
