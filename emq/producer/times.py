@@ -28,17 +28,18 @@ def due_ms_of(
     Raises:
         InvalidMessage: more than one was given, or one that is out of range.
     """
+    if delay_ms is None and delay is None and at is None:
+        return None
     if sum(given is not None for given in (delay_ms, delay, at)) > 1:
         raise errors.InvalidMessage("give only one of delay_ms, delay and at")
     if at is not None:
         return _instant_ms(at, now_ms)
     if delay is not None:
         delay_ms = levels.delay_s(topic, delay) * 1000
-    if delay_ms is None:
-        return None
-    if not 0 <= number("delay_ms", delay_ms) <= MAX_DELAY_S * 1000:
+    wait_ms = number("delay_ms", delay_ms)
+    if not 0 <= wait_ms <= MAX_DELAY_S * 1000:
         raise errors.InvalidMessage(f"delay_ms {delay_ms} must be from 0 to ten years in milliseconds")
-    return now_ms + math.ceil(delay_ms)
+    return now_ms + math.ceil(wait_ms)
 
 
 def number(name: str, given: object) -> float:
