@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
@@ -58,7 +58,7 @@ class LaneProducer:
             adds = [Add(i.topic.group(i.group), i.message.id, message.encode_retry(i.message), i.due_ms) for i in todo]
             await self._lanes.add(adds, durability)
             self._record(todo)
-            topics = {name: await self._look_again(name) for name in {i.topic.name for i in todo}}
+            topics = await self._topics_now({i.topic.name for i in todo})
             astray = [i for i in todo if i.group >= topics[i.topic.name].groups]
             if not astray:
                 break
@@ -68,6 +68,12 @@ class LaneProducer:
             todo = [_moved(i, topics[i.topic.name]) for i, mine in zip(astray, gone, strict=True) if mine is True]
         self.published += len(ids)
         return ids
+
+    async def _topics_now(self, names: Iterable[str]) -> dict[str, Topic]:
+        try:
+            return {name: await self._look_again(name) for name in names}
+        except errors.DatabaseUnavailable as exc:
+            raise errors.OutcomeUnknown(f"stored, but it is not known whether its group still exists: {exc}") from exc
 
     def _record(self, items: Sequence[_Item]) -> None:
         if self._trail.enabled:

@@ -288,3 +288,17 @@ async def test_small_messages_go_by_the_thousand(r: Rig) -> None:
     calls = sent(r)
     await r.producer.publish_many("priority", [b"%d" % i for i in range(4_500)], priority=20)
     assert [len(adds) for adds in calls] == [2_000, 2_000, 500]
+
+
+async def test_a_delayed_message_whose_group_cannot_be_looked_up_again_is_of_unknown_outcome(r: Rig) -> None:
+    await r.producer.publish("log", "first", delay_ms=5000)
+
+    async def out_of_reach() -> None:
+        r.db.down = True
+
+    r.store.lanes.after["add"] = out_of_reach
+    with pytest.raises(errors.OutcomeUnknown, match="stored, but"):
+        await r.producer.publish("log", "x", delay_ms=5000)
+    r.db.down = False
+    waiting = [e for g in range(2) for e in await r.store.lanes.waiting(f"log/{g}")]
+    assert sorted(message.decode(e.body).payload for e in waiting) == [b"first", b"x"]
