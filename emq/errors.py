@@ -63,6 +63,14 @@ class DatabaseUnavailable(EMQError):
     """The catalog and offsets database cannot be reached. Try again later."""
 
 
+class ClusterUnavailable(EMQError):
+    """No ZooKeeper server answers; whether a write happened is unknown. Try again later."""
+
+
+class ForeignTree(EMQError):
+    """The coordination tree holds what EMQ did not write, or what is damaged. Choose another chroot, or repair it."""
+
+
 class HostConflict(EMQError):
     """Another host already consumes from this place. Stop it, or use a store and membership that many hosts share."""
 

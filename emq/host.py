@@ -26,6 +26,7 @@ from emq.fetcher.slots import SlotClaimer
 from emq.fetcher.waker import Waker
 from emq.handlers import Handlers
 from emq.message import Message
+from emq.model import quota_of
 from emq.offsets.checkpointer import CHECKPOINT_S, Checkpointer
 from emq.offsets.checkpoints import CheckpointStore
 from emq.owned import Gauge, OwnedGroup
@@ -245,7 +246,8 @@ class Host:
         self._version = changes.version
 
     async def _offer(self) -> None:
-        await self._membership.offer(t.group(i) for t in self.ownership.topics.values() for i in range(t.groups))
+        topics = self.ownership.topics.values()
+        await self._membership.offer({t.group(i): quota_of(t, i) for t in topics for i in range(t.groups)})
 
     async def _follow_assignments(self) -> None:
         """Acquire what is newly assigned, release what no longer is."""

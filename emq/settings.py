@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from emq import errors
+from emq import errors, stores
 from emq.model import Environment
 
 DEFAULT_FILE = "emq.toml"
@@ -22,6 +22,15 @@ DESCRIPTIONS = {
     "database": "Catalog and checkpoints: sqlite:///FILE or postgresql://...; empty means beside the store "
     "(the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
     "environment": "online, or sandbox to try a change in first; the two share nothing.",
+    "cluster": "Where hosts meet: zookeeper://[USER:PASSWORD@]HOST:PORT,HOST:PORT[/CHROOT], or zookeepers:// for TLS; "
+    "empty means that this host is alone.",
+    "cluster_auth": "What USER:PASSWORD of `cluster` are for: digest, or sasl.",
+    "cluster_ca": "File of the authorities (PEM) that vouch for the ZooKeeper servers, for zookeepers://.",
+    "cluster_cert": "File of this host's certificate (PEM), where the servers ask for one.",
+    "cluster_key": "File of that certificate's key (PEM).",
+    "session_timeout_s": "Seconds of silence after which the cluster gives a host's groups to others; the host itself "
+    "stops after two thirds of it.",
+    "weight": "Share of this host in the groups, compared with the others'; 0 means none.",
     "host_name": "Name of this host in its cluster; empty means machine name and process id.",
     "app": "Python module with handlers, as module or module:attribute; empty means push handlers only.",
     "checkpoint_s": "Seconds between checkpoints; after a crash at most this much finished work is repeated.",
@@ -38,6 +47,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: str = "sqlite:///emq.db"
     database: str = ""
     environment: Environment = Environment.ONLINE
+    cluster: str = ""
+    cluster_auth: str = "digest"
+    cluster_ca: str = ""
+    cluster_cert: str = ""
+    cluster_key: str = ""
+    session_timeout_s: float = 10.0
+    weight: float = 1.0
     host_name: str = ""
     app: str = ""
     checkpoint_s: float = 1.0
@@ -123,6 +139,16 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         raise errors.InvalidSettings(f"settings: {exc}; the settings are {known}") from exc
     rules = (
         (0 < settings.checkpoint_s <= 3600, f"checkpoint_s {settings.checkpoint_s} must be above 0, at most 3600"),
+        (
+            settings.cluster == "" or settings.cluster.startswith(("zookeeper://", "zookeepers://")),
+            f"cluster {stores.hide_password(settings.cluster)!r} must begin with zookeeper:// or zookeepers://",
+        ),
+        (settings.cluster_auth in ("digest", "sasl"), f"cluster_auth {settings.cluster_auth!r} must be digest or sasl"),
+        (
+            1 <= settings.session_timeout_s <= 120,
+            f"session_timeout_s {settings.session_timeout_s} must be from 1 to 120",
+        ),
+        (0 <= settings.weight <= 1000, f"weight {settings.weight} must be from 0 to 1000"),
         (settings.drain_s >= 0, f"drain_s {settings.drain_s} must be 0 or more"),
         (settings.max_in_flight >= 1, f"max_in_flight {settings.max_in_flight} must be at least 1"),
         (

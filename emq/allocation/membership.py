@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from emq.allocation.plan import plan
@@ -29,8 +29,8 @@ class Membership(Protocol):
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` where the place is taken."""
 
-    async def offer(self, groups: Iterable[str]) -> None:
-        """Say which groups the catalog has now. Every member may; only the leader's word counts."""
+    async def offer(self, quotas: Mapping[str, float]) -> None:
+        """Say which groups the catalog has now, and their quotas. Every member may; only the leader's word counts."""
 
     def assignments(self) -> AsyncIterator[Assignment]:
         """Yield the current assignment, then each new one. Missed intermediate ones are left out."""
@@ -54,7 +54,7 @@ class LocalCluster:
 
     def __init__(self, next_epoch: Callable[[], Awaitable[int]]) -> None:
         self._next_epoch = next_epoch
-        self._groups: frozenset[str] = frozenset()
+        self._quotas: dict[str, float] = {}
         self._members: dict[str, LocalMembership] = {}
         self._owned: dict[str, dict[str, int]] = {}
         self._releasing: dict[str, str] = {}
@@ -68,7 +68,7 @@ class LocalCluster:
         *,
         joining: LocalMembership | None = None,
         leaving: LocalMembership | None = None,
-        groups: frozenset[str] | None = None,
+        quotas: Mapping[str, float] | None = None,
         released: Iterable[str] = (),
     ) -> None:
         async with self._lock:
@@ -78,15 +78,16 @@ class LocalCluster:
             if leaving is not None and self._members.get(leaving.host) is leaving:
                 del self._members[leaving.host], self._owned[leaving.host]
                 self._releasing = {g: h for g, h in self._releasing.items() if h != leaving.host}
-            if groups is not None:
-                self._groups = groups
+            if quotas is not None:
+                self._quotas = dict(quotas)
             for group in released:
                 self._releasing.pop(group, None)
             # Everybody hears of a change of groups, even who gets none: an empty assignment is an answer too.
-            await self._replan(set(self._members) if groups is not None else set())
+            await self._replan(set(self._members) if quotas is not None else set())
 
     async def _replan(self, changed: set[str]) -> None:
-        target = plan(sorted(self._groups), sorted(self._members))
+        before = {g: h for h, owned in self._owned.items() for g in owned}
+        target = plan(self._quotas, dict.fromkeys(self._members, 1.0), before).owner
         for host, owned in self._owned.items():
             for group in [g for g in owned if target.get(g) != host]:
                 del owned[group]
@@ -123,8 +124,8 @@ class LocalMembership:
     async def join(self) -> None:
         await self._cluster.change(joining=self)
 
-    async def offer(self, groups: Iterable[str]) -> None:
-        await self._cluster.change(groups=frozenset(groups))
+    async def offer(self, quotas: Mapping[str, float]) -> None:
+        await self._cluster.change(quotas=quotas)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         while True:
@@ -161,15 +162,16 @@ class StaticMembership:
         self._mine = f"member-{member}"
         self._members = [f"member-{i}" for i in range(members)]
         self._next_epoch = next_epoch
-        self._offered: frozenset[str] = frozenset()
         self._current: dict[str, int] = {}
         self._changed = asyncio.Event()
 
     async def join(self) -> None:
         pass
 
-    async def offer(self, groups: Iterable[str]) -> None:
-        mine = {g for g, m in plan(sorted(groups), self._members).items() if m == self._mine}
+    async def offer(self, quotas: Mapping[str, float]) -> None:
+        # Without what was before: a process that was started anew must come to the same plan as the others.
+        owner = plan(quotas, dict.fromkeys(self._members, 1.0)).owner
+        mine = {group for group, member in owner.items() if member == self._mine}
         if mine - self._current.keys():
             epoch = await self._next_epoch()
             self._current.update(dict.fromkeys(mine - self._current.keys(), epoch))
