@@ -13,7 +13,7 @@ import pytest
 
 from emq import servers
 
-S = TypeVar("S", bound=servers.Server)
+S = TypeVar("S", bound=servers.Server | servers.Ensemble)
 
 
 def missing(reason: str) -> None:
@@ -42,6 +42,18 @@ def redis_server() -> Iterator[servers.RedisServer]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[servers.PostgresServer]:
     yield from _serve(servers.start_postgres)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[servers.ZooKeeperServer]:
+    """Shared by all tests of a run: use a chroot of your own, and leave it running."""
+    yield from _serve(servers.start_zookeeper)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble() -> Iterator[servers.Ensemble]:
+    """Three servers, shared by all tests of a run: use a chroot of your own, and leave them running."""
+    yield from _serve(servers.start_ensemble)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """Real servers on 127.0.0.1, started and stopped by tests, benchmarks and the command line.
 
-`python -m emq.servers redis` (or `postgres`) runs one in the foreground until Ctrl-C and prints its URL. To add a
-kind of server, subclass `Server` in a file of its own and give it a `start_...` function.
+`python -m emq.servers redis` (or `postgres`, `zookeeper`, `ensemble`) runs one in the foreground until Ctrl-C and
+prints its URL. To add a kind of server, subclass `Server` in a file of its own and give it a `start_...` function.
 """
 
 from __future__ import annotations
 
+from emq.servers.ensemble import Ensemble, start_ensemble
 from emq.servers.postgres import PostgresServer, start_postgres
 from emq.servers.redis import RedisServer, start_redis
 from emq.servers.server import (
@@ -17,17 +18,22 @@ from emq.servers.server import (
     ServerMissing,
     free_port,
 )
+from emq.servers.zookeeper import ZooKeeperServer, start_zookeeper
 
 __all__ = [
     "LOOPBACK",
     "START_TIMEOUT_S",
     "STOP_TIMEOUT_S",
+    "Ensemble",
     "PostgresServer",
     "RedisServer",
     "Server",
     "ServerFailed",
     "ServerMissing",
+    "ZooKeeperServer",
     "free_port",
+    "start_ensemble",
     "start_postgres",
     "start_redis",
+    "start_zookeeper",
 ]

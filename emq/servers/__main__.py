@@ -8,22 +8,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emq import errors
-from emq.servers.postgres import start_postgres
-from emq.servers.redis import start_redis
+from emq import errors, servers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one server in the foreground; returns the exit status for the shell."""
     parser = argparse.ArgumentParser(prog="python -m emq.servers", description="Run a server until Ctrl-C.")
-    parser.add_argument("kind", choices=["redis", "postgres"])
-    parser.add_argument("--port", type=int, help="default: a free one")
+    parser.add_argument("kind", choices=["redis", "postgres", "zookeeper", "ensemble"])
+    parser.add_argument("--port", type=int, help="default: a free one; an ensemble takes free ones only")
     parser.add_argument("--directory", type=Path, help="where data stays; default: a temporary one, removed at the end")
     chosen = parser.parse_args(arguments)
-    start = start_redis if chosen.kind == "redis" else start_postgres
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with start(directory=chosen.directory, port=chosen.port) as server:
+        with _start(chosen.kind, chosen.directory, chosen.port) as server:
             sys.stdout.write(f"{server.url}\n")
             sys.stdout.flush()
             return server.wait()
@@ -32,6 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except errors.EMQError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+
+
+def _start(kind: str, directory: Path | None, port: int | None) -> servers.Server | servers.Ensemble:
+    match kind:
+        case "redis":
+            return servers.start_redis(directory=directory, port=port)
+        case "postgres":
+            return servers.start_postgres(directory=directory, port=port)
+        case "zookeeper":
+            return servers.start_zookeeper(directory=directory, port=port)
+        case _:
+            return servers.start_ensemble(directory=directory)
 
 
 if __name__ == "__main__":

@@ -108,10 +108,25 @@ class Server:
         Raises:
             ServerFailed: it did not start, or its port was taken meanwhile.
         """
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Like `restart`, but returns before it answers: for servers that wait for each other."""
         self.stop()
         _require_free(self.port, self.name)
         self._process = self._spawn(self._command())
-        self._await_ready(self._process)
+
+    def await_ready(self) -> None:
+        """Return once it answers. Raises `ServerFailed` if it ends, or does not answer in time."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._answers():
+            if not self.running:
+                raise ServerFailed(f"{self.name} ended with status {self.wait()} at start:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerFailed(f"{self.name} did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
+            time.sleep(_PROBE_PAUSE_S)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End it in good order, by force after `timeout_s` seconds. Safe to repeat."""
@@ -164,16 +179,6 @@ class Server:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
             )
-
-    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._answers():
-            if process.poll() is not None:
-                raise ServerFailed(f"{self.name} ended with status {process.returncode} at start:\n{self._log_tail()}")
-            if time.monotonic() > deadline:
-                self.kill()
-                raise ServerFailed(f"{self.name} did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
-            time.sleep(_PROBE_PAUSE_S)
 
     def _answers(self) -> bool:
         try:
