@@ -1,0 +1,140 @@
+"""Levelling: places for groups that have none, and the few moves that keep every host near its fair share."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections.abc import Iterable, Iterator
+
+from emq.allocation.loads import Loads
+from emq.allocation.ring import Ring
+
+SHED = 1.10
+"""A host above this much of its fair share gives groups away."""
+AIM = 1.05
+"""A group that looks for a place asks for room below this, so that a falling mean does not make everybody shed."""
+LOW = 0.90
+"""A host below this much of its fair share is filled: it has joined, or its weight was raised."""
+ENOUGH = 0.95
+"""It is filled up to at least this."""
+WALK = 64
+"""Hosts that a group asks on its way around the ring, before it takes the one with the most room."""
+
+
+class Why(enum.StrEnum):
+    """Why a group is where it is: what put it there last."""
+
+    RING = "ring"
+    """Its host is the first on its way around the ring."""
+    WALKED = "walked"
+    """The first ones on its way had no room."""
+    EVENED = "evened"
+    """It was moved to even out the loads."""
+    ALONE = "alone"
+    """It is larger than a host's fair share, and has a host to itself."""
+
+
+class Levelling:
+    """Places and moves groups among the hosts of `loads`; see `emq.allocation.plan` for the algorithm.
+
+    A move never makes its new host as full as its old one was. The fullest hosts therefore become less full or fewer
+    with each move, so levelling ends; and what it ends with, it leaves as it is the next time.
+
+    Attributes:
+        why: what put a group where it is, of those that were placed or moved.
+    """
+
+    def __init__(self, loads: Loads, ring: Ring) -> None:
+        self.why: dict[str, Why] = {}
+        self._loads = loads
+        self._ring = ring
+
+    def place(self, groups: Iterable[str]) -> None:
+        """Give each group a host: first hosts that would have to be filled otherwise, then any with room."""
+        loads = self._loads
+        low = set(loads.below(LOW))
+        rings = [self._ring] if len(low) in (0, len(loads.shares)) else [self._ring.only(low), self._ring]
+        for group in sorted(groups, key=lambda g: (-loads.demand[g], g)):
+            met = (self._walk(ring, group) for ring in rings)
+            host = next(filter(None, met), None) or loads.emptiest_for(loads.demand[group])
+            assert host is not None
+            loads.put(group, host)
+            self.why[group] = Why.RING if host == next(self._ring.way(group)) else Why.WALKED
+
+    def even_out(self) -> None:
+        """Move groups until no host is low or beyond its bound, as far as whole groups allow."""
+        while self._fill_low() or self._relieve_full():
+            pass
+
+    def _walk(self, ring: Ring, group: str, but: str | None = None) -> str | None:
+        """The first host on the group's way that has room for it."""
+        demand = self._loads.demand[group]
+        for host, _ in zip(ring.way(group), range(WALK), strict=False):
+            if host != but and self._loads.ratio_with(host, demand) <= AIM:
+                return host
+        return None
+
+    def _move(self, group: str, host: str) -> None:
+        self._loads.put(group, host)
+        self.why[group] = Why.EVENED
+
+    def _fill_low(self) -> bool:
+        return sum(self._fill(host) for host in self._loads.below(LOW)) > 0
+
+    def _fill(self, host: str) -> bool:
+        """Take from the fullest hosts in turn, each time the largest group that fits: the fewest moves."""
+        loads, moved = self._loads, False
+        fullest = [(-loads.ratio(giver), giver) for giver in loads.shares if loads.ratio(giver) > LOW]
+        heapq.heapify(fullest)
+        gifts: dict[str, Iterator[str]] = {}
+        while fullest and loads.ratio(host) < ENOUGH:
+            _, giver = heapq.heappop(fullest)
+            if giver not in gifts:
+                gifts[giver] = self._gifts(giver, host)
+            group = next(gifts[giver], None)
+            if group is not None:
+                self._move(group, host)
+                moved = True
+                heapq.heappush(fullest, (-loads.ratio(giver), giver))
+        return moved
+
+    def _gifts(self, giver: str, host: str) -> Iterator[str]:
+        """Groups that the giver can spare and the host can take, the largest first, then those that meet it first.
+
+        What is too large once stays too large: with each gift the host has less room and the giver less to spare.
+        """
+        loads = self._loads
+        groups = loads.by_demand(giver)
+        for group in sorted(groups, key=lambda g: (-loads.demand[g], self._ring.distance(g, host), g)):
+            demand = loads.demand[group]
+            after = loads.ratio_with(host, demand)
+            if after <= 1 and after < loads.ratio(giver) and loads.ratio_with(giver, -demand) >= LOW:
+                yield group
+
+    def _relieve_full(self) -> bool:
+        return sum(self._relieve(host) for host in self._loads.beyond(SHED)) > 0
+
+    def _relieve(self, host: str) -> bool:
+        """Move groups away until the host is within its bound, or nobody else would be better off with any of them."""
+        moved = False
+        while self._loads.ratio(host) > SHED and (move := self._relief(host)):
+            self._move(*move)
+            moved = True
+        return moved
+
+    def _relief(self, host: str) -> tuple[str, str] | None:
+        """The group to move and where: one that suffices alone if there is one, else as large as can be."""
+        loads = self._loads
+        groups = loads.by_demand(host)
+        if self._better(host, groups[0]) is None:  # then it is no better for any larger one
+            return None
+        excess = loads.load[host] - SHED * loads.shares[host]
+        enough = next((i for i, group in enumerate(groups) if loads.demand[group] >= excess), len(groups) - 1)
+        moves = ((group, self._better(host, group)) for group in reversed(groups[: enough + 1]))
+        return next((group, to) for group, to in moves if to is not None)
+
+    def _better(self, host: str, group: str) -> str | None:
+        """A host that would be less full with the group than `host` is now."""
+        loads, demand = self._loads, self._loads.demand[group]
+        to = self._walk(self._ring, group, but=host) or loads.emptiest_for(demand, but=host)
+        return to if to is not None and loads.ratio_with(to, demand) < loads.ratio(host) else None
