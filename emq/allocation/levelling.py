@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import enum
 import heapq
+import math
 from collections.abc import Iterable, Iterator
 
 from emq.allocation.loads import Loads
@@ -115,26 +117,52 @@ class Levelling:
         return sum(self._relieve(host) for host in self._loads.beyond(SHED)) > 0
 
     def _relieve(self, host: str) -> bool:
-        """Move groups away until the host is within its bound, or nobody else would be better off with any of them."""
-        moved = False
-        while self._loads.ratio(host) > SHED and (move := self._relief(host)):
-            self._move(*move)
+        """Move groups away until the host is within its bound, or nothing would make the fullest one less full.
+
+        To where they are within the bound if possible, else in exchange for a smaller one, else to where it is less.
+        """
+        loads, moved = self._loads, False
+        while loads.ratio(host) > SHED:
+            now = math.nextafter(loads.ratio(host), 0)
+            moves = self._relief(host, SHED) or self._exchange(host) or self._relief(host, now)
+            for group, to in moves:
+                self._move(group, to)
+            if not moves:
+                break
             moved = True
         return moved
 
-    def _relief(self, host: str) -> tuple[str, str] | None:
+    def _relief(self, host: str, limit: float) -> list[tuple[str, str]]:
         """The group to move and where: one that suffices alone if there is one, else as large as can be."""
         loads = self._loads
         groups = loads.by_demand(host)
-        if self._better(host, groups[0]) is None:  # then it is no better for any larger one
-            return None
+        if self._taker(host, groups[0], limit) is None:  # then nobody takes a larger one
+            return []
         excess = loads.load[host] - SHED * loads.shares[host]
         enough = next((i for i, group in enumerate(groups) if loads.demand[group] >= excess), len(groups) - 1)
-        moves = ((group, self._better(host, group)) for group in reversed(groups[: enough + 1]))
-        return next((group, to) for group, to in moves if to is not None)
+        moves = ((group, self._taker(host, group, limit)) for group in reversed(groups[: enough + 1]))
+        return next([(group, to)] for group, to in moves if to is not None)
 
-    def _better(self, host: str, group: str) -> str | None:
-        """A host that would be less full with the group than `host` is now."""
+    def _taker(self, host: str, group: str, limit: float) -> str | None:
+        """A host that would not be fuller than `limit` with a group of `host`."""
         loads, demand = self._loads, self._loads.demand[group]
         to = self._walk(self._ring, group, but=host) or loads.emptiest_for(demand, but=host)
-        return to if to is not None and loads.ratio_with(to, demand) < loads.ratio(host) else None
+        return to if to is not None and loads.ratio_with(to, demand) <= limit else None
+
+    def _exchange(self, host: str) -> list[tuple[str, str]]:
+        """The two groups to exchange with one of the emptiest hosts that leave the fuller of both least full."""
+        loads = self._loads
+        best, moves = loads.ratio(host), list[tuple[str, str]]()
+        mine = loads.by_demand(host)
+        for other in loads.below(loads.ratio(host))[:WALK]:
+            theirs = loads.by_demand(other)
+            needs = [loads.demand[group] for group in theirs]
+            even = (loads.ratio(host) - loads.ratio(other)) / (1 / loads.shares[host] + 1 / loads.shares[other])
+            for group in mine:
+                near = bisect.bisect(needs, loads.demand[group] - even)
+                for back in theirs[max(0, near - 1) : near + 1]:
+                    surplus = loads.demand[group] - loads.demand[back]
+                    after = max(loads.ratio_with(host, -surplus), loads.ratio_with(other, surplus))
+                    if after < best:
+                        best, moves = after, [(group, other), (back, host)]
+        return moves

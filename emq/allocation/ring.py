@@ -16,7 +16,7 @@ Point = tuple[int, str]
 
 
 class Ring:
-    """A consistent hashing ring (Karger et al. 1997): hosts have points on a circle; a group goes clockwise from its own.
+    """A consistent hashing ring (Karger et al. 1997): points of hosts on a circle, around which a group goes clockwise.
 
     It is built afresh each time, since one that was changed can keep routing to hosts that are gone.
 
