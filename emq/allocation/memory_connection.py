@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -31,11 +32,13 @@ class Link:
     Args:
         delay: seconds for the next message.
         held: whether nothing passes now.
+        context: in which messages arrive, whoever sent them.
     """
 
-    def __init__(self, delay: Callable[[], float], held: Callable[[], bool]) -> None:
+    def __init__(self, delay: Callable[[], float], held: Callable[[], bool], context: contextvars.Context) -> None:
         self._delay = delay
         self._held = held
+        self._context = context
         self._under_way: deque[Callable[[], None]] = deque()
         self._arrived: deque[Callable[[], None]] = deque()
         self._last_s = 0.0
@@ -48,9 +51,9 @@ class Link:
         self._last_s = max(self._last_s, loop.time() + self._delay())
         self._under_way.append(message)
         if self._last_s <= loop.time():
-            loop.call_soon(self._arrive)
+            loop.call_soon(self._arrive, context=self._context)
         else:
-            loop.call_at(self._last_s, self._arrive)
+            loop.call_at(self._last_s, self._arrive, context=self._context)
 
     def flow(self) -> None:
         """Hand over what has arrived, unless it is held."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import itertools
 from collections.abc import Callable
@@ -19,7 +20,8 @@ class MemoryEnsemble:
     """The servers: nodes, watches, and sessions that expire on the loop's time.
 
     A session lives for its time-out from the last word of its client that arrived. It goes on living while there is
-    no quorum; when that is back, it has its full time-out again.
+    no quorum; when that is back, it has its full time-out again. What the servers do runs in the context (see
+    `contextvars`) in which they were made, not in that of the client who asked; so clients can be told apart by it.
 
     Args:
         clock: of the servers; `Node.written_s` is read from it.
@@ -37,6 +39,7 @@ class MemoryEnsemble:
         self.loses_answer: Callable[[str, str], bool] = lambda operation, path: False
         self.nodes = MemoryNodes(clock.now, self._changed)
         self._clock = clock
+        self._context = contextvars.copy_context()
         self._quorum = True
         self._numbers = itertools.count(1)
         self._sessions: dict[int, _Session] = {}
@@ -106,8 +109,8 @@ class MemoryEnsemble:
         """A connection over which the session is resumed, or a new one begun if it is gone."""
         connection = Connection(
             tree,
-            up=Link(lambda: self.delay(), lambda: self.is_cut(tree)),
-            down=Link(lambda: self.delay(), lambda: self.is_cut(tree) or tree.frozen),
+            Link(lambda: self.delay(), lambda: self.is_cut(tree), self._context),
+            Link(lambda: self.delay(), lambda: self.is_cut(tree) or tree.frozen, self._context),
         )
         connection.up.send(functools.partial(self._begin, connection, session))
         return connection
@@ -146,7 +149,8 @@ class MemoryEnsemble:
     def _touch(self, session: _Session) -> None:
         session.stop_expiry()
         timeout_s = session.connection.client.timeout_s
-        session.expiry = asyncio.get_running_loop().call_later(timeout_s, self.end, session.id)
+        loop = asyncio.get_running_loop()
+        session.expiry = loop.call_later(timeout_s, self.end, session.id, context=self._context)
 
     def _changed(self, aspect: Aspect) -> None:
         for connection in self._watches.pop(aspect, ()):
