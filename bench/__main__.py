@@ -17,7 +17,7 @@ from bench.figures import Benchmark, Figure, holds
 from bench.stage import STORES, Stage
 from emq.errors import EMQError
 
-NAMES = ("floor", "host", "idle", "wake", "publish", "caps", "isolation", "rmq", "timer", "merge")
+NAMES = ("floor", "host", "idle", "wake", "publish", "caps", "isolation", "rmq", "timer", "merge", "allocation")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = importlib.import_module(f"bench.{name}")
         benchmarks[name] = module.BENCHMARK
         command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
-        command.add_argument("--store", choices=STORES, default="redis", help="default: redis")
+        first = module.BENCHMARK.stores[0]
+        command.add_argument("--store", choices=STORES, default=first, help=f"default: {first}")
         command.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
         for option, default, text in module.BENCHMARK.options:
             command.add_argument(

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Mapping
 
 import uhashring
 
-POINTS = 100
+POINTS = 64
 """Of a host of ordinary weight. Few would do, since bounds even out what the ring does not."""
 
 Point = tuple[int, str]
