@@ -55,10 +55,10 @@ class Levelling:
         """Give each group a host: first hosts that would have to be filled otherwise, then any with room."""
         loads = self._loads
         low = set(loads.below(LOW))
-        rings = [self._ring] if len(low) in (0, len(loads.shares)) else [self._ring.only(low), self._ring]
+        near = self._ring.only(low) if 0 < len(low) < len(loads.shares) else self._ring
         for group in sorted(groups, key=lambda g: (-loads.demand[g], g)):
-            met = (self._walk(ring, group) for ring in rings)
-            host = next(filter(None, met), None) or loads.emptiest_for(loads.demand[group])
+            host = self._walk(near, group, ENOUGH) if low else None
+            host = host or self._walk(self._ring, group, AIM) or loads.emptiest_for(loads.demand[group])
             assert host is not None
             loads.put(group, host)
             self.why[group] = Why.RING if host == next(self._ring.way(group)) else Why.WALKED
@@ -68,11 +68,11 @@ class Levelling:
         while self._fill_low() or self._relieve_full():
             pass
 
-    def _walk(self, ring: Ring, group: str, but: str | None = None) -> str | None:
-        """The first host on the group's way that has room for it."""
+    def _walk(self, ring: Ring, group: str, limit: float, but: str | None = None) -> str | None:
+        """The first host on the group's way that is not fuller than `limit` with it."""
         demand = self._loads.demand[group]
         for host, _ in zip(ring.way(group), range(WALK), strict=False):
-            if host != but and self._loads.ratio_with(host, demand) <= AIM:
+            if host != but and self._loads.ratio_with(host, demand) <= limit:
                 return host
         return None
 
@@ -146,7 +146,7 @@ class Levelling:
     def _taker(self, host: str, group: str, limit: float) -> str | None:
         """A host that would not be fuller than `limit` with a group of `host`."""
         loads, demand = self._loads, self._loads.demand[group]
-        to = self._walk(self._ring, group, but=host) or loads.emptiest_for(demand, but=host)
+        to = self._walk(self._ring, group, AIM, but=host) or loads.emptiest_for(demand, but=host)
         return to if to is not None and loads.ratio_with(to, demand) <= limit else None
 
     def _exchange(self, host: str) -> list[tuple[str, str]]:

@@ -9,10 +9,12 @@ each time, from what is given alone, and checked whole, so nothing can drift.
 1. A group that is larger than a host may be full gets a host to itself. The others share the other hosts; a host's
    fair share is in proportion to its weight.
 2. A group stays with its host if that is alive and shares.
-3. Groups without a host, the largest first, walk the ring: first among hosts below 0.90 of their fair share, then
-   among all, to one with room below 1.05; after 64 hosts in vain they take the one that is emptiest with them.
+3. Groups without a host, the largest first, walk the ring: first among hosts that were below 0.90 of their fair
+   share, to one that stays below 0.95, then among all, to one that stays below 1.05; after 64 hosts in vain they
+   take the one that is emptiest with them.
 4. A host that is still below 0.90 is filled to 0.95, from the fullest hosts, with large groups, so with few of them.
-5. A host above 1.10 sheds groups, as few as bring it below; 4 and 5 are repeated until nothing changes.
+5. A host above 1.10 sheds groups, as few as bring it below, or exchanges them for smaller ones; 4 and 5 are repeated
+   until nothing changes.
 
 Between 0.90 and 1.10 a host is left alone, which is what makes moves rare.
 """
