@@ -85,9 +85,9 @@ def plan(quotas: Mapping[str, float], weights: Mapping[str, float], previous: Ma
         levelling.place(shared.keys() - loads.owner.keys())
         levelling.even_out()
     owner = {**loads.owner, **alone}
+    bound = _checked(demand, hosts, owner, alone)
     why = {**levelling.why, **dict.fromkeys(alone, Why.ALONE)}
     moved = {group: why[group] for group, host in owner.items() if before.get(group) != host}
-    bound = _checked(demand, hosts, owner, alone)
     return Plan(owner, moved, _max_over_mean(demand, hosts, owner), bound)
 
 

@@ -1,0 +1,243 @@
+"""Plans: even, sticky, checked, and explained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from bench import allocation as bench
+from emq import errors
+from emq.allocation import plan as plan_module
+from emq.allocation.explain import explain, way
+from emq.allocation.levelling import AIM, LOW, SHED, Why
+from emq.allocation.plan import BrokenPlan, Plan, plan
+from emq.allocation.ring import Ring
+
+HOSTS = {f"host-{i}": 1.0 for i in range(10)}
+
+
+def groups(count: int, quota: float = 10.0) -> dict[str, float]:
+    return {f"t{i // 10}/{i % 10}": quota for i in range(count)}
+
+
+def counts(owner: Mapping[str, str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for host in owner.values():
+        found[host] = found.get(host, 0) + 1
+    return found
+
+
+def test_without_hosts_or_weights_nobody_gets_anything() -> None:
+    assert plan(groups(5), {}) == Plan({}, {})
+    assert plan(groups(5), {"a": 0.0, "b": 0.0}, {"t0/0": "a"}).owner == {}
+    assert plan({}, HOSTS).owner == {}
+
+
+def test_one_host_gets_everything() -> None:
+    made = plan(groups(50), {"a": 0.3})
+    assert set(made.owner.values()) == {"a"}
+    assert len(made.owner) == 50
+    assert made.max_over_mean == 1.0
+
+
+def test_with_more_hosts_than_groups_no_host_has_two() -> None:
+    made = plan(groups(40), {f"host-{i}": 1.0 for i in range(100)})
+    assert set(counts(made.owner).values()) == {1}
+    assert set(made.moved.values()) == {Why.ALONE}
+
+
+def test_a_huge_group_has_a_host_to_itself_and_the_others_are_even() -> None:
+    quotas = {**groups(450, 1.0), "huge/0": 1_000.0}
+    made = plan(quotas, HOSTS)
+    rest = {group: host for group, host in made.owner.items() if group != "huge/0"}
+    assert made.owner["huge/0"] not in rest.values()
+    assert all(45 <= n <= 55 for n in counts(rest).values())
+    assert made.max_over_mean == pytest.approx(1_000 / 145)
+    assert made.bound == SHED
+
+
+def test_the_larger_of_two_huge_groups_has_the_heavier_host() -> None:
+    made = plan({"a/0": 500.0, "b/0": 100.0, "c/0": 1.0}, {"small": 1.0, "big": 5.0, "tiny": 0.01})
+    assert made.owner["a/0"] == "big"
+    assert made.owner["b/0"] == "small"
+
+
+def test_the_plan_says_how_far_the_bound_had_to_be_raised() -> None:
+    made = plan(groups(25), HOSTS)
+    assert max(counts(made.owner).values()) == 3
+    assert made.bound == pytest.approx(1.2)
+    assert made.max_over_mean == pytest.approx(1.2)
+
+
+def test_a_group_stays_with_a_host_that_another_plan_from_nothing_would_not_choose() -> None:
+    quotas = groups(1_000)
+    before = {group: f"host-{i % 10}" for i, group in enumerate(quotas)}
+    assert plan(quotas, HOSTS).owner != before
+    assert plan(quotas, HOSTS, before).moved == {}
+
+
+def test_a_host_that_joins_is_filled_though_nobody_is_above_the_bound() -> None:
+    quotas = groups(4_000)
+    hosts = {f"host-{i}": 1.0 for i in range(100)}
+    before = plan(quotas, hosts).owner
+    made = plan(quotas, {**hosts, "new": 1.0}, before)
+    assert 0.95 <= counts(made.owner)["new"] / (4_000 / 101) <= 1.0
+    assert set(made.moved.values()) == {Why.EVENED}
+
+
+def test_a_host_that_is_replaced_hands_its_groups_to_the_new_one() -> None:
+    quotas = groups(2_000)
+    before = plan(quotas, HOSTS).owner
+    hosts = {**HOSTS, "new": 1.0}
+    del hosts["host-3"]
+    made = plan(quotas, hosts, before)
+    lost = {group for group, host in before.items() if host == "host-3"}
+    assert made.moved.keys() == lost
+    assert counts(made.owner)["new"] >= 0.9 * 200
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0, 4.0])
+def test_a_changed_weight_moves_groups_until_the_load_is_in_proportion(weight: float) -> None:
+    quotas = groups(5_000, 3.5)
+    before = plan(quotas, HOSTS).owner
+    made = plan(quotas, {**HOSTS, "host-3": weight}, before)
+    share = 5_000 * weight / (9 + weight)
+    assert LOW * share <= counts(made.owner)["host-3"] <= SHED * share
+    assert made.bound == SHED
+    assert all("host-3" in (before[group], made.owner[group]) for group in made.moved)
+
+
+def test_a_weight_of_0_empties_a_host() -> None:
+    quotas = groups(500)
+    before = plan(quotas, HOSTS).owner
+    made = plan(quotas, {**HOSTS, "host-3": 0.0}, before)
+    assert "host-3" not in made.owner.values()
+    assert made.moved.keys() == {group for group, host in before.items() if host == "host-3"}
+
+
+def test_a_host_above_its_bound_sheds_no_more_than_it_must() -> None:
+    quotas = groups(1_000)
+    before = {group: f"host-{max(0, i - 30) // 97 % 10}" for i, group in enumerate(quotas)}
+    load = counts(before)
+    must = {host: n - 110 for host, n in load.items() if n > 110}
+    made = plan(quotas, HOSTS, before)
+    assert must
+    assert len(made.moved) == sum(must.values())
+    assert max(counts(made.owner).values()) == 110
+
+
+def test_groups_are_exchanged_where_none_can_be_moved() -> None:
+    quotas = {"a/0": 60.0, "a/1": 60.0, "b/0": 40.0, "b/1": 40.0}
+    made = plan(quotas, {"x": 1.0, "y": 1.0}, {"a/0": "x", "a/1": "x", "b/0": "y", "b/1": "y"})
+    assert made.max_over_mean == 1.0
+    assert len(made.moved) == 2
+
+
+def test_a_new_plan_does_not_depend_on_the_process_that_makes_it() -> None:
+    code = (
+        "from emq.allocation.plan import plan\n"
+        "made = plan({f't/{i}': 1.0 + i % 7 for i in range(300)}, {f'h{i}': 1.0 for i in range(9)})\n"
+        "print(sorted(made.owner.items()))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("fault", ["twice", "nowhere", "gone", "crowded"])
+def test_a_broken_plan_is_not_handed_out(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def even_out(levelling: plan_module.Levelling) -> None:
+        owner = levelling._loads.owner
+        first, *others = sorted(owner)
+        if fault == "nowhere":
+            del owner[first]
+        elif fault == "twice":
+            owner["t99/0"] = owner[first]
+        elif fault == "gone":
+            owner[first] = "host-99"
+        else:
+            owner.update(dict.fromkeys([first, *others[:40]], "host-1"))
+
+    monkeypatch.setattr(plan_module.Levelling, "even_out", even_out)
+    with pytest.raises(BrokenPlan, match="report it"):
+        plan(groups(100), HOSTS)
+
+
+def test_a_ring_gives_points_in_proportion_and_meets_every_host_once() -> None:
+    ring = Ring({"a": 1.0, "b": 3.0, "c": 0.001})
+    way_ = list(ring.way("t/0"))
+    assert sorted(way_) == ["a", "b", "c"]
+    first = [next(ring.way(f"t/{i}")) for i in range(4_000)]
+    assert 1.5 < first.count("b") / first.count("a") < 6
+    assert list(ring.only({"a", "c"}).way("t/0")) == [host for host in way_ if host != "b"]
+
+
+def test_the_distance_orders_hosts_as_the_way_meets_them() -> None:
+    ring = Ring(HOSTS)
+    for i in range(50):
+        way_ = list(ring.way(f"t/{i}"))
+        assert sorted(way_, key=lambda host: ring.distance(f"t/{i}", host)) == way_
+
+
+def test_a_place_is_explained_by_the_way_around_the_ring() -> None:
+    quotas = groups(1_000)
+    made = plan(quotas, HOSTS)
+    walked = next(group for group, why in sorted(made.moved.items()) if why is Why.WALKED)
+    ringed = next(group for group, why in sorted(made.moved.items()) if why is Why.RING)
+    said = explain(ringed, quotas, HOSTS, made)
+    assert "first on the way" in said[0]
+    assert len(said) == 2
+    said = explain(walked, quotas, HOSTS, made, first=10)
+    assert f"is on {made.owner[walked]}" in said[0]
+    assert said[-1].startswith(f"  {made.owner[walked]}: ")
+    assert said[-1].endswith("its host")
+    stops = way(walked, quotas, HOSTS, made, first=10)
+    assert [stop.host for stop in stops] == list(Ring(HOSTS).way(walked))[: len(stops)]
+    assert ["no room" in line for line in said[1:]] == [stop.with_group > AIM for stop in stops[:-1]] + [False]
+    stayed = plan(quotas, HOSTS, made.owner)
+    assert "was there before" in explain(walked, quotas, HOSTS, stayed)[0]
+
+
+def test_a_group_that_is_not_there_or_has_no_host_is_said_to_be_so() -> None:
+    quotas = groups(10)
+    with pytest.raises(errors.UnknownTopic, match="'x/1'"):
+        explain("x/1", quotas, HOSTS, plan(quotas, HOSTS))
+    assert "has no host" in explain("t0/1", quotas, {}, plan(quotas, {}))[0]
+
+
+@pytest.mark.parametrize("zipf", [1.0, 1.5])
+def test_the_benchmark_makes_as_many_groups_as_it_was_told_all_within_bounds(zipf: float) -> None:
+    quotas = bench.skewed_quotas(2_000, zipf, seed=3)
+    assert len(quotas) == 2_000
+    assert 0.5 <= min(quotas.values()) < 0.6
+    assert max(quotas.values()) <= 50
+    assert quotas == bench.skewed_quotas(2_000, zipf, seed=3)
+    assert quotas.keys() != bench.skewed_quotas(2_000, zipf, seed=4).keys()
+
+
+def test_the_benchmark_counts_moves_and_their_minimum() -> None:
+    quotas = {"a/0": 50.0, "a/1": 50.0, "b/0": 10.0, "b/1": 10.0}
+    before = {"a/0": "x", "a/1": "y", "b/0": "x", "b/1": "y"}
+    assert bench.least_to_leave("x", before, quotas) == (2, 60.0)
+    # A third of 120 is 40: 38 to fill, but each of the two others must shed 16 to have no more than 44.
+    assert bench.least_to_join(before, quotas, hosts=2) == (2, 38.0)
+    after = {**before, "a/0": "z", "b/1": "z"}
+    assert bench.moved(before, after, quotas) == (2, 60.0)
+    assert bench.moved(before, after, quotas).over(bench.Cost(1, 40.0)) == (2.0, 1.5)
+
+
+def test_the_benchmark_shows_its_figures_at_a_small_size() -> None:
+    found = bench.measure(groups=3_000, hosts=20, zipf=1.5, replace=5, seed=1)
+    assert found["max_over_mean"] <= 1.10
+    assert found["replaced_max_over_mean"] <= 1.10
+    assert found["moves_over_minimum"] <= 1.2
+    assert found["moves_if_nothing_changed"] == 0
+    names = {figure.name for figure in bench.BENCHMARK.figures}
+    assert names <= found.keys()
