@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 
 from emq import errors
 from emq.allocation.membership import Membership
+from emq.assignments import Assignments
 from emq.catalog import Catalog
 from emq.clock import Clock, SystemClock
 from emq.dispatch.dispatcher import Dispatcher
@@ -43,6 +43,10 @@ CATALOG_POLL_S = 0.5
 """How soon a change of the catalog counts; one tiny query each time, whatever the number of topics."""
 
 TRY_AGAIN_S = 1.0
+
+HAND_OVER_S = 5.0
+"""How long, beside the messages in flight, a stop waits for the other hosts to take the groups over."""
+
 CANCEL_AGAIN_S = 2.0
 
 
@@ -89,17 +93,20 @@ class Host:
         self._trail = trail = trail or NullTrail()
         self._gauge = Gauge()
         self._version = 0
-        self._assigned: dict[str, int] = {}
+        self._refreshing = asyncio.Lock()
         self._stop = asyncio.Event()
-        self.running = asyncio.Event()
-        """Set once the first assignment is acquired."""
 
         self.ownership = ownership = Ownership(store, checkpoints, handlers, clock, trail, self._gauge)
-        self.readiness = Readiness()
-        self.checkpointer = Checkpointer(
-            checkpoints, store.log, clock, on_lost=ownership.lost, interval_s=options.checkpoint_s
+        self.assignments = assignments = Assignments(
+            membership, ownership, clock, options.drain_s, self._look_at_catalog
         )
-        self.members = MemberSettler(store.sorted, on_acknowledged=self._acknowledged, on_lost=ownership.lost)
+        self.running = assignments.ready
+        """Set once the first assignment is acquired."""
+
+        lost, lease = assignments.fenced, membership.lease
+        self.readiness = Readiness()
+        self.checkpointer = Checkpointer(checkpoints, store.log, clock, on_lost=lost, interval_s=options.checkpoint_s)
+        self.members = MemberSettler(store.sorted, on_acknowledged=self._acknowledged, on_lost=lost)
         self.settler = Settler(
             store.lanes,
             self.members,
@@ -107,27 +114,29 @@ class Host:
             trail,
             on_settled=self._settled,
             on_due=self._due,
-            on_lost=ownership.lost,
+            on_lost=lost,
         )
         self.dispatcher = dispatcher = Dispatcher(
-            clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight
+            clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight, lease
         )
         self.expiry = Expiry(clock, dispatcher.expire)
-        self.firing = Firing(store.lanes, clock, trail, on_due=self._due, on_lost=ownership.lost)
+        self.firing = Firing(store.lanes, clock, trail, on_due=self._due, on_lost=lost)
         self.lanes = LaneClaimer(
             store.lanes,
             clock,
             on_buffered=dispatcher.ready,
             on_expiring=self.expiry.watch,
             on_schedule=self.firing.put,
-            on_lost=ownership.lost,
+            on_lost=lost,
+            lease=lease,
         )
         self.slots = SlotClaimer(
             store.sorted,
             clock,
             on_buffered=dispatcher.ready,
             on_expiring=self.expiry.watch,
-            on_lost=ownership.lost,
+            on_lost=lost,
+            lease=lease,
         )
         self.puller = Puller(
             store.log,
@@ -138,7 +147,8 @@ class Host:
             on_buffered=dispatcher.ready,
             on_expiring=self.expiry.watch,
             on_dirty=self.checkpointer.dirty,
-            on_lost=ownership.lost,
+            on_lost=lost,
+            lease=lease,
         )
         self.waker = Waker(
             store, ownership.queues, ownership.groups, self.readiness, self.lanes.woken, self.slots.woken
@@ -163,7 +173,8 @@ class Host:
         await self._membership.join()
         loops = {
             "catalog": self._follow_catalog,
-            "allocation": self._follow_assignments,
+            "assignments": self.assignments.follow,
+            "allocation": self.assignments.carry_out,
             "wake-ups": self.waker.listen,
             "sweep": self.waker.sweep,
             "fetch 1": self.puller.pull,
@@ -201,6 +212,7 @@ class Host:
         return self._recorder.latest()
 
     async def _drain(self) -> None:
+        await self._membership.hand_over(self._options.drain_s + HAND_OVER_S)
         await self.dispatcher.stop()
         await self.ownership.release(list(self.ownership.groups), self._options.drain_s)
 
@@ -235,45 +247,29 @@ class Host:
 
     async def refresh(self) -> None:
         """Look at the catalog now."""
+        async with self._refreshing:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         changes = await self._catalog.changes_since(self._version)
         if changes.deleted:
             # On its own first: a topic that was deleted and created again has new groups under old names.
             self.ownership.apply((), changes.deleted)
-            await self._offer()
+            await self._offer(changes.version)
         self.ownership.apply(changes.changed, ())
         if changes.changed or self._version == 0:
-            await self._offer()
+            await self._offer(changes.version)
         self._version = changes.version
 
-    async def _offer(self) -> None:
+    async def _offer(self, version: int) -> None:
         topics = self.ownership.topics.values()
-        await self._membership.offer({t.group(i): quota_of(t, i) for t in topics for i in range(t.groups)})
+        quotas = {t.group(i): quota_of(t, i) for t in topics for i in range(t.groups)}
+        await self._membership.offer(quotas, version)
 
-    async def _follow_assignments(self) -> None:
-        """Acquire what is newly assigned, release what no longer is."""
-        async for assignment in self._membership.assignments():
-            while True:
-                try:
-                    await self._assign(assignment.groups)
-                    break
-                except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
-                    log.warning("%s; trying again", exc)
-                    await asyncio.sleep(TRY_AGAIN_S)
-
-    async def _assign(self, assigned: dict[str, int]) -> None:
-        owned = self.ownership.groups
-        # Not those that are owned: one that was lost meanwhile must be let go of in the cluster's eyes too.
-        gone = [name for name, epoch in self._assigned.items() if assigned.get(name) != epoch]
-        if gone:
-            await self.ownership.release(gone, self._options.drain_s)
-            await self._membership.released(gone)
-        self._assigned = assigned
-        new = {name: epoch for name, epoch in assigned.items() if name not in owned}
-        if new:
-            started = time.monotonic()
-            await self.ownership.acquire(new)
-            log.info("acquired %d groups in %.2f s", len(new), time.monotonic() - started)
-        self.running.set()
+    async def _look_at_catalog(self, version: int) -> None:
+        """Unless it is known to be as new as `version`."""
+        if version > self._version:
+            await self.refresh()
 
     # -------------------------------------------------------------------------------------------------- small wiring
 

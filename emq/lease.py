@@ -41,7 +41,7 @@ class Lease:
     def end(self) -> None:
         """Start nothing more until it is renewed."""
         self.suspend()
-        self.until = -math.inf
+        self.until = 0.0
 
     async def claiming(self) -> None:
         """Return once claims are allowed."""

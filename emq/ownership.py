@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 from emq import errors
 from emq.clock import Clock
@@ -23,7 +23,7 @@ from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.tracker import OffsetTracker
 from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic, buffer_capacity, in_flight_limit
 from emq.slots import Recover
-from emq.storage import Store
+from emq.storage import Claim, Store, group_of
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,9 @@ HORIZON_S = 1.0
 
 DRAIN_S = 10.0
 """How long a release waits for messages in flight; what is not settled by then is delivered again by the next owner."""
+
+DRAIN_STEP_S = 0.02
+"""How often a release looks for groups that have drained; all of one step are checkpointed together."""
 
 MANY = 1_000
 """From so many queues on, reading all checkpoints at once is quicker than naming them."""
@@ -88,20 +91,38 @@ class Ownership:
 
     # -------------------------------------------------------------------------------------------- groups come and go
 
-    async def acquire(self, assigned: Mapping[str, int]) -> None:
+    async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool] = lambda: True) -> list[str]:
         """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
+
+        From the first step on the stores refuse former owners: what they had done before it is seen here, and after it
+        they do nothing more.
+
+        Args:
+            still: asked at the end whether it is still wanted.
+
+        Returns:
+            Groups that a newer owner has; they were not acquired.
 
         Raises:
             DatabaseUnavailable, StoreUnavailable: nothing was acquired; try again.
         """
+        refused: set[str] = set()
         while True:
             wanted = {
-                g: e for g, e in assigned.items() if (t := self.topics.get(topic_of(g))) and index_of(g) < t.groups
+                g: e
+                for g, e in assigned.items()
+                if (t := self.topics.get(topic_of(g))) and index_of(g) < t.groups and g not in refused
             }
             topics = {name: self.topics[name] for name in map(topic_of, wanted)}
+            newly_refused = await self._fence(wanted)
+            if newly_refused:
+                refused |= newly_refused
+                continue
             saved = await self._prepare(wanted)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
                 break  # else one of them was changed or deleted meanwhile: look again
+        if not still():
+            return []
         now_us = self._clock.now_us()
         for name, epoch in wanted.items():
             group = self._build(name, epoch, saved)
@@ -114,12 +135,22 @@ class Ownership:
                 self.loops.readiness.add(queue)
                 if saved[queue.name].epoch:
                     self.loops.checkpointer.resumed(queue)
+        return sorted(refused)
+
+    async def _fence(self, wanted: Mapping[str, int]) -> set[str]:
+        """Have the stores refuse every lower epoch from now on; answers groups of which they refuse this one."""
+        claims = [Claim(group, 0, epoch) for group, epoch in wanted.items()]
+        answers = await self._store.lanes.claim(claims, 0)
+        refused = {c.slot for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
+        epochs = {q: e for g, e in wanted.items() for q in self.topics[topic_of(g)].queues(index_of(g))}
+        return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}
 
     async def _prepare(self, wanted: Mapping[str, int]) -> dict[str, Checkpoint]:
         """Put back what former owners claimed; answers from where the groups' queues are to be read."""
         topics = [(self.topics[topic_of(g)], index_of(g), epoch) for g, epoch in wanted.items()]
         names = [q for topic, index, _ in topics for q in topic.queues(index)]
         saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
+        begun = []  # a row for each queue that a former owner may still write its first checkpoint of
         for name, bounds in zip(names, await self._store.log.bounds(names), strict=True):
             checkpoint = saved.get(name)
             if checkpoint is not None and checkpoint.watermark > bounds.tail:
@@ -132,6 +163,9 @@ class Ownership:
                 checkpoint = None
                 await self._checkpoints.drop([name])
             saved[name] = checkpoint or Checkpoint(name, 0, bounds.head)
+            if checkpoint is None and bounds.tail > bounds.head:
+                begun.append(Checkpoint(name, wanted[group_of(name)], bounds.head))
+        await self._checkpoints.save(begun)
         await self._store.lanes.recover(list(wanted.items()))
         recovers = [Recover(topic.slot(index), epoch) for topic, index, epoch in topics if topic.is_sorted]
         if recovers:
@@ -139,21 +173,36 @@ class Ownership:
         return saved
 
     async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
-        """Stop consuming groups: start nothing more, await what is in flight, save how far they came.
+        """Stop consuming groups: start nothing more, await what is in flight, save how far they came."""
+        async for _ in self.releasing(names, drain_s):
+            pass
 
-        Raises:
-            DatabaseUnavailable: the groups are forgotten here, but their last second of progress is not saved.
+    async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
+        """As `release`; yields names as their groups are let go of, those first that have nothing in flight.
+
+        Where the database does not answer, a group is let go of without its last second of progress.
         """
+        names = list(names)
         groups = [group for name in names if (group := self.groups.get(name)) is not None]
+        if absent := [name for name in names if name not in self.groups]:
+            yield absent
         for group in groups:
             group.stopping = True
         deadline = self._clock.now() + drain_s
-        unsettled = self.loops.unsettled
-        # A claim under way is awaited, too: its answer tells what to give back.
-        while any(unsettled(g) or g.is_claiming for g in groups) and self._clock.now() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        if left := sum(map(unsettled, groups)):
-            log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
+        while groups:
+            # A claim under way is awaited, too: its answer tells what to give back.
+            waiting = [g for g in groups if (self.loops.unsettled(g) or g.is_claiming) and not g.lost]
+            if self._clock.now() >= deadline:
+                if left := sum(map(self.loops.unsettled, waiting)):
+                    log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
+                waiting = []
+            if len(waiting) < len(groups):
+                held = set(waiting)
+                yield await self._let_go([g for g in groups if g not in held])
+            groups = waiting
+            await asyncio.sleep(DRAIN_STEP_S)
+
+    async def _let_go(self, groups: list[OwnedGroup]) -> list[str]:
         await self._give_back(groups)
         await self.loops.checkpointer.save()
         for group in groups:
@@ -161,6 +210,14 @@ class Ownership:
                 self._forget(group)
                 if self._trail.enabled:
                     self._trail.released(group.name, group.epoch, self._clock.now_us())
+        return [group.name for group in groups]
+
+    def forget_all(self) -> None:
+        """Everything belongs to others now: forget it at once."""
+        if self.groups:
+            log.warning("letting go of all %d groups", len(self.groups))
+        for group in list(self.groups.values()):
+            self._lose(group)
 
     async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
         """Members that were claimed and not started wait again as they did, instead of being rolled back later."""
@@ -181,9 +238,12 @@ class Ownership:
         """A newer owner exists: forget the group at once; what is in flight here settles nothing any more."""
         if self.groups.get(group.name) is group:
             log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
-            self.lost_groups += 1
-            group.lost = True
-            self._forget(group)
+            self._lose(group)
+
+    def _lose(self, group: OwnedGroup) -> None:
+        self.lost_groups += 1
+        group.lost = True
+        self._forget(group)
 
     def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
         topic = self.topics[topic_of(name)]

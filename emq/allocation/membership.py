@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import NamedTuple, Protocol
 
 from emq.allocation.plan import plan
+from emq.lease import Lease
 
 
 class Assignment(NamedTuple):
@@ -15,28 +16,50 @@ class Assignment(NamedTuple):
     Attributes:
         groups: group name to epoch. A group that was there before under the same epoch has not moved. A group that
             is gone is to be released: stop, drain, checkpoint, then `Membership.released`.
+        era: counts the times that the membership was lost. What was owned in an earlier one belongs to others: it is
+            forgotten at once, not released.
+        catalog: version of the catalog that the groups are of, at least; 0 where that does not matter.
     """
 
     groups: dict[str, int]
+    era: int = 0
+    catalog: int = 0
 
 
 class Membership(Protocol):
-    """One host's membership in a cluster. A group is assigned to a member only when its former owner let go of it."""
+    """One host's membership in a cluster. A group is assigned to a member only when its former owner let go of it.
+
+    Attributes:
+        host: the member's name, unique in its cluster.
+        lease: until when it may go on without hearing from the cluster.
+    """
 
     host: str
-    """The member's name, unique in its cluster."""
+    lease: Lease
 
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` where the place is taken."""
 
-    async def offer(self, quotas: Mapping[str, float]) -> None:
-        """Say which groups the catalog has now, and their quotas. Every member may; only the leader's word counts."""
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
+        """Say which groups version `catalog` of the catalog has, and their quotas.
+
+        Every member may; only the leader's word counts.
+        """
 
     def assignments(self) -> AsyncIterator[Assignment]:
         """Yield the current assignment, then each new one. Missed intermediate ones are left out."""
 
     async def released(self, groups: Iterable[str]) -> None:
         """Say that these groups are drained and checkpointed, and are no longer consumed here."""
+
+    def fenced(self, group: str, epoch: int) -> None:
+        """Say that a store has refused the group's epoch, and that it was forgotten here."""
+
+    async def hand_over(self, timeout_s: float) -> None:
+        """Have others take over what is assigned here, in good order; the assignments shrink meanwhile.
+
+        Returns when nothing is assigned any more, when there is nobody to take over, or after `timeout_s` seconds.
+        """
 
     async def leave(self) -> None:
         """Stop being a member; what is still assigned goes to others."""
@@ -116,6 +139,7 @@ class LocalMembership:
 
     def __init__(self, cluster: LocalCluster, host: str) -> None:
         self.host = host
+        self.lease = Lease()
         self.seen: set[str] = set()
         self._cluster = cluster
         self._current = Assignment({})
@@ -124,7 +148,7 @@ class LocalMembership:
     async def join(self) -> None:
         await self._cluster.change(joining=self)
 
-    async def offer(self, quotas: Mapping[str, float]) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
         await self._cluster.change(quotas=quotas)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
@@ -138,6 +162,12 @@ class LocalMembership:
         groups = list(groups)
         self.seen.difference_update(groups)
         await self._cluster.change(released=groups)
+
+    def fenced(self, group: str, epoch: int) -> None:
+        """Left to the one who took it: without coordination, two would take it from each other for ever."""
+
+    async def hand_over(self, timeout_s: float) -> None:
+        """There is nothing to wait for: `leave` frees what is left, at once."""
 
     async def leave(self) -> None:
         await self._cluster.change(leaving=self)
@@ -159,6 +189,7 @@ class StaticMembership:
 
     def __init__(self, host: str, member: int, members: int, next_epoch: Callable[[], Awaitable[int]]) -> None:
         self.host = host
+        self.lease = Lease()
         self._mine = f"member-{member}"
         self._members = [f"member-{i}" for i in range(members)]
         self._next_epoch = next_epoch
@@ -168,7 +199,7 @@ class StaticMembership:
     async def join(self) -> None:
         pass
 
-    async def offer(self, quotas: Mapping[str, float]) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
         # Without what was before: a process that was started anew must come to the same plan as the others.
         owner = plan(quotas, dict.fromkeys(self._members, 1.0)).owner
         mine = {group for group, member in owner.items() if member == self._mine}
@@ -185,6 +216,12 @@ class StaticMembership:
             yield Assignment(dict(self._current))
 
     async def released(self, groups: Iterable[str]) -> None:
+        pass
+
+    def fenced(self, group: str, epoch: int) -> None:
+        pass
+
+    async def hand_over(self, timeout_s: float) -> None:
         pass
 
     async def leave(self) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from emq import errors
 from emq.clock import Clock
+from emq.lease import Lease
 from emq.message import Message
 from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.trail.sink import TrailSink
@@ -74,11 +75,15 @@ class Dispatcher:
         on_drained: Callable[[OwnedGroup], None],
         on_dirty: Callable[[OwnedQueue], None],
         max_in_flight: int = MAX_IN_FLIGHT,
+        lease: Lease | None = None,
     ) -> None:
         """Args:
         on_drained: called after a visit, when some of the group's buffers may want to be refilled.
         on_dirty: called when a queue's progress changed for the first time since its last checkpoint.
+        lease: past it nothing is started; None for one without an end.
         """
+        self._lease = lease or Lease()
+        self._lease.on_renewed.append(self._wake)
         self._clock = clock
         self._outcomes = outcomes
         self._trail = trail
@@ -174,7 +179,7 @@ class Dispatcher:
     # ----------------------------------------------------------------------------------------------------- main loop
 
     def _wake(self) -> None:
-        if self._driver is None and self._accepting and self._rotation:
+        if self._driver is None and self._accepting and self._rotation and self._clock.now() < self._lease.until:
             self._driver = driver = object()
             task = asyncio.get_running_loop().create_task(self._stint(driver))
             self._tasks.add(task)
@@ -183,7 +188,7 @@ class Dispatcher:
     async def _stint(self, driver: object) -> None:
         asyncio.get_running_loop().call_soon(self._hand_over, driver)
         now = self._clock.now()
-        stint_ends = now + STINT_S
+        stint_ends = min(now + STINT_S, self._lease.until)
         while self._rotation and now < stint_ends and self.in_flight < self._max_in_flight and self._accepting:
             group = self._visited = self._rotation.popleft()
             owner = group.owner
@@ -218,7 +223,9 @@ class Dispatcher:
         handler = cast(Handler, owner.handler)
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
-        now_us, valid_until_us = int(now * 1e6), int(group.counter.valid_until(now) * 1e6)
+        # Also if the process was stopped meanwhile: the clock went on, and the lease with it.
+        valid_until = min(group.counter.valid_until(now), self._lease.until)
+        now_us, valid_until_us = int(now * 1e6), int(valid_until * 1e6)
         self._uncounted = 1
         while self._granted and now_us < valid_until_us:
             message = group.take(now_us)
@@ -263,7 +270,7 @@ class Dispatcher:
         """As `_visit`, for a handler that takes lists."""
         owner = group.owner
         handler = cast(BatchHandler, owner.handler)
-        valid_until = group.counter.valid_until(now)
+        valid_until = min(group.counter.valid_until(now), self._lease.until)
         self._uncounted = 0
         while self._granted and now < valid_until:
             batch = self._take_batch(group, owner.batch_size, int(now * 1e6))

@@ -11,6 +11,7 @@ import msgspec
 from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.due import DueTimes
+from emq.lease import Lease
 from emq.owned import OwnedGroup
 from emq.storage import Claim, Claimed, LaneStore
 
@@ -44,12 +45,14 @@ class LaneClaimer:
         on_expiring: Callable[[OwnedGroup], None],
         on_schedule: Callable[[OwnedGroup, message.Message], None],
         on_lost: Callable[[OwnedGroup], None],
+        lease: Lease | None = None,
     ) -> None:
         """Args:
         on_buffered: called when a group received messages.
         on_expiring: called when some of them have a time to live.
         on_schedule: called with an entry that publishes again and again, instead of buffering it.
         on_lost: called when the store says that the group has a newer owner.
+        lease: whether anything may be claimed; None for always.
         """
         self._store = store
         self._clock = clock
@@ -57,6 +60,7 @@ class LaneClaimer:
         self._on_expiring = on_expiring
         self._on_schedule = on_schedule
         self._on_lost = on_lost
+        self._lease = lease or Lease()
         self._groups: dict[str, OwnedGroup] = {}
         self._due = DueTimes(clock)
 
@@ -82,6 +86,7 @@ class LaneClaimer:
     async def claim(self) -> None:
         """Claim what is due, wait for what is next. Ends by cancellation."""
         while True:
+            await self._lease.claiming()
             if slots := self._due.pop(int(self._clock.now() * 1000), CLAIM_SLOTS):
                 await self._claim(slots)
             else:

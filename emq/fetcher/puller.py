@@ -11,6 +11,7 @@ import msgspec
 from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.readiness import Readiness
+from emq.lease import Lease
 from emq.owned import Gauge, OwnedGroup, OwnedQueue
 from emq.storage import Batch, LogStore, Read
 from emq.trail.sink import TrailSink
@@ -41,12 +42,14 @@ class Puller:
         on_expiring: Callable[[OwnedGroup], None],
         on_dirty: Callable[[OwnedQueue], None],
         on_lost: Callable[[OwnedGroup], None],
+        lease: Lease | None = None,
     ) -> None:
         """Args:
         on_buffered: called when a group received messages.
         on_expiring: called when some of them have a time to live.
         on_dirty: called when holes were skipped.
         on_lost: called when the store says that the group has a newer owner.
+        lease: whether anything may be read; None for always.
         """
         self._store = store
         self._readiness = readiness
@@ -57,6 +60,7 @@ class Puller:
         self._on_expiring = on_expiring
         self._on_dirty = on_dirty
         self._on_lost = on_lost
+        self._lease = lease or Lease()
         self.holes = 0
         self.fetched = 0
         self.unreachable: str | None = None
@@ -66,6 +70,7 @@ class Puller:
         failures = 0
         while True:
             await self._readiness.wait()
+            await self._lease.claiming()
             taken = self._readiness.take(READ_QUEUES, READ_MESSAGES)
             if not taken:
                 continue

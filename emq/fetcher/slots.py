@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.due import DueTimes
+from emq.lease import Lease
 from emq.owned import OwnedGroup, OwnedSlot
 from emq.slots import RETRIES, Claim, Claimed, Recover, Settle, SlotKind, SortedStore, Verdict
 
@@ -53,6 +54,7 @@ class SlotClaimer:
         on_buffered: Callable[[OwnedGroup], None],
         on_expiring: Callable[[OwnedGroup], None],
         on_lost: Callable[[OwnedGroup], None],
+        lease: Lease | None = None,
     ) -> None:
         """Args: as for `emq.fetcher.lanes.LaneClaimer`."""
         self._store = store
@@ -60,6 +62,7 @@ class SlotClaimer:
         self._on_buffered = on_buffered
         self._on_expiring = on_expiring
         self._on_lost = on_lost
+        self._lease = lease or Lease()
         self._slots: dict[str, OwnedSlot] = {}
         self._due = DueTimes(clock)
         self.fetched = 0
@@ -88,6 +91,7 @@ class SlotClaimer:
     async def claim(self) -> None:
         """Claim what is due, wait for what is next. Ends by cancellation."""
         while True:
+            await self._lease.claiming()
             taken = self._take()
             if not taken:
                 await self._due.wait()

@@ -49,6 +49,7 @@ class Checkpointer:
         self._untrimmed: dict[str, OwnedQueue] = {}
         self._retained: list[tuple[float, int, OwnedQueue, int]] = []
         self._tickets = itertools.count()
+        self._saving = asyncio.Lock()
         self.saved = 0
         self.unreachable: str | None = None
 
@@ -75,8 +76,13 @@ class Checkpointer:
         """Save the progress of all dirty queues now. Where the database does not answer they stay dirty.
 
         A lost group's is never saved: what the store refused to settle counts as finished here, and while its new owner
-        has saved nothing yet, nobody would refuse us.
+        has saved nothing yet, nobody would refuse us. One save at a time: when it returns, all that was finished before
+        the call is saved, also by a save that was under way.
         """
+        async with self._saving:
+            await self._save()
+
+    async def _save(self) -> None:
         queues, self._dirty = [queue for queue in self._dirty if not queue.group.lost], []
         if not queues:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -62,6 +62,26 @@ class CheckpointStore:
             return _checkpoints(connection.execute(statements.catalog(connection, "checkpoints_find"), values))
 
         return await self.database.run(find, read_only=True)
+
+    async def fence(self, epochs: Mapping[str, int]) -> list[str]:
+        """Have saves of lower epochs refused from now on, for queues that have a checkpoint.
+
+        Args:
+            epochs: of each queue, its new owner's.
+
+        Returns:
+            Queues of which a higher epoch is stored: somebody else owns them.
+
+        Raises:
+            DatabaseUnavailable: nothing is known to have changed; repeat it later.
+        """
+        values = {"environment": self.environment, "rows": _json(list(epochs.items()))}
+
+        def fence(connection: sa.Connection) -> list[str]:
+            connection.execute(statements.catalog(connection, "checkpoints_fence"), values)
+            return list(connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars())
+
+        return await self.database.run(fence) if epochs else []
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
         """Save checkpoints, all in one statement and one transaction; answers the queues that were refused.

@@ -1,0 +1,325 @@
+"""The leader: one host of the cluster, which plans for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from emq import errors
+from emq.allocation import drafting, plan, records, tree
+from emq.allocation.drafting import NOBODY, Place, Previous
+from emq.allocation.records import Order, Pointer, Record, Running
+from emq.clock import Clock
+
+log = logging.getLogger(__name__)
+
+DEBOUNCE_S = 0.2
+"""How long changes are collected, so that ten hosts that start together make one plan."""
+
+CATALOG_WAIT_S = 5.0
+"""How long a new leader waits for its catalog to be as new as the last leader's."""
+
+RETRY_S = 0.5
+FOREIGN_S = 10.0
+
+TOGETHER = 100
+"""Nodes written at a time."""
+
+LARGE = 200_000
+"""Groups times hosts from which on the plan is computed beside the event loop, which has messages to start."""
+
+
+class _InForce(NamedTuple):
+    """What the tree holds: the record with its node's version (-1 where there is none), and what its lists say."""
+
+    record: Record | None
+    version: int
+    previous: Previous | None
+
+
+class Leader:
+    """Stands for election; while elected, plans anew at every change of members, groups, weights or orders.
+
+    Election: candidates are ephemeral nodes with numbers; the lowest leads, each other one watches the one before it
+    (the election recipe of ZooKeeper's documentation). It is only for economy: should two lead at a time, the plan is
+    safe all the same, since it comes into force by one write that fails for who has not seen the last one.
+
+    The plan is computed in full each time, from the members, the groups and the plan in force, and is the same
+    whoever computes it.
+    """
+
+    def __init__(
+        self,
+        coordination: tree.Tree,
+        environment: str,
+        host: str,
+        next_generation: Callable[[int], Awaitable[int]],
+        clock: Clock,
+    ) -> None:
+        self._tree = coordination
+        self._environment = environment
+        self._paths = records.Paths(environment)
+        self._host = host
+        self._next_generation = next_generation
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._candidate = ""
+        self._quotas: Mapping[str, float] | None = None
+        self._catalog = 0
+        self._behind_since: float | None = None
+        self._in_force: _InForce | None = None
+        self._done: object = None
+        self._watchers: dict[str, Callable[[], None]] = {}
+        self._outdated: set[str] = set()
+        self._nodes: dict[str, tree.Node | None] = {}
+        self._swept = False
+        self._told = ""
+        self.leading = False
+        self.plans = 0
+
+    def offer(self, quotas: Mapping[str, float], catalog: int) -> None:
+        """The groups that there are, with their quotas, by this version of the catalog."""
+        self._quotas, self._catalog = quotas, catalog
+        self._changed.set()
+
+    def session_changed(self, state: tree.SessionState) -> None:
+        if state is tree.SessionState.LOST:
+            self._candidate, self.leading = "", False
+        self._nodes.clear()
+        self._changed.set()
+
+    async def lead(self) -> None:
+        """Stand for election, and plan while elected. Ends by cancellation."""
+        while True:
+            self._changed.clear()
+            try:
+                self.leading = await self._elected()
+                if self.leading:
+                    await self._round()
+                    self._told = ""
+                await self._changed.wait()
+                await asyncio.sleep(DEBOUNCE_S if self.leading else 0)
+            except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
+                self._in_force = None
+                self._complain(f"{exc}; the plan stays as it is")
+                await asyncio.sleep(RETRY_S)
+            except (tree.Conflict, tree.NodeMissing):
+                self._in_force = None  # somebody else has planned
+                await asyncio.sleep(RETRY_S)
+            except errors.ForeignTree as exc:
+                self._in_force = None
+                self._complain(f"{exc}; nothing is planned")
+                await asyncio.sleep(FOREIGN_S)
+
+    # ------------------------------------------------------------------------------------------------------ election
+
+    async def _elected(self) -> bool:
+        if not self._tree.session:
+            return False
+        names = await self._tree.children(self._paths.leader)
+        if self._candidate not in names:
+            await self._stand(names)
+            names = await self._tree.children(self._paths.leader)
+        if self._candidate not in names:
+            raise errors.ClusterUnavailable("the candidate node of this host is gone already")
+        place = names.index(self._candidate)
+        if place == 0:
+            if not self.leading:
+                log.info("host %s leads the cluster", self._host)
+                self._in_force, self._done, self._swept = None, None, False
+            return True
+        if await self._tree.read(f"{self._paths.leader}/{names[place - 1]}", self._changed.set) is None:
+            self._changed.set()
+        return False
+
+    async def _stand(self, names: list[str]) -> None:
+        for name in names:  # one of ours may be there, made by a call whose answer was lost
+            node = await self._tree.read(f"{self._paths.leader}/{name}")
+            if node is not None and node.session == self._tree.session:
+                self._candidate = name
+                return
+        path = await self._tree.create(f"{self._paths.leader}/n-", self._host.encode(), ephemeral=True, sequence=True)
+        self._candidate = path.rpartition("/")[2]
+
+    # ------------------------------------------------------------------------------------------------------ planning
+
+    async def _round(self) -> None:
+        """Make the plan that members, groups and orders ask for, unless it is in force already."""
+        members = await self._records(self._paths.running, Running)
+        orders = await self._records(self._paths.operator, Order)
+        quotas, catalog = self._quotas, self._catalog
+        weights = drafting.shares(members, orders)
+        fenced = {h: m.fenced for h, m in members.items() if m.fenced}
+        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, id(quotas), catalog)
+        if quotas is None or asked == self._done or not members:
+            return
+        if self._in_force is None:
+            self._in_force = await self._read()
+        record, _, previous = self._in_force
+        if record is not None and self._is_behind(record):
+            return
+        before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
+        made = await self._plan(quotas, weights, before)
+        owner = drafting.places(made, quotas)
+        if drafting.changed(owner, members, previous) or record is None or record.catalog != catalog:
+            await self._publish(owner, made, members, catalog)
+        self._done = asked
+
+    async def _plan(
+        self, quotas: Mapping[str, float], weights: Mapping[str, float], before: Mapping[str, str]
+    ) -> plan.Plan:
+        if len(quotas) * len(weights) < LARGE:
+            return plan.plan(quotas, weights, before)
+        return await asyncio.to_thread(plan.plan, quotas, weights, before)
+
+    def _is_behind(self, record: Record) -> bool:
+        """Whether to wait for the catalog here to be as new as what the plan in force was made of."""
+        if self._catalog >= record.catalog:
+            self._behind_since = None
+            return False
+        now = self._clock.now()
+        if self._behind_since is None:
+            self._behind_since = now
+            asyncio.get_running_loop().call_later(CATALOG_WAIT_S, self._changed.set)
+        if now - self._behind_since < CATALOG_WAIT_S:
+            return True
+        log.warning(
+            "the catalog is at version %d, the plan was made of %d; going by the catalog", self._catalog, record.catalog
+        )
+        return False
+
+    async def _publish(
+        self, owner: Mapping[str, str], made: plan.Plan, members: Mapping[str, Running], catalog: int
+    ) -> None:
+        """Write the lists that change, then the record that names them; only that puts the plan into force."""
+        assert self._in_force is not None
+        old, version, previous = self._in_force
+        least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)
+        generation = await self._next_generation(least)
+        lists = drafting.draft(generation, owner, made.moved, members, previous)
+        standing = _by_host(previous)
+        pointers: dict[str, Pointer] = {}
+        written: list[tuple[str, bytes]] = []
+        for host, entries in lists.items():
+            incarnation = members[host].incarnation if host in members else ""
+            pointer = old.lists.get(host) if old is not None else None
+            if pointer is not None and pointer.incarnation == incarnation and entries == standing.get(host, {}):
+                pointers[host] = pointer
+                continue
+            chunks = records.encode_list(entries)
+            written += [(self._paths.list(host, generation, n), chunk) for n, chunk in enumerate(chunks)]
+            pointers[host] = Pointer(incarnation, generation, len(chunks))
+        for start in range(0, len(written), TOGETHER):
+            await asyncio.gather(*(self._tree.create(*node) for node in written[start : start + TOGETHER]))
+        record = Record(self._environment, generation, catalog, self._host, self._clock.now(), pointers)
+        data = records.encode(record)
+        if version < 0:
+            # Its node may be there as the lists' parent, with nothing in it.
+            node = await self._tree.read(self._paths.serverlist)
+            if node is not None and node.data:
+                raise tree.Conflict("another plan came into force")
+            if node is None:
+                await self._tree.create(self._paths.serverlist)
+            version = 0
+        version = await self._tree.write(self._paths.serverlist, data, version)
+        self.plans += 1
+        places = {g: Place(h, e) for h, entries in lists.items() for g, e in entries.items()}
+        incarnations = {host: member.incarnation for host, member in members.items()}
+        self._in_force = _InForce(record, version, Previous(places, incarnations))
+        new = sum(e.epoch == generation for entries in lists.values() for e in entries.values())
+        log.info("plan %d: %d groups on %d hosts, %d assigned anew", generation, len(owner), len(members), new)
+        await self._after(record, old if self._swept else None, catalog)
+        self._swept = True
+
+    async def _after(self, record: Record, old: Record | None, catalog: int) -> None:
+        """Note the catalog's version, and delete what no plan names any more.
+
+        A new leader looks at all hosts' lists once, for what others left who died while they wrote.
+        """
+        text = str(catalog).encode()
+        if await self._tree.read(self._paths.catalog) is None:
+            await self._tree.create(self._paths.catalog, text)
+        else:
+            await self._tree.write(self._paths.catalog, text, -1)
+        for host in await self._tree.children(self._paths.serverlist):
+            if host not in record.lists:
+                await self._tree.delete(self._paths.lists(host))
+            if host not in record.lists or (old is not None and old.lists.get(host) == record.lists[host]):
+                continue
+            for name in await self._tree.children(self._paths.lists(host)):
+                generation = int(name.partition("-")[0])
+                # A later one is being written by somebody who leads by now.
+                if generation < record.generation and generation != record.lists[host].generation:
+                    await self._tree.delete(f"{self._paths.lists(host)}/{name}")
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    async def _read(self) -> _InForce:
+        path = self._paths.serverlist
+        node = await self._tree.read(path)
+        if node is None or not node.data:
+            return _InForce(None, -1, None)
+        record = records.decode(node.data, Record, path)
+        if record.environment != self._environment:
+            raise errors.ForeignTree(
+                f"node {path} is of the environment {record.environment!r}, not {self._environment!r}; "
+                "choose another chroot"
+            )
+        hosts = list(record.lists)
+        lists = await asyncio.gather(
+            *(records.read_list(self._tree, self._paths, host, record.lists[host]) for host in hosts)
+        )
+        places: dict[str, Place] = {}
+        for host, entries in zip(hosts, lists, strict=True):
+            if entries is None:
+                raise tree.Conflict(f"a list of host {host} is gone: another plan came into force, or it was deleted")
+            places |= {group: Place(host, entry) for group, entry in entries.items()}
+        incarnations = {h: p.incarnation for h, p in record.lists.items() if h != NOBODY}
+        return _InForce(record, node.version, Previous(places, incarnations))
+
+    async def _records(self, parent: str, kind: type[records.Kind]) -> dict[str, records.Kind]:
+        """What the children of a node hold; only those that changed are read again."""
+        names = await self._tree.children(parent, self._changed.set)
+        paths = [f"{parent}/{name}" for name in names]
+        unread = [path for path in paths if path not in self._nodes]
+        self._outdated.difference_update(unread)
+        nodes = await asyncio.gather(*(self._tree.read(path, self._watcher(path)) for path in unread))
+        self._nodes.update(zip(unread, nodes, strict=True))
+        gone = [p for p in self._nodes if p.startswith(parent) and p not in paths]
+        for path in gone:
+            del self._nodes[path]
+            self._watchers.pop(path, None)
+            self._outdated.discard(path)
+        found = {}
+        for name, path in zip(names, paths, strict=True):
+            if (node := self._nodes.get(path)) is not None:
+                found[name] = records.decode(node.data, kind, path)
+            if path in self._outdated:  # it changed while the others were read
+                self._nodes.pop(path, None)
+        return found
+
+    def _watcher(self, path: str) -> Callable[[], None]:
+        """The same function for each path each time, so that watches do not pile up."""
+
+        def changed() -> None:
+            self._nodes.pop(path, None)
+            self._outdated.add(path)
+            self._changed.set()
+
+        return self._watchers.setdefault(path, changed)
+
+    def _complain(self, text: str) -> None:
+        """Once, until something has worked again."""
+        if text.partition(";")[0] != self._told:
+            self._told = text.partition(";")[0]
+            log.warning("%s", text)
+
+
+def _by_host(previous: Previous | None) -> dict[str, dict[str, records.Entry]]:
+    by_host: dict[str, dict[str, records.Entry]] = {}
+    if previous is not None:
+        for group, place in previous.places.items():
+            by_host.setdefault(place.host, {})[group] = place.entry
+    return by_host

@@ -1,0 +1,445 @@
+"""A host's membership in a cluster that meets in a coordination tree."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
+from emq import errors
+from emq.allocation import records, tree
+from emq.allocation.handoff import Handoff
+from emq.allocation.leader import Leader
+from emq.allocation.membership import Assignment
+from emq.allocation.records import Entry, Former, Pointer, Record, Running
+from emq.clock import Clock
+from emq.lease import Lease
+
+log = logging.getLogger(__name__)
+
+LEASE_SHARE = 2 / 3
+"""Of the session's time-out since the last heartbeat that was answered: so long a host goes on by itself. The rest is
+for what it has started to end before others may begin."""
+
+BEATS = 6
+"""Heartbeats in one time-out."""
+
+RETRY_S = 0.2
+FOREIGN_S = 10.0
+
+FENCED_S = 2.0
+"""How long a group that somebody outside of the cluster took is left to them at first; doubled each time."""
+MAX_FENCED_S = 300.0
+
+MAX_DRAINING = 20_000
+"""Most groups named as draining; where more are, the others wait for all of the generation."""
+
+MAX_AHEAD_S = 0.5
+"""A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
+
+MAX_SKEW_WAIT_S = 5.0
+
+AHEAD_EVERY = 30
+"""Heartbeats between two looks at the ensemble's clock."""
+
+
+class ClusterMembership:
+    """See `emq.allocation.membership.Membership`.
+
+    States, and what causes each:
+
+    *outside*: before `join` and after `leave`.
+    *member*: its nodes are in the tree; the lease is renewed by each heartbeat. Entered by `join`, and again from
+        expired by itself.
+    *suspended*: the connection broke or a heartbeat was not answered: nothing more is claimed, and past the lease
+        nothing is started. The next heartbeat that is answered leads back.
+    *expired*: the servers ended the session: whatever was held belongs to others now.
+    """
+
+    def __init__(
+        self,
+        coordination: tree.Tree,
+        environment: str,
+        host: str,
+        next_generation: Callable[[int], Awaitable[int]],
+        clock: Clock,
+        *,
+        weight: float = 1.0,
+    ) -> None:
+        """
+        Args:
+            coordination: a tree that was not opened; closed by `leave`.
+            host: unique in the cluster.
+            next_generation: takes the least that it may return; returns a number above all it returned before.
+            weight: the host's share, compared with the others'.
+        """
+        records.validate_host(host)
+        self.host = host
+        self.lease = Lease(until=0.0)
+        self._tree = coordination
+        self._paths = records.Paths(environment)
+        self._environment = environment
+        self._clock = clock
+        self._weight = weight
+        self._leader = Leader(coordination, environment, host, next_generation, clock)
+        self._handoff = Handoff()
+        self._changed = asyncio.Event()
+        self._assigned = asyncio.Event()
+        self._current: Assignment | None = None
+        self._record: Record | None = None
+        self._pointer: Pointer | None = None
+        self._entries: dict[str, Entry] = {}
+        self._incarnation = ""
+        self._era = 0
+        self._published: Running | None = None
+        self._version = 0
+        self._leaving = False
+        self._released_s = 0.0
+        self._ahead_s = 0.0
+        self._offered: set[str] = set()
+        self._fenced: dict[str, tuple[int, float]] = {}
+        self._times_fenced: dict[str, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._told = ""
+
+    # -------------------------------------------------------------------------------------------- what the host calls
+
+    async def join(self) -> None:
+        """Become a member, as soon as the ensemble answers, however long that takes.
+
+        Raises:
+            HostConflict: a host of that name is a member, and stays one.
+            ForeignTree: the tree holds what EMQ did not write; nothing was changed.
+            InvalidSettings: the ensemble refuses the credentials.
+        """
+        await self._tree.open(self._session)
+        deadline = self._clock.now() + 2 * self._tree.timeout_s + 2
+        while True:
+            try:
+                if await self._enter():
+                    break
+                if self._clock.now() > deadline:
+                    raise await self._conflict()
+            except errors.ClusterUnavailable as exc:
+                self._complain(f"{exc}; trying again")
+            await asyncio.sleep(RETRY_S)
+        loops = {"membership": self._follow, "heartbeat": self._beat, "leader": self._leader.lead}
+        self._tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
+
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
+        for group in self._offered - quotas.keys():  # deleted; should it come back, its queues begin anew
+            if (epoch := self._handoff.renew(group)) is not None:
+                self._fenced[group] = epoch, self._clock.now()
+                self._changed.set()
+        self._offered = set(quotas)
+        self._leader.offer(quotas, catalog)
+        # A host that knows more topics now may take groups that it did not know before.
+        self._assigned.set()
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        while True:
+            await self._assigned.wait()
+            self._assigned.clear()
+            if self._current is None:
+                continue  # nothing was planned yet
+            self._handoff.taken(self._current.groups)
+            yield self._current
+
+    async def released(self, groups: Iterable[str]) -> None:
+        self._released_s = self._clock.now()
+        self._handoff.released(groups)
+        self._changed.set()
+
+    def fenced(self, group: str, epoch: int) -> None:
+        self._changed.set()
+        if not self._handoff.refused(group, epoch):
+            return  # the plan took it away, which is how it should be
+        times = self._times_fenced[group] = self._times_fenced.get(group, 0) + 1
+        wait_s = min(MAX_FENCED_S, FENCED_S * 2 ** (times - 1))
+        self._fenced[group] = epoch, self._clock.now() + wait_s
+        asyncio.get_running_loop().call_later(wait_s, self._changed.set)
+
+    async def hand_over(self, timeout_s: float) -> None:
+        """Have the others take over what is held here, while this host still consumes it; then it holds nothing.
+
+        Returns after `timeout_s` seconds at the latest, at once where there are no others.
+        """
+        self._leaving = True
+        self._changed.set()
+        with contextlib.suppress(TimeoutError, errors.ClusterUnavailable):
+            async with asyncio.timeout(timeout_s):
+                while not self._handoff.is_empty and self._incarnation:
+                    if await self._tree.children(self._paths.running) == [self.host]:
+                        return
+                    await asyncio.sleep(0.05)
+
+    async def leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        self.lease.end()
+        await self._tree.close()
+
+    # ------------------------------------------------------------------------------------------------------ the session
+
+    def _session(self, state: tree.SessionState) -> None:
+        if state is tree.SessionState.SUSPENDED:
+            self.lease.suspend()
+        elif state is tree.SessionState.LOST:
+            self._expire()
+        self._changed.set()
+        self._leader.session_changed(state)
+
+    def _expire(self) -> None:
+        if not self._incarnation:
+            return
+        log.warning("the session of host %s has expired; its groups belong to others now", self.host)
+        self.lease.end()
+        self._incarnation = ""
+        self._era += 1
+        self._handoff.reset()
+        self._pointer, self._entries, self._published = None, {}, None
+        self._fenced.clear()
+        self._assign({})
+
+    async def _enter(self) -> bool:
+        """Put this host's nodes into the tree; False while another one of its name is there."""
+        if (root := await self._tree.read(self._paths.serverlist)) is not None and root.data:
+            records.decode(root.data, Record, self._paths.serverlist)
+        incarnation, sent = secrets.token_hex(6), self._clock.now()
+        running = Running(incarnation, socket.gethostname(), os.getpid(), self._weight, sent, leaving=self._leaving)
+        # The lease first: who sees the host running may rely on its heartbeats.
+        await self._tree.create(self._paths.lease(incarnation), b"", ephemeral=True)
+        try:
+            await self._tree.create(self._paths.host(self.host), records.encode(running), ephemeral=True)
+        except tree.NodeExists:
+            node = await self._tree.read(self._paths.host(self.host))
+            if node is not None and node.session != self._tree.session:
+                self._complain(f"a host named {self.host} is still a member; waiting for its session to end")
+            if node is None or node.session != self._tree.session:
+                await self._tree.delete(self._paths.lease(incarnation))
+                return False
+            await self._tree.write(self._paths.host(self.host), records.encode(running), node.version)
+            self._version = node.version + 1
+        else:
+            self._version = 0
+        self._incarnation, self._published = incarnation, running
+        self.lease.renew(sent + self._tree.timeout_s * LEASE_SHARE)
+        self._told = ""
+        self._changed.set()
+        return True
+
+    async def _conflict(self) -> errors.EMQError:
+        node = await self._tree.read(self._paths.host(self.host))
+        where = ""
+        if node is not None:
+            other = records.decode(node.data, Running, self._paths.host(self.host))
+            where = f" (process {other.pid} on {other.machine})"
+        return errors.HostConflict(
+            f"a host named {self.host!r} is a member of this cluster already{where}; stop it, or give this one "
+            "another host_name"
+        )
+
+    async def _beat(self) -> None:
+        """Renew the lease: a write that the servers took proves that the session was alive after it was sent.
+
+        A read would not: a server that is cut off from the others answers reads for a while.
+        """
+        beats = 0
+        while True:
+            sent, incarnation = self._clock.now(), self._incarnation
+            if incarnation:
+                try:
+                    path = self._paths.lease(incarnation)
+                    await self._tree.write(path, b"", -1)
+                    if incarnation == self._incarnation:
+                        self.lease.renew(sent + self._tree.timeout_s * LEASE_SHARE)
+                    if beats % AHEAD_EVERY == 0:
+                        await self._compare_clocks(path, sent)
+                    beats += 1
+                except errors.ClusterUnavailable as exc:
+                    self.lease.suspend()
+                    self._complain(f"{exc}; this host goes on for {max(0.0, self.lease.until - sent):.1f} s")
+                except tree.NodeMissing:
+                    self.lease.suspend()  # the session is no more; the tree is about to say so
+            await asyncio.sleep(self._tree.timeout_s / BEATS)
+
+    async def _compare_clocks(self, path: str, sent: float) -> None:
+        node = await self._tree.read(path)
+        if node is None:
+            return
+        between = (sent + self._clock.now()) / 2
+        self._ahead_s = round(between - node.written_s, 2)
+        if abs(self._ahead_s) > MAX_AHEAD_S:
+            log.warning(
+                "the clock of this host is %.1f s %s the ZooKeeper servers'; delays, schedules and the seconds of "
+                "moving groups are off by as much: run a time service (NTP) on all machines",
+                abs(self._ahead_s),
+                "ahead of" if self._ahead_s > 0 else "behind",
+            )
+
+    # --------------------------------------------------------------------------------------------------------- the plan
+
+    async def _follow(self) -> None:
+        """Follow the plan, and say what is let go of. Ends by cancellation."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                # The time-out finds what no watch told of; one small read for each heartbeat.
+                async with asyncio.timeout(self._tree.timeout_s / BEATS):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                if not self._incarnation and not await self._enter():
+                    self._changed.set()
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                await self._look()
+                self._told = ""
+            except errors.ClusterUnavailable as exc:
+                self._complain(f"{exc}; trying again")
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+            except errors.ForeignTree as exc:
+                self._complain(f"{exc}; this host keeps what it has")
+                await asyncio.sleep(FOREIGN_S)
+
+    async def _look(self) -> None:
+        era = self._era
+        record = await self._read_record()
+        if record is not None and record.generation != self._handoff.generation:
+            entries = await self._read_entries(record)
+            if entries is None or era != self._era:
+                self._changed.set()
+                return
+            self._handoff.plan(record.generation, entries)
+            self._record = record
+            self._forget_fenced(entries)
+        if self._record is not None:
+            members = await self._read_members(self._handoff.awaited())
+            if era != self._era:
+                return
+            now = self._clock.now()
+            self._assign(self._handoff.free(lambda former, group: self._has_released(former, group, members, now)))
+        await self._publish()
+
+    async def _read_record(self) -> Record | None:
+        path = self._paths.serverlist
+        node = await self._tree.read(path, self._changed.set)
+        if node is None or not node.data:
+            return None
+        record = records.decode(node.data, Record, path)
+        if record.environment != self._environment:
+            raise errors.ForeignTree(
+                f"node {path} is of the environment {record.environment!r}, not {self._environment!r}; "
+                "choose another chroot"
+            )
+        return record
+
+    async def _read_entries(self, record: Record) -> dict[str, Entry] | None:
+        """This host's groups; None if another plan came into force meanwhile."""
+        pointer = record.lists.get(self.host)
+        if pointer is None or pointer.incarnation != self._incarnation:
+            return {}
+        if pointer != self._pointer:
+            chunks = await records.read_list(self._tree, self._paths, self.host, pointer)
+            if chunks is None:
+                again = await self._read_record()
+                if again is not None and again.generation != record.generation:
+                    return None
+                raise errors.ForeignTree(
+                    f"a list of host {self.host} that the plan names is not below {self._paths.lists(self.host)}; "
+                    "something else deletes there"
+                )
+            self._entries, self._pointer = chunks, pointer
+        return self._entries
+
+    async def _read_members(self, names: set[str]) -> dict[str, Running]:
+        if records.EVERYBODY in names:
+            names = set(await self._tree.children(self._paths.running, self._changed.set))
+        names.discard(self.host)
+        paths = [self._paths.host(name) for name in sorted(names)]
+        nodes = await asyncio.gather(*(self._tree.read(path, self._changed.set) for path in paths))
+        return {
+            path.rpartition("/")[2]: records.decode(node.data, Running, path)
+            for path, node in zip(paths, nodes, strict=True)
+            if node is not None
+        }
+
+    def _has_released(self, former: Former, group: str, members: Mapping[str, Running], now: float) -> bool:
+        if former.host == records.EVERYBODY:
+            return all(m.has_let_go(group, former.generation) for m in members.values())
+        member = members.get(former.host)
+        if member is None or member.incarnation != former.incarnation:
+            return True
+        if not member.has_let_go(group, former.generation):
+            return False
+        # Its last second by its own clock must be over by ours, or both would count it as theirs.
+        ahead_s = member.released_s - now
+        if 0 < ahead_s < MAX_SKEW_WAIT_S:
+            asyncio.get_running_loop().call_later(ahead_s, self._changed.set)
+            return False
+        return True
+
+    def _assign(self, groups: dict[str, int]) -> None:
+        catalog = self._record.catalog if self._record is not None else 0
+        assignment = Assignment(groups, self._era, catalog)
+        if assignment != self._current:
+            self._current = assignment
+            self._assigned.set()
+
+    async def _publish(self) -> None:
+        """Say how far this host has followed, if that changed."""
+        draining = self._handoff.draining
+        published = self._published
+        if published is None:
+            return
+        now = self._clock.now()
+        # More than can be named are let go of all at once: until then, say no more than before.
+        generation = self._handoff.generation if len(draining) <= MAX_DRAINING else published.generation
+        running = Running(
+            published.incarnation,
+            published.machine,
+            published.pid,
+            self._weight,
+            published.joined_s,
+            self._leaving,
+            generation,
+            tuple(sorted(draining)) if generation == self._handoff.generation else published.draining,
+            self._released_s,
+            {g: e for g, (e, at) in self._fenced.items() if at <= now},
+            self._ahead_s,
+        )
+        if running == published:
+            return
+        path = self._paths.host(self.host)
+        try:
+            self._version = await self._tree.write(path, records.encode(running), self._version)
+        except errors.ClusterUnavailable:
+            node = await self._tree.read(path)  # it may have been written
+            if node is not None and node.session == self._tree.session:
+                self._version = node.version
+            raise
+        except (tree.Conflict, tree.NodeMissing):
+            node = await self._tree.read(path)
+            if node is not None and node.session == self._tree.session:
+                self._version = node.version
+            self._changed.set()
+            await asyncio.sleep(RETRY_S)
+            return
+        if self._published is published:
+            self._published = running
+
+    def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
+        self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}
+        self._times_fenced = {g: n for g, n in self._times_fenced.items() if g in entries}
+
+    def _complain(self, text: str) -> None:
+        """Once, until something has worked again."""
+        if text.partition(";")[0] != self._told:
+            self._told = text.partition(";")[0]
+            log.warning("%s", text)

@@ -1,0 +1,144 @@
+"""Carrying out what the membership assigns: acquire what is given, let go of what is taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from emq import errors
+from emq.allocation.membership import Assignment, Membership
+from emq.clock import Clock
+from emq.owned import OwnedGroup
+from emq.ownership import Ownership
+
+log = logging.getLogger(__name__)
+
+TRY_AGAIN_S = 1.0
+
+EARLIEST, LATEST = 0.15, 0.35
+"""The part of a second in which groups are let go of. Their new owner starts nothing in the second in which it takes
+over, so that the cap holds; what has used its quota of this second is handed over for nothing if all is done before the
+next one begins."""
+
+
+class Assignments:
+    """Two loops: `follow` hears what is assigned, `carry_out` makes it so.
+
+    Groups are let go of beside the others that are acquired, each as soon as it is drained: one with a slow handler
+    holds up nobody but itself.
+
+    Attributes:
+        ready: set once the first assignment was carried out.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        ownership: Ownership,
+        clock: Clock,
+        drain_s: float,
+        catalog: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """
+        Args:
+            drain_s: seconds to wait for messages in flight of a group that is let go of.
+            catalog: looks at the catalog unless its version is known to be so new.
+        """
+        self._membership = membership
+        self._ownership = ownership
+        self._clock = clock
+        self._drain_s = drain_s
+        self._catalog = catalog
+        self._target = Assignment({})
+        self._told: dict[str, int] = {}
+        self._letting_go: set[str] = set()
+        self._refused: dict[str, int] = {}
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.ready = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Hear what is assigned. Ends by cancellation."""
+        async for assignment in self._membership.assignments():
+            if assignment.era != self._target.era:
+                self._ownership.forget_all()
+                self._told.clear()
+                self._refused.clear()
+            self._target = assignment
+            for group, epoch in assignment.groups.items():
+                if self._refused.get(group) != epoch:
+                    self._told.setdefault(group, epoch)
+            self._changed.set()
+
+    async def carry_out(self) -> None:
+        """Acquire and let go until what is owned is what is assigned. Ends by cancellation."""
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self._catalog(self._target.catalog)
+                    await self._acquire()
+                except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
+                    log.warning("%s; trying again", exc)
+                    asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def fenced(self, group: OwnedGroup) -> None:
+        """A store has refused the group's epoch: somebody else owns it."""
+        self._ownership.lost(group)
+        self._refuse(group.name, group.epoch)
+
+    def _refuse(self, group: str, epoch: int) -> None:
+        self._refused[group] = epoch
+        self._membership.fenced(group, epoch)
+
+    async def _acquire(self) -> None:
+        target = self._target.groups
+        gone = [g for g, e in self._told.items() if target.get(g) != e and g not in self._letting_go]
+        if gone:
+            self._letting_go.update(gone)
+            task = asyncio.create_task(self._let_go(gone, self._target.era), name="emq release")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        self._refused = {g: e for g, e in self._refused.items() if target.get(g) == e}
+        owned = self._ownership.groups
+        new = {
+            g: e
+            for g, e in target.items()
+            if g not in owned and g not in self._letting_go and self._refused.get(g) != e
+        }
+        if new:
+            started, era = time.monotonic(), self._target.era
+            refused = await self._ownership.acquire(new, lambda: self._target.era == era)
+            for group in refused:
+                self._refuse(group, new[group])
+            log.info("acquired %d groups in %.2f s", len(new) - len(refused), time.monotonic() - started)
+        self.ready.set()
+
+    async def _let_go(self, gone: Iterable[str], era: int) -> None:
+        left = set(gone)
+        try:
+            part = self._clock.now() % 1.0
+            if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
+                await asyncio.sleep((EARLIEST - part) % 1.0)
+            async for done in self._ownership.releasing(left, self._drain_s):
+                left.difference_update(done)
+                self._letting_go.difference_update(done)
+                if era == self._target.era:
+                    for group in done:
+                        self._told.pop(group, None)
+                    await self._membership.released(done)
+                    self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
+        finally:
+            self._letting_go.difference_update(left)
+            self._changed.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("letting go of groups broke; they are tried again with the next assignment", exc_info=bug)
