@@ -18,7 +18,8 @@ from emq.model import Environment
 DEFAULT_FILE = "emq.toml"
 
 DESCRIPTIONS = {
-    "store": "Where messages lie: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, redis://HOST:PORT/DB.",
+    "store": "Where messages lie: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, redis://HOST:PORT/DB, "
+    "redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/MASTER (rediss... for TLS).",
     "database": "Catalog and checkpoints: sqlite:///FILE or postgresql://...; empty means beside the store "
     "(the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
     "environment": "online, or sandbox to try a change in first; the two share nothing.",

@@ -12,7 +12,10 @@ from emq.storage import Store
 
 ENTRY_POINTS = "emq.stores"
 
-_EXTRAS = {"redis": "redis", "rediss": "redis", "redis+cluster": "redis", "postgresql": "postgres"}
+_EXTRAS = {
+    **{f"{scheme}{kind}": "redis" for scheme in ("redis", "rediss") for kind in ("", "+cluster", "+sentinel")},
+    "postgresql": "postgres",
+}
 _SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 
 

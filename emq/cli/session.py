@@ -36,7 +36,8 @@ _OPTIONS: dict[str, Any] = {
     "store": Annotated[
         str | None,
         typer.Option(
-            help="URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB.",
+            help="URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB; "
+            "also redis+cluster:// and redis+sentinel://.",
             rich_help_panel=_PANEL,
             show_default=False,
         ),

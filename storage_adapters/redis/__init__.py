@@ -4,6 +4,7 @@ All keys of a storage shard share one hash tag, so that one script serves many q
 Redis >= 7.0 and Valkey.
 """
 
-from storage_adapters.redis.store import RedisStore, open_store
+from storage_adapters.redis.opening import open_store
+from storage_adapters.redis.store import RedisStore
 
 __all__ = ["RedisStore", "open_store"]

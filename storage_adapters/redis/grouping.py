@@ -10,7 +10,7 @@ from typing import Any
 
 from emq import errors, folds
 from emq.slots import RETRIES, Add, Claim, Claimed, DeadMember, Entry, Keep, Settle, Slot, SlotKind, Verdict
-from storage_adapters.redis.log import not_owner
+from storage_adapters.redis.refusals import not_owner
 
 FLAGS = {Keep.FIRST: "NX", Keep.LAST: "", Keep.LOWEST: "LT", Keep.HIGHEST: "GT"}
 """Of ZADD."""

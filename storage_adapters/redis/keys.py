@@ -1,8 +1,10 @@
 """Every key and channel of the Redis layout; nothing else builds a name.
 
-`<tag>` is `{emq:<environment>:<shard>}`: the environments never share a key, and all keys of a shard lie in one hash
-slot of a cluster.
+`<tag>` is `{emq:<environment>:<shard>}`, on a cluster `{emq:<environment>:<shard>.<salt>}`: the environments never
+share a key, and all keys of a shard lie in one hash slot of a cluster. The salt is chosen so that the shards' hash
+slots are spread evenly; see `cluster_shards`.
 
+    {emq:<environment>}:shards string number of shards, which never changes
     <tag>:head                 hash    queue -> offset of its list's first element; 1 where missing
     <tag>:armed                hash    queue -> channel of the host to wake
     <tag>:slot_armed           hash    slot -> "<next due ms> <channel>"
@@ -16,7 +18,8 @@ slot of a cluster.
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in whatever state
     <tag>:reason:<slot>        hash    id -> why it is dead
-    <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line
+    <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line; on a
+                                       cluster a sharded channel, and that of the first shard a plain one too, for slots
 
 The slots of sorted topics lie apart, each under a hash tag of its own, in the layout of the published RMQ: the first
 three keys, which any program may read and write that knows it. `<slot>` is `<topic>_<index>`, in the sandbox
@@ -40,13 +43,20 @@ from __future__ import annotations
 
 import zlib
 
+from redis.crc import key_slot
+
+HASH_SLOTS = 16_384
+
+RANGES = 128
+"""Most ranges of hash slots among which shards are dealt out; above it, shards share them in turn."""
+
 
 class Shard:
-    """The keys of one storage shard."""
+    """The keys of one storage shard; `name` is what its tag has behind the environment."""
 
-    def __init__(self, environment: str, index: int) -> None:
+    def __init__(self, environment: str, name: int | str) -> None:
         self.environment = environment
-        self._tag = f"{{emq:{environment}:{index}}}"
+        self._tag = f"{{emq:{environment}:{name}}}"
         self.head = f"{self._tag}:head"
         self.armed = f"{self._tag}:armed"
         self.slot_armed = f"{self._tag}:slot_armed"
@@ -76,6 +86,27 @@ class Shard:
 
     def channel(self, instance: str) -> str:
         return f"{self._tag}:wake:{instance}"
+
+
+def cluster_shards(environment: str, count: int) -> list[Shard]:
+    """The shards of a store on a cluster: shard i in the i-th of as many equal ranges of hash slots.
+
+    Masters serve ranges, so each has its share of the shards, the same but for one. By chance alone, of 64 shards on
+    three masters the busiest would often have 27.
+    """
+    ranges = min(count, RANGES)
+    shards = []
+    for index in range(count):
+        salt = 0
+        while key_slot(f"emq:{environment}:{index}.{salt}".encode()) * ranges // HASH_SLOTS != index % ranges:
+            salt += 1
+        shards.append(Shard(environment, f"{index}.{salt}"))
+    return shards
+
+
+def shard_count(environment: str) -> str:
+    """The key that remembers how many shards there are."""
+    return f"{{emq:{environment}}}:shards"
 
 
 class SlotKeys:

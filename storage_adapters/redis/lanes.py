@@ -9,14 +9,16 @@ from typing import Any
 from emq import errors
 from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, WaitingEntry
 from storage_adapters.redis.keys import Shard, shard_of
-from storage_adapters.redis.log import QUEUE_CHUNK, each_shard, not_owner
-from storage_adapters.redis.server import Server
+from storage_adapters.redis.log import QUEUE_CHUNK
+from storage_adapters.redis.refusals import not_owner
+from storage_adapters.redis.server import Scripts
+from storage_adapters.redis.spreading import each_shard
 
 
 class RedisLanes:
     """See `emq.storage.LaneStore`. Atomic per call and shard; a large call is sent as several."""
 
-    def __init__(self, server: Server, shards: Sequence[Shard], instance: str) -> None:
+    def __init__(self, server: Scripts, shards: Sequence[Shard], instance: str) -> None:
         self._server = server
         self._shards = shards
         self._instance = instance
@@ -33,7 +35,7 @@ class RedisLanes:
                 args += (add.slot, add.id, epoch, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
             # What moves here from a log queue was in the store before, and is dropped there once it is here.
             moved = all(add.epoch is not None for add in chunk)
-            answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved)
+            answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
             return [not_owner(a.slot, a.epoch) if n == -1 else n == 1 for a, n in zip(chunk, answers, strict=True)]
 
         return await self._each(adds, lambda a: a.slot, one)

@@ -7,14 +7,15 @@ long, since each message is an entry of its own to make or to take apart.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from emq import errors
 from emq.storage import Batch, Bounds, Durability, Put, Read, Trim, group_of
 from storage_adapters.redis.keys import Shard, shard_of
-from storage_adapters.redis.server import Server
+from storage_adapters.redis.refusals import not_owner
+from storage_adapters.redis.server import Scripts
+from storage_adapters.redis.spreading import each_shard
 
 PUT_CHUNK = 1_000
 """Most bodies in one script call: it keeps a call under about 2 ms, so that it never holds up the server."""
@@ -22,7 +23,7 @@ PUT_CHUNK = 1_000
 QUEUE_CHUNK = 1_000
 """Most queues in one script call; Lua's stack ends at about 8,000 values."""
 
-Request = TypeVar("Request", Put, Read, Trim, str)
+Request = TypeVar("Request", Read, Trim, str)
 
 
 class RedisLogStore:
@@ -30,7 +31,7 @@ class RedisLogStore:
 
     first_offset = 1
 
-    def __init__(self, server: Server, shards: Sequence[Shard], instance: str, max_queue_qps: float | None) -> None:
+    def __init__(self, server: Scripts, shards: Sequence[Shard], instance: str, max_queue_qps: float | None) -> None:
         self.max_queue_qps = max_queue_qps
         self._server = server
         self._shards = shards
@@ -52,7 +53,13 @@ class RedisLogStore:
             firsts = await self._server.run("put", keys, args, durability)
             return [_put_answer(put, first) for put, first in zip(chunk, firsts, strict=True)]
 
-        return await self._each_shard(puts, lambda p: p.queue, one, PUT_CHUNK, lambda p: len(p.bodies) + 1)
+        def group(put: Put) -> str:
+            return group_of(put.queue)
+
+        def weight(put: Put) -> int:
+            return len(put.bodies) + 1
+
+        return await each_shard(self._shards, puts, group, one, PUT_CHUNK, weight, failures_as_answers=True)
 
     async def get(self, queue: str, offset: int) -> bytes | None:
         if offset < self.first_offset:
@@ -64,21 +71,21 @@ class RedisLogStore:
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[Read]) -> list[Batch | errors.NotOwner]:
             keys = [shard.head, shard.armed, shard.fence, shard.woken]
-            args: list[Any] = [shard.channel(self._instance), max_bytes]
+            args: list[Any] = [shard.channel(self._instance), max_bytes, int(self._server.followed)]
             for read in chunk:
                 keys.append(shard.log(read.queue))
                 args += (read.queue, group_of(read.queue), max(read.start, 1), read.limit, read.epoch)
-            answers = await self._server.run("read", keys, args)
+            answers = await self._server.run("read", keys, args, outlives=True)
             return [_read_answer(read, answer) for read, answer in zip(chunk, answers, strict=True)]
 
-        return await self._each_shard(reads, lambda r: r.queue, one, QUEUE_CHUNK)
+        return await self._each_shard(reads, lambda r: r.queue, one)
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
         async def one(shard: Shard, chunk: Sequence[str]) -> list[Bounds]:
             flat = await self._server.run("bounds", [shard.head, *map(shard.log, chunk)], chunk)
             return [Bounds(head, tail) for head, tail in zip(flat[::2], flat[1::2], strict=True)]
 
-        return await self._each_shard(queues, lambda q: q, one, QUEUE_CHUNK)
+        return await self._each_shard(queues, lambda q: q, one)
 
     async def trim(self, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[Trim]) -> list[bool | errors.NotOwner]:
@@ -94,7 +101,7 @@ class RedisLogStore:
                 for t, a in zip(chunk, answers, strict=True)
             ]
 
-        return await self._each_shard(trims, lambda t: t.queue, one, QUEUE_CHUNK)
+        return await self._each_shard(trims, lambda t: t.queue, one)
 
     def _shard(self, queue: str) -> Shard:
         return self._shards[shard_of(group_of(queue), len(self._shards))]
@@ -104,56 +111,8 @@ class RedisLogStore:
         requests: Sequence[Request],
         queue: Callable[[Request], str],
         one: Callable[[Shard, Sequence[Request]], Awaitable[list[Any]]],
-        chunk: int,
-        weight: Callable[[Request], int] = lambda _: 1,
     ) -> list[Any]:
-        return await each_shard(self._shards, requests, lambda r: group_of(queue(r)), one, chunk, weight)
-
-
-async def each_shard(
-    shards: Sequence[Shard],
-    requests: Sequence[Any],
-    group: Callable[[Any], str],
-    one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
-    chunk: int,
-    weight: Callable[[Any], int] = lambda _: 1,
-) -> list[Any]:
-    """Send `requests` to their shards in calls of at most `chunk` weight; answers in the order of the requests."""
-    if len(shards) == 1:
-        return [a for part in _chunks(requests, chunk, weight) for a in await one(shards[0], part)]
-    places: dict[int, list[int]] = {}
-    for i, request in enumerate(requests):
-        places.setdefault(shard_of(group(request), len(shards)), []).append(i)
-
-    async def shard(index: int, at: list[int]) -> list[Any]:
-        parts = _chunks([requests[i] for i in at], chunk, weight)
-        return [a for part in parts for a in await one(shards[index], part)]
-
-    answers: list[Any] = [None] * len(requests)
-    gathered = await asyncio.gather(*(shard(index, at) for index, at in places.items()))
-    for at, found in zip(places.values(), gathered, strict=True):
-        for i, answer in zip(at, found, strict=True):
-            answers[i] = answer
-    return answers
-
-
-def _chunks(requests: Sequence[Any], chunk: int, weight: Callable[[Any], int]) -> list[Sequence[Any]]:
-    if sum(map(weight, requests)) <= chunk:
-        return [requests] if requests else []
-    parts: list[Sequence[Any]] = []
-    part: list[Any] = []
-    total = 0
-    for request in requests:
-        if part and total + weight(request) > chunk:
-            parts.append(part)
-            part, total = [], 0
-        part.append(request)
-        total += weight(request)
-    return [*parts, part]
-
-
-def not_owner(group: str, epoch: int | None) -> errors.NotOwner:
-    return errors.NotOwner(f"group {group} has an owner with an epoch above {epoch}; stop consuming it")
+        return await each_shard(self._shards, requests, lambda r: group_of(queue(r)), one, QUEUE_CHUNK)
 
 
 def _put_answer(put: Put, first: int) -> Sequence[int] | errors.EMQError:

@@ -1,47 +1,28 @@
-"""The connection to the server: scripts by digest, errors translated, durability waited for."""
+"""The connection to one server: scripts by digest, errors translated, durability waited for."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import importlib.resources
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import redis.asyncio
 import redis.exceptions
 
-from emq import errors
 from emq.durability import Durability
-
-DURABILITY_TIMEOUT_MS = 5_000
-"""How long a publish waits for the replica or the disk before its outcome is reported as unknown."""
-
-
-_INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
+from storage_adapters.redis.confirmation import Confirm, Confirmations
+from storage_adapters.redis.failures import translated
+from storage_adapters.redis.scripts import script
 
 
-def _read(name: str) -> str:
-    return importlib.resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+class Scripts(Protocol):
+    """Runs the Lua scripts, on one server or on those of a cluster.
 
+    Attributes:
+        followed: whether a replica may take over from a server.
+    """
 
-@functools.cache
-def _script(name: str, allow_oom: bool) -> tuple[str, str]:
-    """(digest, text) of lua/<name>.lua, with what it includes in the place of the line that says so."""
-    text = _INCLUDE.sub(lambda line: _read(line[1]), _read(name))
-    if allow_oom:
-        text = text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
-    return hashlib.sha1(text.encode()).hexdigest(), text
-
-
-class Server:
-    """Runs the Lua scripts. The client's own retries must be off: a repeated put would append twice."""
-
-    def __init__(self, client: redis.asyncio.Redis, url: str) -> None:
-        self.client = client
-        self._url = url
+    followed: bool
 
     async def run(
         self,
@@ -51,28 +32,60 @@ class Server:
         durability: Durability = Durability.ACCEPTED,
         *,
         allow_oom: bool = False,
+        outlives: bool = False,
     ) -> Any:
         """Run one script; one round trip unless the server has never seen it.
 
         Args:
+            keys: in one hash slot, at least one.
             allow_oom: run it on a full server too, because it helps to drain it.
+            outlives: its answer is acted upon elsewhere, so it should not be lost when a replica takes over; see
+                `Confirm.FOLLOWED`.
 
         Raises:
             StoreFull: the server is out of memory; nothing was applied.
             OutcomeUnknown: the connection broke, or the replica or disk did not confirm in time.
             StoreUnavailable: the server could not be reached or refused; nothing was applied.
         """
-        digest, text = _script(name, allow_oom)
-        call = [digest, len(keys), *keys, *args]
-        with self._translated_errors():
-            try:
-                return await self._send("EVALSHA", call, durability)
-            except redis.exceptions.NoScriptError:
-                call[0] = text
-                return await self._send("EVAL", call, durability)
 
     async def command(self, *call: Any) -> Any:
-        """Run one plain read command; errors as for `run`."""
+        """Run one plain command, whose second word is its key if it has any; errors as for `run`."""
+
+
+class Server:
+    """See `Scripts`. The client's own retries must be off: a repeated put would append twice.
+
+    Args:
+        followed: whether a replica may take over from the server.
+    """
+
+    def __init__(self, client: redis.asyncio.Redis, url: str, followed: bool = False) -> None:
+        self.client = client
+        self.followed = followed
+        self._url = url
+        self._confirmations = Confirmations(url, followed)
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        durability: Durability = Durability.ACCEPTED,
+        *,
+        allow_oom: bool = False,
+        outlives: bool = False,
+    ) -> Any:
+        digest, text = script(name, allow_oom)
+        call = [digest, len(keys), *keys, *args]
+        confirm = self._confirmations.needed(durability, outlives)
+        with self._translated_errors():
+            try:
+                return await self._send("EVALSHA", call, confirm)
+            except redis.exceptions.NoScriptError:
+                call[0] = text
+                return await self._send("EVAL", call, confirm)
+
+    async def command(self, *call: Any) -> Any:
         with self._translated_errors():
             return await self.client.execute_command(*call)  # type: ignore[no-untyped-call]
 
@@ -80,47 +93,18 @@ class Server:
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
-        except redis.exceptions.RedisError as exc:
-            raise self._translated(exc) from exc
-        except OSError as exc:
-            raise errors.OutcomeUnknown(f"connection to {self._url} broke: {exc}") from exc
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise translated(exc, self._url) from exc
 
-    async def _send(self, command: str, call: list[Any], durability: Durability) -> Any:
-        if durability is Durability.ACCEPTED:
+    async def _send(self, command: str, call: list[Any], confirm: Confirm) -> Any:
+        if confirm is Confirm.NOTHING:
             return await self.client.execute_command(command, *call)  # type: ignore[no-untyped-call]
-        # WAIT and WAITAOF speak of the writes of their own connection only: same pipeline, same connection.
         pipeline = self.client.pipeline(transaction=False)
         pipeline.execute_command(command, *call)
-        if durability is Durability.REPLICATED:
-            pipeline.execute_command("WAIT", 1, DURABILITY_TIMEOUT_MS)
-        else:
-            pipeline.execute_command("WAITAOF", 1, 0, DURABILITY_TIMEOUT_MS)
+        pipeline.execute_command(*confirm.value)
         answer, confirmed = await pipeline.execute(raise_on_error=False)
         if isinstance(answer, Exception):
             raise answer
-        if isinstance(confirmed, redis.exceptions.ResponseError):
-            raise errors.StoreUnavailable(
-                f"{self._url} cannot confirm durability {durability.value!r} ({confirmed}); the write was applied. "
-                "Set appendonly yes on the server (fsynced needs Redis >= 7.2 or Valkey), or choose another durability"
-            )
-        count = confirmed[0] if isinstance(confirmed, list) else confirmed
-        if count < 1:
-            raise errors.OutcomeUnknown(
-                f"{self._url} took the write but did not confirm it as {durability.value} "
-                f"within {DURABILITY_TIMEOUT_MS / 1000:g} s"
-            )
+        if failure := self._confirmations.failure(confirm, confirmed):
+            raise failure
         return answer
-
-    def _translated(self, exc: redis.exceptions.RedisError) -> errors.EMQError:
-        text = str(exc)
-        if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
-            return errors.StoreFull(f"{self._url} is out of memory; raise maxmemory or let consumers catch up")
-        if isinstance(exc, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
-            return errors.StoreUnavailable(
-                f"{self._url} refused the credentials: {text}; correct the URL's user and password"
-            )
-        if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
-            if "connecting to" in text or "Connect call failed" in text or "not known" in text:
-                return errors.StoreUnavailable(f"cannot reach {self._url}: {text}; is the server running?")
-            return errors.OutcomeUnknown(f"connection to {self._url} broke: {text}")
-        return errors.StoreUnavailable(f"{self._url} refused a call: {text}")

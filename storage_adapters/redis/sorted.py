@@ -8,7 +8,7 @@ microsecond for each step of its way; bodies kept apart and whatever fails take 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from emq import errors
@@ -16,8 +16,9 @@ from emq.durability import Durability
 from emq.slots import Add, Claim, Claimed, DeadMember, Recover, Settle, Slot, SlotState, Waiting
 from storage_adapters.redis import grouping
 from storage_adapters.redis.keys import SlotKeys
-from storage_adapters.redis.log import not_owner
-from storage_adapters.redis.server import Server
+from storage_adapters.redis.refusals import not_owner
+from storage_adapters.redis.server import Scripts
+from storage_adapters.redis.spreading import each_part
 
 MEMBERS = 2_000
 """Most members that one script call adds, claims or acknowledges: it keeps a call to a few milliseconds."""
@@ -37,7 +38,7 @@ class RedisSorted:
     """See `emq.slots.SortedStore`. Atomic per script call; a large call is sent as several."""
 
     def __init__(
-        self, server: Server, environment: str, channel: str, place: Callable[[str], int] = lambda _: 0
+        self, server: Scripts, environment: str, channel: str, place: Callable[[str], int] = lambda _: 0
     ) -> None:
         """
         Args:
@@ -59,26 +60,34 @@ class RedisSorted:
         error, `StoreFull` or `StoreUnavailable`, which is raised only if nothing else went in.
         """
         answers: list[Any] = [True] * len(adds)
-        failures: list[errors.EMQError] = []
-        parts = 0
+        outcomes: list[errors.EMQError | None] = []
+
+        async def bare(part: list[grouping.Group]) -> None:
+            await send(self._add, part)
+
+        async def apart(part: list[grouping.Group]) -> None:
+            await send(self._merge, part)
+
+        async def send(call: Callable[..., Awaitable[list[Any]]], part: list[grouping.Group]) -> None:
+            try:
+                replies = await call(part, durability)
+            except (errors.StoreFull, errors.StoreUnavailable) as exc:
+                outcomes.append(exc)
+                grouping.place_failure(part, exc, answers)
+                return
+            outcomes.append(None)
+            for group, reply in zip(part, replies, strict=True):
+                if isinstance(reply, bytes):
+                    grouping.place_add_answers(adds, group, reply, [], answers)
+                elif isinstance(reply, list):
+                    grouping.place_add_answers(adds, group, reply[0], reply[1:], answers)
+
         for start in range(0, len(adds), MEMBERS):
             groups = grouping.group_adds(adds, start, start + MEMBERS)
-            bare, apart = [g for g in groups if not g.slot.apart], [g for g in groups if g.slot.apart]
-            for call, some in ((self._add, bare), (self._merge, apart)):
-                for part in self._together(some, lambda g: g.slot):
-                    parts += 1
-                    try:
-                        replies = await call(part, durability)
-                    except (errors.StoreFull, errors.StoreUnavailable) as exc:
-                        failures.append(exc)
-                        grouping.place_failure(part, exc, answers)
-                        continue
-                    for group, reply in zip(part, replies, strict=True):
-                        if isinstance(reply, bytes):
-                            grouping.place_add_answers(adds, group, reply, [], answers)
-                        elif isinstance(reply, list):
-                            grouping.place_add_answers(adds, group, reply[0], reply[1:], answers)
-        if failures and len(failures) == parts:
+            await each_part(self._together([g for g in groups if not g.slot.apart], lambda g: g.slot), bare)
+            await each_part(self._together([g for g in groups if g.slot.apart], lambda g: g.slot), apart)
+        failures = [outcome for outcome in outcomes if outcome is not None]
+        if failures and len(failures) == len(outcomes):
             raise next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), failures[0])
         return answers
 
@@ -86,7 +95,8 @@ class RedisSorted:
         """See `SortedStore.claim`."""
         answers: list[Any] = [None] * len(claims)
         head = (now_ms // 1000 * 1000, self._channel, MEMBERS)
-        for part in self._together(list(enumerate(claims)), lambda c: c[1].slot):
+
+        async def together(part: list[tuple[int, Claim]]) -> None:
             while part:
                 keys: list[str] = []
                 args: list[Any] = [*head]
@@ -101,6 +111,8 @@ class RedisSorted:
                 place, claim = done[-1]
                 if replies[-1] and (rest := replies[-1][3]):  # cut short by the bound of the call
                     part.insert(0, (place, claim._replace(limit=rest)))
+
+        await each_part(self._together(list(enumerate(claims)), lambda c: c[1].slot), together)
         return answers
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
@@ -111,18 +123,23 @@ class RedisSorted:
         adds its attempts to that one's.
         """
         answers: list[Any] = [True] * len(settles)
+
+        async def acknowledge(part: list[grouping.Group]) -> None:
+            for group, answer in zip(part, await self._acknowledge(part), strict=True):
+                grouping.place_ack_answers(group, answer, answers)
+
+        async def settle(part: list[grouping.Group]) -> None:
+            places = [(g, place) for g in part for place in g.places]
+            for (group, place), mark in zip(places, await self._settle(part), strict=True):
+                epoch = settles[place].epoch
+                answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
+
         for start in range(0, len(settles), MEMBERS):
             acks, others = grouping.group_settles(settles, start, start + MEMBERS)
-            for part in self._together(acks, lambda g: g.slot):
-                for group, answer in zip(part, await self._acknowledge(part), strict=True):
-                    grouping.place_ack_answers(group, answer, answers)
+            await each_part(self._together(acks, lambda g: g.slot), acknowledge)
             for at in range(0, len(others), SINGLE_MEMBERS):
                 groups = grouping.group_others(settles, others[at : at + SINGLE_MEMBERS])
-                for part in self._together(groups, lambda g: g.slot):
-                    places = [(g, place) for g in part for place in g.places]
-                    for (group, place), mark in zip(places, await self._settle(part), strict=True):
-                        epoch = settles[place].epoch
-                        answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
+                await each_part(self._together(groups, lambda g: g.slot), settle)
         return answers
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
@@ -131,7 +148,8 @@ class RedisSorted:
         Of many members some roll back in a call of their own; a new epoch counts, and fences, from the last on.
         """
         answers: list[Any] = [0] * len(recovers)
-        for part in self._together(list(enumerate(recovers)), lambda r: r[1].slot):
+
+        async def together(part: list[tuple[int, Recover]]) -> None:
             while part:
                 keys: list[str] = []
                 args: list[Any] = [now_ms, SINGLE_MEMBERS]
@@ -158,12 +176,15 @@ class RedisSorted:
                     if more:
                         again.append((place, recover))
                 part = again + part[len(replies) :]
+
+        await each_part(self._together(list(enumerate(recovers)), lambda r: r[1].slot), together)
         return answers
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
         """See `SortedStore.inspect`; a waiting member counts as due also while its twin is in prepare."""
         answers: list[Any] = [None] * len(slots)
-        for whole in self._together(list(enumerate(slots)), lambda s: s[1]):
+
+        async def together(whole: list[tuple[int, Slot]]) -> None:
             for start in range(0, len(whole), SLOTS):
                 part = whole[start : start + SLOTS]
                 keys: list[str] = []
@@ -177,6 +198,8 @@ class RedisSorted:
                     oldest_ms = None if oldest is None else int(grouping.number(oldest) // 1000) * 1000
                     next_score = None if first is None else grouping.number(first)
                     answers[place] = SlotState(waiting, due, prepared, dead, next_score, oldest_ms)
+
+        await each_part(self._together(list(enumerate(slots)), lambda s: s[1]), together)
         return answers
 
     async def dead(self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100) -> list[DeadMember]:

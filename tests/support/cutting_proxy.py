@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Self
 
-from storage_adapters.redis import server
+from storage_adapters.redis import scripts
 
 
 class CuttingProxy:
@@ -44,7 +44,7 @@ class CuttingProxy:
 
     def cut(self, script: str, times: int, containing: bytes = b"") -> None:
         """Cut in place of the next `times` replies of a script that contain something."""
-        digest, _ = server._script(script, False)
+        digest, _ = scripts.script(script)
         self._wanted[digest.encode()] = script, times, containing
 
     @property

@@ -2,19 +2,21 @@
 -- Read many queues from given offsets; arm those whose tail was reached, so that the next put wakes the reader.
 -- Allowed on a full server, so that it can be drained.
 -- KEYS  1 hash head, 2 hash armed, 3 hash fence (group -> highest epoch seen), 4 zset woken, then a list each
--- ARGV  1 the reader's channel, 2 most bytes of bodies; then for each queue: queue, group, start, limit, epoch
+-- ARGV  1 the reader's channel, 2 most bytes of bodies, 3 whether the caller waits for a replica (0/1): then a call that
+--       brings bodies writes something, for WAIT waits for what was there before the caller's last write; then for each
+--       queue: queue, group, start, limit, epoch
 -- Returns for each queue 0 (stale epoch), or {next, exhausted (0/1), offset of the first body, bodies}.
 --       O(messages + queues + offsets between a queue's head and where it is read, by the node of some 8 KiB).
-local answer, budget = {}, tonumber(ARGV[2])
+local answer, budget, touch = {}, tonumber(ARGV[2]), ARGV[3] == '1'
 local armed, heard, queues, groups = {}, {}, {}, {}
-for a = 3, #ARGV, 5 do
+for a = 4, #ARGV, 5 do
   queues[#queues + 1] = ARGV[a]
   groups[#groups + 1] = ARGV[a + 1]
 end
 local heads = redis.call('HMGET', KEYS[1], unpack(queues))
 local fences = redis.call('HMGET', KEYS[3], unpack(groups))
 for q = 1, #queues do
-  local a = q * 5 - 2
+  local a = q * 5 - 1
   local start, limit, epoch = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   local fence = tonumber(fences[q] or -1)
   if fence < epoch then redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4]) end
@@ -37,6 +39,10 @@ for q = 1, #queues do
       end
     end
     answer[q] = {first + n, exhausted and 1 or 0, first, bodies}
+    if touch and n > 0 then
+      redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4])
+      touch = false
+    end
     if exhausted then
       armed[#armed + 1] = queues[q]
       armed[#armed + 1] = ARGV[1]

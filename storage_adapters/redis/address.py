@@ -1,0 +1,107 @@
+"""The URL of a store on Redis, taken apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import urllib.parse
+from typing import Any
+
+from redis.asyncio.connection import parse_url
+
+from emq import errors
+
+PORTS = {"sentinel": 26_379}
+DEFAULT_PORT = 6_379
+
+MOST_SHARDS = 4_096
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """Attributes:
+    kind: "" for one server, else "cluster" or "sentinel".
+    hosts: the servers named, as (host, port).
+    master_name: by which the sentinels know the master.
+    shards: as given, or None.
+    max_queue_qps: what a topic may ask of one queue, or None.
+    sentinel_username, sentinel_password: of the sentinels, where they have their own.
+    shown: without user and password, for messages.
+    """
+
+    kind: str
+    hosts: tuple[tuple[str, int], ...]
+    master_name: str
+    shards: int | None
+    max_queue_qps: float | None
+    sentinel_username: str | None
+    sentinel_password: str | None
+    shown: str
+    _single: urllib.parse.SplitResult
+
+    def options(self, host: str, port: int) -> dict[str, Any]:
+        """Arguments for a connection to one server: where, as whom, over TLS or not, and the URL's other parameters."""
+        place = f"[{host}]" if ":" in host else host
+        account, at, _ = self._single.netloc.rpartition("@")
+        url = self._single._replace(netloc=f"{account}{at}{place}:{port}")
+        try:
+            return dict(parse_url(urllib.parse.urlunsplit(url)))
+        except ValueError as exc:
+            raise errors.InvalidSettings(f"store URL {self.shown}: {exc}") from exc
+
+
+def parsed(url: str) -> Address:
+    """Take a URL apart, see `storage_adapters.redis.opening.open_store`.
+
+    Raises:
+        InvalidSettings: a part of it is wrong; the text says which.
+    """
+    parts = urllib.parse.urlsplit(url)
+    scheme, _, kind = parts.scheme.partition("+")
+    named = parts.netloc.rpartition("@")[2]
+    shown = f"{parts.scheme}://{named}"
+    options = dict(urllib.parse.parse_qsl(parts.query))
+    hosts = tuple(_host(place, PORTS.get(kind, DEFAULT_PORT), shown) for place in named.split(","))
+    path, master_name = parts.path, ""
+    if kind == "":
+        host, port = hosts[0]
+        shown = f"{parts.scheme}://{host}:{port}"
+        if len(hosts) > 1:
+            raise errors.InvalidSettings(f"store URL {shown}: one server only; for several use {scheme}+cluster://")
+    elif kind == "sentinel":
+        master_name, _, database = parts.path.strip("/").partition("/")
+        path = f"/{database}" if database else ""
+        if not master_name:
+            raise errors.InvalidSettings(f"store URL {shown}: name the master that the sentinels watch: {shown}/NAME")
+    elif parts.path.strip("/") not in ("", "0"):
+        raise errors.InvalidSettings(f"store URL {shown}{parts.path}: a cluster has database 0 only; leave it out")
+    shards = _number(options.pop("shards", None), "shards", shown)
+    if shards is not None and not (shards.is_integer() and 1 <= shards <= MOST_SHARDS):
+        raise errors.InvalidSettings(f"store URL {shown}: shards={shards:g} must be from 1 to {MOST_SHARDS}")
+    return Address(
+        kind,
+        hosts,
+        master_name,
+        None if shards is None else int(shards),
+        _number(options.pop("max_queue_qps", None), "max_queue_qps", shown),
+        options.pop("sentinel_username", None),
+        options.pop("sentinel_password", None),
+        shown,
+        parts._replace(scheme=scheme, path="" if kind == "cluster" else path, query=urllib.parse.urlencode(options)),
+    )
+
+
+def _host(place: str, default_port: int, shown: str) -> tuple[str, int]:
+    one = urllib.parse.urlsplit(f"//{place}")
+    try:
+        return one.hostname or "localhost", one.port or default_port
+    except ValueError as exc:
+        raise errors.InvalidSettings(f"store URL {shown}: {place!r} is not HOST:PORT ({exc})") from exc
+
+
+def _number(text: str | None, name: str, shown: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError as exc:
+        raise errors.InvalidSettings(f"store URL {shown}: {name} must be a number, not {text!r}") from exc

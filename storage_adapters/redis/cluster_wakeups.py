@@ -1,0 +1,219 @@
+"""Wake-ups from a cluster: sharded channels for queues and lanes, a plain channel for the slots of sorted topics.
+
+A plain PUBLISH goes to every node of a cluster, whoever listens there, so that more nodes would not carry more of them.
+Each shard therefore has a sharded channel in its own hash slot: its wake-ups stay on the node that serves the shard
+(and its replicas), and go from there to the one host concerned. The library's asyncio client can subscribe to such
+channels on a connection to one node; one to each master that serves a shard is kept here (an *ear*). Where a hash slot
+moves, the node that loses it says so (sunsubscribe), and the channel is subscribed to at the other.
+
+Slots of sorted topics each lie in a hash slot of their own, and a script may use sharded channels of its own hash slot
+only: their wake-ups would need a subscription for every slot. They go by plain PUBLISH, heard at any one node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import redis.asyncio.client
+import redis.exceptions
+
+from emq import errors
+from storage_adapters.redis.cluster import hash_slot
+from storage_adapters.redis.keys import Shard
+from storage_adapters.redis.server import Scripts
+from storage_adapters.redis.topology import Topology
+from storage_adapters.redis.wakeups import RECONNECT_S, SWEEP_S, sweep
+
+log = logging.getLogger(__name__)
+
+LISTEN_S = 5.0
+"""How long one wait for a message lasts; nothing depends on it."""
+
+News = list[str] | None
+"""Names of what was woken, or None where wake-ups may have been lost."""
+
+
+class ClusterWakeUps:
+    """Hears of all shards, wherever they are served."""
+
+    def __init__(self, topology: Topology, server: Scripts, shards: Sequence[Shard], instance: str) -> None:
+        self._topology = topology
+        self._server = server
+        self._shards = {shard.channel(instance): shard for shard in shards}
+        self._plain = shards[0].channel(instance)
+        self._closed = False
+        self._watching: asyncio.Queue[News] | None = None
+
+    def close(self) -> None:
+        self._closed = True
+        if self._watching is not None:
+            self._watching.put_nowait([])
+
+    async def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        news: asyncio.Queue[News] = asyncio.Queue()
+        self._watching = news
+        ears = Ears(self._topology, list(self._shards), self._plain, news)
+        tasks = [asyncio.create_task(ears.keep()), asyncio.create_task(self._sweep(news))]
+        try:
+            while not self._closed:
+                names = await news.get()
+                if names is None or names:
+                    yield names
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await ears.close()
+
+    async def _sweep(self, news: asyncio.Queue[News]) -> None:
+        """Find wake-ups that were not heard, every few seconds. Ends by cancellation."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            calls = (sweep(self._server, shard, channel) for channel, shard in self._shards.items())
+            for found in await asyncio.gather(*calls, return_exceptions=True):
+                if isinstance(found, list):
+                    news.put_nowait(found)
+                elif not isinstance(found, errors.EMQError):
+                    log.error("the sweep for lost wake-ups failed", exc_info=found)
+
+
+class Ears:
+    """Subscriptions to all channels, each at the node that serves it.
+
+    Args:
+        channels: sharded ones.
+        plain: a channel of all nodes.
+        news: gets what is heard, and None whenever all subscriptions stand and one of them is new.
+    """
+
+    def __init__(self, topology: Topology, channels: Sequence[str], plain: str, news: asyncio.Queue[News]) -> None:
+        self._topology = topology
+        self._slots = {channel: hash_slot(channel) for channel in channels}
+        self._plain = plain
+        self._news = news
+        self._ears: dict[str, _Ear] = {}
+        self._asked_for: set[tuple[str, str]] = set()
+        self._changed = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Subscribe, and again wherever a subscription ended or a hash slot moved. Ends by cancellation."""
+        while True:
+            self._changed.clear()
+            if await self._settle():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SWEEP_S):
+                        await self._changed.wait()
+            else:
+                self._topology.suspect()
+                await asyncio.sleep(RECONNECT_S)
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        ears, self._ears = list(self._ears.values()), {}
+        await asyncio.gather(*(ear.close() for ear in ears), return_exceptions=True)
+
+    async def _settle(self) -> bool:
+        """Make the subscriptions what they should be; answers whether every node could be asked."""
+        try:
+            wanted = self._wanted()
+        except errors.StoreUnavailable:
+            return False
+        for address in [a for a, ear in self._ears.items() if ear.ended or a not in wanted]:
+            await self._drop(address)
+        well = True
+        for address, channels in wanted.items():
+            plain = not any(ear.plain for ear in self._ears.values())
+            try:
+                await self._listen(address, channels, plain)
+            except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable):
+                await self._drop(address)
+                well = False
+        return well
+
+    def _wanted(self) -> dict[str, set[str]]:
+        wanted: dict[str, set[str]] = {}
+        for channel, slot in self._slots.items():
+            wanted.setdefault(self._topology.line(slot).address, set()).add(channel)
+        return wanted
+
+    async def _listen(self, address: str, channels: set[str], plain: bool) -> None:
+        ear = self._ears.get(address)
+        if ear is None:
+            ear = self._ears[address] = _Ear(self._topology.at(address).client.pubsub(), self._hear)
+        asked_for = {("ssubscribe", channel) for channel in channels - ear.channels}
+        if plain:
+            asked_for.add(("subscribe", self._plain))
+        self._asked_for |= asked_for
+        await ear.listen(channels, self._plain if plain else None)
+
+    async def _drop(self, address: str) -> None:
+        if (ear := self._ears.pop(address, None)) is not None:
+            await ear.close()
+
+    def _hear(self, kind: str, channel: str, data: Any) -> None:
+        if kind in ("message", "smessage"):
+            self._news.put_nowait(data.decode().split("\n"))
+        elif kind in ("subscribe", "ssubscribe"):
+            self._asked_for.discard((kind, channel))
+            if not self._asked_for:
+                self._news.put_nowait(None)  # what was woken before was not heard
+        else:  # the node lost the channel's hash slot, or was lost itself
+            self._topology.suspect()
+            self._changed.set()
+
+
+class _Ear:
+    """The subscriptions at one node, until its connection breaks.
+
+    Attributes:
+        channels: the sharded ones that it was asked for and has not lost.
+        plain: whether it listens to the plain channel.
+    """
+
+    def __init__(self, pubsub: redis.asyncio.client.PubSub, hear: Callable[[str, str, Any], None]) -> None:
+        self._pubsub = pubsub
+        self._hear = hear
+        self._task: asyncio.Task[None] | None = None
+        self.channels: set[str] = set()
+        self.plain = False
+
+    @property
+    def ended(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    async def listen(self, channels: set[str], plain: str | None) -> None:
+        """Ask for what is missing; raises `RedisError` or `OSError` if the node cannot be reached."""
+        new = channels - self.channels
+        self.channels = set(channels)
+        for channel in new:  # one call each, for channels of different hash slots are not taken together
+            await self._pubsub.ssubscribe(channel)
+        if plain is not None:
+            await self._pubsub.subscribe(plain)
+            self.plain = True
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(redis.exceptions.RedisError, OSError):
+            await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                message = await self._pubsub.get_message(timeout=LISTEN_S)
+                if message is not None:
+                    channel = message["channel"].decode()
+                    if message["type"] == "sunsubscribe":
+                        self.channels.discard(channel)
+                    self._hear(message["type"], channel, message["data"])
+        except (redis.exceptions.RedisError, OSError):  # MOVED among them: the node does not serve the channel
+            self.plain = False
+        finally:
+            self._hear("ended", "", None)

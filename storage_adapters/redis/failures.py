@@ -1,0 +1,53 @@
+"""What the driver's errors mean for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import redis.exceptions
+
+from emq import errors
+
+_NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
+
+
+def translated(exc: Exception, url: str) -> errors.EMQError:
+    """The EMQ error for what a server at `url` answered, or for a connection to it that broke."""
+    text = str(exc)
+    if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
+        return errors.StoreFull(f"{url} is out of memory; raise maxmemory or let consumers catch up")
+    if isinstance(exc, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
+        return errors.StoreUnavailable(f"{url} refused the credentials: {text}; correct the URL's user and password")
+    if isinstance(exc, redis.exceptions.MovedError):
+        return errors.StoreUnavailable(f"{url} is one node of a cluster; begin the URL with redis+cluster://")
+    if isinstance(exc, (redis.exceptions.BusyLoadingError, redis.exceptions.MaxConnectionsError)):
+        return errors.StoreUnavailable(f"{url} refused a call: {text}")
+    if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)):
+        if any(sign in text for sign in _NOT_SENT):
+            return errors.StoreUnavailable(f"cannot reach {url}: {text}; is the server running?")
+        return errors.OutcomeUnknown(f"connection to {url} broke: {text}")
+    if "Script attempted to access" in text:  # part of its keys left for another node while it ran
+        return errors.OutcomeUnknown(f"{url} gave up in the middle of a call: {text}")
+    return errors.StoreUnavailable(f"{url} refused a call: {text}")
+
+
+def of_several(outcomes: Sequence[object]) -> errors.EMQError | None:
+    """What to raise for a call that was sent in parts, given what each answered or failed with; None if all is well.
+
+    Raises:
+        BaseException: whatever a part failed with that is no error of ours.
+    """
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if not failures:
+        return None
+    for failure in failures:
+        if not isinstance(failure, errors.EMQError):
+            raise failure
+    first = failures[0]
+    assert isinstance(first, errors.EMQError)
+    unknown = next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), None)
+    if unknown is not None:
+        return unknown
+    if len(failures) < len(outcomes):
+        return errors.OutcomeUnknown(f"part of a call was done, but not all of it: {first}")
+    return first

@@ -1,0 +1,165 @@
+"""Opening a store: one server, the master behind sentinels, or a cluster."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import redis.asyncio
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.backoff
+
+from emq import errors
+from emq.model import Environment
+from storage_adapters.redis.address import Address, parsed
+from storage_adapters.redis.cluster import ClusterServer, hash_slot
+from storage_adapters.redis.cluster_wakeups import ClusterWakeUps
+from storage_adapters.redis.keys import Shard, cluster_shards, shard_count
+from storage_adapters.redis.packing import pack_in_c
+from storage_adapters.redis.server import Scripts, Server
+from storage_adapters.redis.store import RedisStore
+from storage_adapters.redis.topology import Topology
+from storage_adapters.redis.wakeups import ServerWakeUps
+
+CLUSTER_SHARDS = 64
+"""Shards on a cluster unless the URL says otherwise: enough for some twenty masters to have about the same share."""
+
+CONNECT_TIMEOUT_S = 5
+ANSWER_TIMEOUT_S = 30
+
+
+async def open_store(url: str, environment: Environment) -> RedisStore:
+    """Connect to the store that a URL names.
+
+    `redis://[USER:PASSWORD@]HOST[:PORT][/DB]` is one server, `redis+sentinel://[USER:PASSWORD@]HOST:PORT,.../NAME[/DB]`
+    the master NAME as the sentinels at HOST:PORT see it, `redis+cluster://[USER:PASSWORD@]HOST:PORT,...` a cluster of
+    which some nodes are named. With `rediss` they go over TLS.
+
+    Where a replica may take over (sentinels, a cluster), what the master had not passed on yet is gone, acknowledged or
+    not, except for messages published with durability "replicated"; claims and verdicts that are gone are repeated.
+    "fsynced" speaks of the master's disk only, which a replica that takes over does not have.
+
+    Args:
+        url: may have the parameters `shards` (1 to 4,096; over how many hash tags the keys are spread, 64 on a cluster
+            and 1 elsewhere), `max_queue_qps` (bounds what a topic may ask of one queue), `sentinel_username` and
+            `sentinel_password` (where the sentinels have their own), and those of the driver. The number of shards is
+            fixed for the life of the data; the store remembers it, and a URL without it gets what it was.
+
+    Raises:
+        InvalidSettings: a part of the URL is wrong, or the data has another number of shards.
+        StoreUnavailable: no server answers there, or it is older than Redis 7.
+    """
+    address = parsed(url)
+    if address.kind == "cluster":
+        return await _open_cluster(address, environment.value)
+    return await _open_server(address, environment.value)
+
+
+async def _open_server(address: Address, environment: str) -> RedisStore:
+    sentinels = _sentinels(address) if address.kind == "sentinel" else None
+    client = _master(sentinels, address) if sentinels else _client(address, *address.hosts[0])
+    server = Server(client, address.shown, followed=sentinels is not None)
+
+    async def disconnect() -> None:
+        await client.aclose()
+        if sentinels is not None:
+            await sentinels.aclose()
+
+    try:
+        await _check_version(client, address.shown)
+        count = await _agreed_shards(server, environment, address, default=1)
+    except BaseException:
+        await disconnect()
+        raise
+    shards = [Shard(environment, index) for index in range(count)]
+    instance = secrets.token_hex(8)
+    wakeups = ServerWakeUps(client, server, shards, instance)
+    return RedisStore(server, shards, instance, wakeups, disconnect, max_queue_qps=address.max_queue_qps)
+
+
+async def _open_cluster(address: Address, environment: str) -> RedisStore:
+    seeds = [f"{host}:{port}" for host, port in address.hosts]
+    topology = Topology(seeds, lambda host, port: _client(address, host, port), address.shown)
+    server = ClusterServer(topology, address.shown)
+    try:
+        await topology.refresh()
+        key = shard_count(environment)
+        await _check_version(topology.line(hash_slot(key)).client, address.shown)
+        count = await _agreed_shards(server, environment, address, default=CLUSTER_SHARDS)
+    except BaseException:
+        await topology.close()
+        raise
+    shards, instance = cluster_shards(environment, count), secrets.token_hex(8)
+    wakeups = ClusterWakeUps(topology, server, shards, instance)
+    return RedisStore(
+        server,
+        shards,
+        instance,
+        wakeups,
+        topology.close,
+        place=hash_slot,
+        max_queue_qps=address.max_queue_qps,
+    )
+
+
+def _client(address: Address, host: str, port: int) -> redis.asyncio.Redis:
+    options = {**_driver_options(), **address.options(host, port)}
+    pool = redis.asyncio.ConnectionPool(**options)
+    client = redis.asyncio.Redis.from_pool(pool)
+    pack_in_c(client)
+    return client
+
+
+def _sentinels(address: Address) -> redis.asyncio.sentinel.Sentinel:
+    options = {**_driver_options(), **address.options(*address.hosts[0])}
+    del options["host"], options["port"]
+    tls = options.pop("connection_class", None) is not None
+    own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_")) or name == "retry"}
+    return redis.asyncio.sentinel.Sentinel(  # type: ignore[no-untyped-call]
+        address.hosts, sentinel_kwargs={**common, **own, "ssl": tls, "protocol": 2}, ssl=tls, **options
+    )
+
+
+def _master(sentinels: redis.asyncio.sentinel.Sentinel, address: Address) -> redis.asyncio.Redis:
+    client: redis.asyncio.Redis = sentinels.master_for(address.master_name)
+    pack_in_c(client)
+    return client
+
+
+def _driver_options() -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": ANSWER_TIMEOUT_S,
+        "health_check_interval": 0,
+    }
+
+
+async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
+    info = await Server(client, shown).command("INFO", "server")
+    version = info.get("redis_version", "0") if isinstance(info, dict) else "0"
+    if int(str(version).split(".")[0]) < 7:
+        raise errors.StoreUnavailable(f"{shown} is Redis {version}; EMQ needs Redis 7.0 or later, or Valkey")
+
+
+async def _agreed_shards(server: Scripts, environment: str, address: Address, default: int) -> int:
+    """The number of shards: what the store remembers, else what the URL says, which it remembers from now on."""
+    key = shard_count(environment)
+    known = await server.command("GET", key)
+    if known is None:
+        wanted = address.shards or default
+        try:
+            await server.command("SET", key, wanted, "NX")
+        except errors.StoreFull:  # a full server can be opened all the same, and drained
+            return wanted
+        known = await server.command("GET", key)
+    count = int(known)
+    if address.shards not in (None, count):
+        raise errors.InvalidSettings(
+            f"store URL {address.shown}: shards={address.shards}, but the data there lies in {count} shards, which "
+            f"cannot be changed; give shards={count}, or leave it out"
+        )
+    return count

@@ -1,0 +1,132 @@
+"""Which node of a cluster serves which hash slot, as far as is known; asked anew where it turns out wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis.asyncio
+import redis.exceptions
+
+from emq import errors
+from storage_adapters.redis.line import Line
+
+log = logging.getLogger(__name__)
+
+HASH_SLOTS = 16_384
+
+REFRESH_S = 0.2
+"""Least time between two looks at the cluster."""
+
+
+class Topology:
+    """The lines to the nodes, by address and by hash slot.
+
+    Args:
+        seeds: addresses ("host:port") that are asked first; any node that still knows the cluster will do.
+        connect: makes the client of a node.
+        url: of the cluster, for messages.
+    """
+
+    def __init__(self, seeds: Sequence[str], connect: Callable[[str, int], redis.asyncio.Redis], url: str) -> None:
+        self._seeds = seeds
+        self._connect = connect
+        self._url = url
+        self._lines: dict[str, Line] = {}
+        self._served: list[str | None] = [None] * HASH_SLOTS
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = -REFRESH_S
+        self._closed = False
+
+    def line(self, hash_slot: int) -> Line:
+        """The node that serves a hash slot.
+
+        Raises:
+            StoreUnavailable: none is known; nothing was sent.
+        """
+        address = self._served[hash_slot]
+        if address is None:
+            self.suspect()
+            raise errors.StoreUnavailable(f"no node of {self._url} serves hash slot {hash_slot}; is the cluster well?")
+        return self.at(address)
+
+    def at(self, address: str) -> Line:
+        """The line to the node at "host:port"."""
+        line = self._lines.get(address)
+        if line is None:
+            if self._closed:
+                raise errors.StoreUnavailable(f"the store at {self._url} was closed")
+            host, _, port = address.rpartition(":")
+            line = self._lines[address] = Line(address, self._connect(host.strip("[]"), int(port)))
+        return line
+
+    def masters(self) -> set[str]:
+        """Addresses of the nodes that serve hash slots."""
+        return {address for address in self._served if address is not None}
+
+    def moved(self, hash_slot: int, address: str) -> None:
+        """A node said that another serves this hash slot; others may have moved with it."""
+        self._served[hash_slot] = address
+        self.suspect()
+
+    def suspect(self) -> None:
+        """Look at the cluster soon: what is known of it seems to be out of date."""
+        if self._refreshing is None and not self._closed:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_soon())
+
+    async def refresh(self) -> None:
+        """Look at the cluster now.
+
+        Raises:
+            StoreUnavailable: no node answers, or the one that does is none of a cluster's.
+        """
+        failure: Exception | None = None
+        known = [*self.masters(), *self._lines, *self._seeds]
+        for address in sorted(dict.fromkeys(known), key=lambda _: random.random()):
+            try:
+                entries = await self.at(address).client.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+            except (redis.exceptions.RedisError, OSError) as exc:
+                failure = exc
+                continue
+            if entries:
+                self._learn(entries, address)
+                await self._forget_others()
+                return
+        why = failure or "they serve no hash slots"
+        raise errors.StoreUnavailable(f"none of the nodes of {self._url} tells of its cluster: {why}") from failure
+
+    async def close(self) -> None:
+        """Close all lines. Safe to repeat."""
+        self._closed = True
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        lines, self._lines = list(self._lines.values()), {}
+        await asyncio.gather(*(line.close() for line in lines), return_exceptions=True)
+
+    async def _refresh_soon(self) -> None:
+        try:
+            await asyncio.sleep(max(0.0, self._refreshed + REFRESH_S - time.monotonic()))
+            self._refreshed = time.monotonic()
+            with contextlib.suppress(errors.StoreUnavailable):  # the next call that fails asks again
+                await self.refresh()
+        finally:
+            self._refreshing = None
+
+    def _learn(self, entries: Sequence[Any], asked: str) -> None:
+        served: list[str | None] = [None] * HASH_SLOTS
+        for first, last, master, *_ in entries:
+            host = master[0].decode() if master[0] else asked.rpartition(":")[0].strip("[]")
+            served[first : last + 1] = [f"{host}:{master[1]}"] * (last + 1 - first)
+        self._served = served
+
+    async def _forget_others(self) -> None:
+        """Close the lines to nodes that serve nothing now, once nothing is under way on them."""
+        masters = self.masters()
+        for address in [a for a, line in self._lines.items() if a not in masters and line.idle]:
+            await self._lines.pop(address).close()

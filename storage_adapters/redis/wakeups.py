@@ -1,0 +1,81 @@
+"""Wake-ups from one server, or from the master that the sentinels name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+import redis.asyncio
+import redis.exceptions
+
+from emq import errors
+from storage_adapters.redis.keys import Shard
+from storage_adapters.redis.server import Scripts
+
+SWEEP_S = 2.0
+"""How often a watcher asks for wake-ups whose message was lost; one call a shard, whatever the number of queues."""
+
+WOKEN_KEPT_S = 600
+"""How long the server remembers wake-ups of an instance that is gone."""
+
+RECONNECT_S = 0.5
+
+
+class WakeUps(Protocol):
+    """What a store is woken by."""
+
+    def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        """See `emq.storage.Store.watch`."""
+
+    def close(self) -> None:
+        """The watcher ends, in a few seconds at the latest."""
+
+
+async def sweep(server: Scripts, shard: Shard, channel: str) -> list[str]:
+    """Wake-ups of this instance in one shard that no read or claim has answered yet; errors as for `Scripts.run`."""
+    now_s = int(time.time())
+    keys = [shard.watchers, shard.woken]
+    return [name.decode() for name in await server.run("sweep", keys, [channel, now_s, now_s - WOKEN_KEPT_S])]
+
+
+class ServerWakeUps:
+    """Hears of all shards on one connection."""
+
+    def __init__(self, client: redis.asyncio.Redis, server: Scripts, shards: Sequence[Shard], instance: str) -> None:
+        self._client = client
+        self._server = server
+        self._channels = {shard.channel(instance): shard for shard in shards}
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        while not self._closed:
+            pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+            try:
+                await pubsub.subscribe(*self._channels)
+                yield None  # what was woken before the subscription stood was not heard
+                swept = time.monotonic()
+                while not self._closed:
+                    message = await pubsub.get_message(timeout=SWEEP_S)
+                    if message is not None:
+                        yield message["data"].decode().split("\n")
+                    if time.monotonic() - swept >= SWEEP_S:
+                        if missed := await self._sweep():
+                            yield missed
+                        swept = time.monotonic()
+            except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable):
+                await asyncio.sleep(RECONNECT_S)
+            finally:
+                with contextlib.suppress(redis.exceptions.RedisError, OSError):
+                    await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _sweep(self) -> list[str]:
+        missed: list[str] = []
+        for channel, shard in self._channels.items():
+            missed += await sweep(self._server, shard, channel)
+        return missed
