@@ -1,0 +1,250 @@
+"""The simulated cluster: hosts, the ensemble, one store, one database, and those who publish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections import Counter
+
+from emq.admin import Admin
+from emq.allocation import records
+from emq.allocation.memory_tree import MemoryEnsemble
+from emq.catalog import Catalog
+from emq.lag import unfinished
+from emq.model import Kind, Topic, TopicOptions, quota_of
+from emq.offsets.checkpoints import CheckpointStore
+from emq.producer import Producer
+from storage_adapters.memory import MemoryStore, World
+from support.doubles import InlineDatabase
+from support.simulation.evidence import Evidence
+from support.simulation.member import ENVIRONMENT, HostClock, Member
+from support.simulation.network import RemoteDatabase, RemoteStore
+from support.simulation.promises import Rules
+from support.simulation.publisher import Publisher
+from support.simulation.schedule import END_S, SESSION_S, Schedule
+
+QUIET_S = 120.0
+"""So long after the last fault everything must be done."""
+
+WATCH_S = 0.2
+
+
+class Cluster:
+    """Attributes:
+    alive: hosts that run or are paused, in the order of their start.
+    gone: hosts that were killed.
+    """
+
+    def __init__(self, schedule: Schedule, db: InlineDatabase, evidence: Evidence) -> None:
+        self.schedule = schedule
+        self.evidence = evidence
+        self.db = db
+        self.clock = HostClock()
+        self.world = World(self.clock)
+        self.ensemble = MemoryEnsemble(self.clock)
+        self.operator = self.ensemble.tree(SESSION_S)
+        self.alive: list[Member] = []
+        self.gone: list[Member] = []
+        self.rng = random.Random(f"{schedule.seed} cluster")
+        self.catalog = Catalog(db, ENVIRONMENT, None)
+        self.checkpoints = CheckpointStore(db, ENVIRONMENT)
+        self.store = RemoteStore(
+            MemoryStore(self.world), lambda call, args, result: evidence.applied("publisher", call, args, result)
+        )
+        self.admin = Admin(self.catalog, self.store, self.checkpoints, self._next_epoch)
+        self.quotas: dict[str, list[tuple[float, float]]] = {}
+        self._sizes: Counter[str] = Counter()
+        self._clocks = itertools.cycle(schedule.offsets_s)
+        self._lives: Counter[str] = Counter()
+        self._names = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Create the topics, and start the first hosts and those who publish."""
+        await self.operator.open(lambda state: None)
+        for plan in self.schedule.topics:
+            options = TopicOptions(**plan.options)
+            priorities = () if plan.kind is not Kind.LOG else ("high", "mid", "low")
+            await self.admin.create(
+                [Topic(plan.name, plan.qps, plan.group_qps, priorities, kind=plan.kind, options=options)]
+            )
+        await self._look_at_quotas()
+        self.spawn(self._watch_quotas())
+        for _ in range(self.schedule.hosts):
+            self.join()
+        producer = Producer(self.store, Catalog(RemoteDatabase(self.db), ENVIRONMENT, None), clock=self.clock)
+        for plan in self.schedule.topics:
+            self.spawn(Publisher(producer, plan, self.evidence, self.schedule.seed).run(END_S + 2.0))
+
+    def join(self, name: str = "") -> Member:
+        """Start a host; one of a name that was there before is another life of it."""
+        name = name or f"h{next(self._names)}"
+        self._lives[name] += 1
+        life = name if self._lives[name] == 1 else f"{name}.{self._lives[name]}"
+        member = Member(
+            name,
+            life,
+            self.world,
+            self.db,
+            self.ensemble,
+            self.evidence,
+            ahead_s=next(self._clocks),
+            session_s=SESSION_S,
+        )
+        self.alive.append(member)
+        member.start().add_done_callback(lambda task: self._ended(member, task))
+        return member
+
+    def kill(self, member: Member) -> None:
+        member.kill()
+        if member in self.alive:
+            self.alive.remove(member)
+            self.gone.append(member)
+
+    def spawn(self, work: object) -> None:
+        """Run something that belongs to no host."""
+        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def resize(self, pick: int) -> None:
+        """Set the next size of a topic that has sizes."""
+        plans = [plan for plan in self.schedule.topics if plan.sizes]
+        plan = plans[pick % len(plans)]
+        self._sizes[plan.name] += 1
+        qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
+        await self.admin.update(plan.name, qps=qps)
+        self.evidence.note(plan.name, f"qps is {qps} now")
+
+    async def order(self, member: Member, order: records.Order) -> None:
+        """Say what an operator wants of a host."""
+        path, data = records.Paths(ENVIRONMENT).order(member.name), records.encode(order)
+        with contextlib.suppress(Exception):
+            if await self.operator.read(path) is None:
+                await self.operator.create(path, data)
+            else:
+                await self.operator.write(path, data, -1)
+
+    def leader(self) -> Member | None:
+        """The host that leads, if it is alive."""
+        children = self.ensemble.nodes.children(records.Paths(ENVIRONMENT).leader)
+        node = self.ensemble.nodes.read(f"{records.Paths(ENVIRONMENT).leader}/{children[0]}") if children else None
+        return next((m for m in self.alive if node is not None and m.name == node.data.decode()), None)
+
+    def rules(self) -> Rules:
+        topics = self.schedule.topics
+        return Rules(
+            self.schedule.clean,
+            self.quotas,
+            {t.name: 1 + t.group_qps / 10 for t in topics if t.options.get("pacing") == "smooth"},
+            frozenset(t.name for t in topics if t.keys and not t.sizes),
+            {t.name: t.options.get("max_attempts", 17) for t in topics},
+        )
+
+    # --------------------------------------------------------------------------------------------------------- the end
+
+    def heal(self) -> None:
+        """End every fault; at least one host is there."""
+        self.ensemble.quorum = True
+        self.ensemble.delay, self.ensemble.loses_answer = (lambda: 0.0), (lambda operation, path: False)
+        self.store.network.heal()
+        for member in self.alive:
+            member.heal()
+            self.ensemble.heal(member.tree)
+            member.go_on(tree_first=True)
+        if not self.alive:
+            self.join()
+
+    async def quiet(self) -> bool:
+        """Wait until all that was published is done; False if it takes too long."""
+        deadline = self.evidence.now + QUIET_S
+        while self.evidence.now < deadline:
+            await asyncio.sleep(1.0)
+            if not any(member.running for member in self.alive) and not await self.left():
+                return True
+        return False
+
+    async def left(self) -> list[str]:
+        """Queues, lanes and slots in which something is left to do."""
+        topics = await self.catalog.list()
+        groups = [topic.group(i) for topic in topics for i in range(topic.groups)]
+        queues = [queue for topic in topics for queue in topic.all_queues()]
+        store = MemoryStore(self.world)
+        busy = [q for q, n in zip(queues, await unfinished(store.log, self.checkpoints, queues), strict=True) if n]
+        lanes = zip(groups, await store.lanes.inspect(groups), strict=True)
+        slots = [topic.slot(i) for topic in topics if topic.is_sorted for i in range(topic.slots)]
+        states = zip(slots, await store.sorted.inspect(slots, 0), strict=True)
+        return [
+            *busy,
+            *(f"lane {group}: {state}" for group, state in lanes if state.waiting or state.prepared),
+            *(f"slot {slot.name}: {state}" for slot, state in states if state.waiting or state.prepared),
+        ]
+
+    async def stop(self) -> None:
+        """Stop the hosts cleanly."""
+        for member in list(self.alive):
+            member.host.stop()
+        tasks = [member.task for member in self.alive if member.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=60.0)
+            if late:
+                self.evidence.violated("run", "", f"{len(late)} hosts did not stop within a minute")
+
+    async def dead(self) -> list[str]:
+        """Names of the works in the dead letters."""
+        from emq import message
+        from support.simulation.work import Work
+
+        found = []
+        store = MemoryStore(self.world)
+        for topic in await self.catalog.list():
+            for i in range(topic.groups):
+                letters = await store.lanes.dead(topic.group(i), limit=10_000)
+                found += [Work.parse(message.decode(letter.body).payload).name for letter in letters]
+                if topic.is_sorted:
+                    found += [Work.parse(d.member).name for d in await store.sorted.dead(topic.slot(i), limit=10_000)]
+        return found
+
+    async def bury(self) -> None:
+        """Take down what is left of every host that did not end by itself; nothing of it counts any more."""
+        for task in list(self._tasks):
+            task.cancel()
+        members = [m for m in self.alive + self.gone if m.task is not None and not m.task.done()]
+        for member in members:
+            assert member.task is not None
+            member.task.cancel()
+            member.process.go_on()
+            member.tree.thaw()
+            member.store.network.down = member.database.network.down = True
+        if members:
+            await asyncio.wait([m.task for m in members if m.task is not None], timeout=60.0)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------------------------------------------------- details
+
+    def _ended(self, member: Member, task: asyncio.Task[None]) -> None:
+        if member in self.alive:
+            self.alive.remove(member)
+        self.evidence.note("", f"{member.life} has ended")
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.evidence.failed(member.life, failure)
+
+    async def _watch_quotas(self) -> None:
+        version = 0
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if (now := await self.catalog.version()) != version:
+                version = now
+                await self._look_at_quotas()
+
+    async def _look_at_quotas(self) -> None:
+        for topic in await self.catalog.list():
+            for i in range(topic.groups):
+                history, quota = self.quotas.setdefault(topic.group(i), []), quota_of(topic, i)
+                if not history or history[-1][1] != quota:
+                    history.append((self.evidence.now, quota))
+
+    async def _next_epoch(self) -> int:
+        return await self.db.next_generation(ENVIRONMENT)

@@ -1,0 +1,226 @@
+"""What happened, as handlers, stores and checkpoints saw it; `promises` judges it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from emq import errors, message, slots, storage
+from emq.offsets.checkpoints import Checkpoint
+from support.simulation.work import Work
+
+INFINITE = float("inf")
+
+
+class Violation(NamedTuple):
+    """Attributes:
+    promise: its letter, as in the design; or "run" for what must never happen at all.
+    group: the group concerned, or "".
+    """
+
+    promise: str
+    group: str
+    text: str
+
+
+class Start(NamedTuple):
+    """Attributes:
+    at: true time, seconds since the simulation began.
+    number: place among all starts.
+    epoch: of the owner; -1 if the host did not own the group.
+    started_us: by the host's clock; what caps go by.
+    """
+
+    at: float
+    number: int
+    host: str
+    group: str
+    epoch: int
+    work: Work
+    offset: int
+    queue: str
+    attempt: int
+    started_us: int
+
+
+class Evidence:
+    """Everything is in the order in which it happened.
+
+    Attributes:
+        ends: by number of the start: when the handler returned, and whether it succeeded.
+        published: what was published, in order: (work, whether it was confirmed).
+        refusals: what fences have refused, by call.
+        history: (when, group, text) to tell a failure with.
+    """
+
+    def __init__(self) -> None:
+        self.starts: list[Start] = []
+        self.ends: dict[int, tuple[float, bool]] = {}
+        self.published: dict[str, tuple[Work, bool]] = {}
+        self.refusals: Counter[str] = Counter()
+        self.happened: Counter[str] = Counter()
+        self.violations: list[Violation] = []
+        self.history: list[tuple[float, str, str]] = []
+        self.owned: list[tuple[float, str, str, int]] = []
+        self.loads: dict[tuple[str, str], dict[str, Checkpoint]] = {}
+        self.loaded: dict[tuple[str, str, int], Checkpoint] = {}
+        self.offsets: dict[str, dict[int, str]] = defaultdict(dict)
+        self.succeeded: set[str] = set()
+        self.moved: set[str] = set()
+        self.acknowledged: set[tuple[str, str]] = set()  # (lane or slot, message id) that nothing is left of
+        self.watermarks: dict[str, Checkpoint] = {}
+        self.now_over = False
+        self._contiguous: dict[str, int] = defaultdict(lambda: 1)
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def note(self, group: str, text: str) -> None:
+        self.history.append((self.now, group, text))
+
+    def violated(self, promise: str, group: str, text: str) -> None:
+        self.violations.append(Violation(promise, group, f"{text}, at {self.now:.3f} s"))
+
+    def failed(self, host: str, failure: BaseException) -> None:
+        """A host has ended by itself."""
+        if not self.now_over:
+            self.violated("run", "", f"{host} has ended: {failure!r}")
+
+    def complained(self, text: str) -> None:
+        """Something was logged as an error, or nobody caught it."""
+        if not self.now_over:
+            self.violated("run", "", text)
+
+    # ------------------------------------------------------------------------------------------------ what hosts did
+
+    def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
+        work, group = Work.parse(m.payload), f"{m.topic}/{m.group}"
+        number = len(self.starts)
+        self.starts.append(
+            Start(self.now, number, host, group, epoch, work, m.offset, queue, m.attempt, m.started_us)
+        )
+        if m.offset < 0 and (group, m.id.partition("~")[0]) in self.acknowledged:
+            self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
+        source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
+        self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
+        return number
+
+    def ended(self, number: int, succeeded: bool) -> None:
+        self.ends[number] = self.now, succeeded
+        start = self.starts[number]
+        if succeeded:
+            self.succeeded.add(start.work.name)
+        self.note(start.group, f"{start.host} {'finished' if succeeded else 'failed'} {start.work.name}")
+
+    def acquired(self, host: str, group: str, epoch: int) -> None:
+        self.owned.append((self.now, host, group, epoch))
+        self.note(group, f"{host} acquires under epoch {epoch}")
+        for queue, checkpoint in self.loads.get((host, group), {}).items():
+            self.loaded[host, queue, epoch] = checkpoint
+
+    def released(self, host: str, group: str, epoch: int) -> None:
+        self.note(group, f"{host} releases epoch {epoch}")
+
+    # ------------------------------------------------------------------------------------- what stores and database took
+
+    def applied(self, by: str, call: str, args: Sequence[Any], result: Any) -> None:
+        """A store has carried out a call of `by`."""
+        if isinstance(result, list):
+            for asked, answer in zip(args[0], result, strict=False):
+                if isinstance(answer, errors.NotOwner):
+                    self.refusals[call] += 1
+                    self.note(_group_of(asked), f"{by}: {call} is refused: {answer}")
+        look = _LOOKS.get(call)
+        if look is not None:
+            for asked, answer in zip(args[0], result, strict=True):
+                if not isinstance(answer, errors.EMQError):
+                    look(self, asked, answer)
+
+    def _put(self, put: storage.Put, offsets: Sequence[int]) -> None:
+        for offset, body in zip(offsets, put.bodies, strict=True):
+            self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
+
+    def _added(self, add: storage.Add, _: bool) -> None:
+        work = Work.parse(message.decode(add.body).payload)
+        if add.epoch is not None:
+            self.moved.add(work.name)
+            self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
+        self.acknowledged.discard((add.slot, add.id.partition("~")[0]))
+
+    def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
+        if was_prepared and settle.verdict is storage.Verdict.ACK:
+            self.acknowledged.add((settle.slot, settle.id.partition("~")[0]))
+            self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
+
+    def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
+        if was_prepared and settle.verdict is slots.Verdict.ACK:
+            self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
+
+    def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
+        for queue in queues:
+            group = storage.group_of(queue)
+            self.loads.setdefault((host, group), {})[queue] = found.get(queue, Checkpoint(queue, 0, 1))
+
+    def checkpoints_saved(self, host: str, batch: Sequence[Checkpoint], refused: Sequence[str]) -> None:
+        for checkpoint in batch:
+            group = storage.group_of(checkpoint.queue)
+            if checkpoint.queue in refused:
+                self.refusals["checkpoint"] += 1
+                self.note(group, f"{host}: checkpoint of {checkpoint.queue} under {checkpoint.epoch} is refused")
+                continue
+            self.note(group, f"{host} checkpoints {checkpoint}")
+            self._judge_checkpoint(host, group, checkpoint)
+
+    def _judge_checkpoint(self, host: str, group: str, saved: Checkpoint) -> None:
+        """M: forward only, under epochs that grow, and never past what is finished."""
+        before = self.watermarks.get(saved.queue)
+        if before is not None and saved.epoch < before.epoch:
+            self.violated("O", group, f"{host} saved {saved.queue} under {saved.epoch} after {before.epoch}")
+        if before is None or saved.watermark >= before.watermark:
+            self.watermarks[saved.queue] = saved
+        elif saved.epoch > before.epoch:
+            # The table keeps the higher one; still nobody may come with less than what was loaded.
+            self.violated("M", group, f"{host} moves {saved.queue} from {before.watermark} to {saved.watermark}")
+        contiguous = self.contiguous(saved.queue)
+        if saved.watermark > contiguous:
+            missing = self.offsets[saved.queue].get(contiguous)
+            self.violated(
+                "M", group, f"{host} saved watermark {saved.watermark} of {saved.queue}, but {contiguous} ({missing})"
+                " is not finished"
+            )
+        for begin, end in saved.finished:
+            for offset in range(begin, end):
+                if not self._is_finished(saved.queue, offset):
+                    self.violated("M", group, f"{host} saved offset {offset} of {saved.queue} as finished; it is not")
+
+    def contiguous(self, queue: str) -> int:
+        """The first offset of a queue that is not finished."""
+        offset = self._contiguous[queue]
+        while self._is_finished(queue, offset):
+            offset += 1
+        self._contiguous[queue] = offset
+        return offset
+
+    def _is_finished(self, queue: str, offset: int) -> bool:
+        name = self.offsets[queue].get(offset)
+        return name is not None and (name in self.succeeded or name in self.moved)
+
+
+_LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
+    "log.put": Evidence._put,
+    "lanes.add": Evidence._added,
+    "lanes.settle": Evidence._lane_settled,
+    "sorted.settle": Evidence._slot_settled,
+}
+
+
+def _group_of(asked: Any) -> str:
+    if isinstance(asked, (storage.Read, storage.Trim)):
+        return storage.group_of(asked.queue)
+    if isinstance(asked, (storage.Claim, storage.Settle, storage.Add)):
+        return asked.slot
+    slot = getattr(asked, "slot", None)
+    return str(slot.name) if slot is not None else ""

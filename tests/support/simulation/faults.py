@@ -1,0 +1,200 @@
+"""The events of a schedule, made to happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from emq.allocation import records
+from support.simulation.cluster import Cluster
+from support.simulation.member import Member
+from support.simulation.network import Network
+from support.simulation.schedule import SESSION_S, Event
+
+
+async def happen(cluster: Cluster, event: Event) -> None:
+    """Make an event happen, and end it when its time is over."""
+    await EVENTS[event.what](cluster, event)
+
+
+def _host(cluster: Cluster, event: Event) -> Member | None:
+    members = cluster.alive
+    if not members:
+        _note(cluster, event.what, "nobody is there")
+        return None
+    member = members[event.pick % len(members)]
+    _note(cluster, event.what, member.life)
+    return member
+
+
+def _note(cluster: Cluster, what: str, text: str) -> None:
+    cluster.evidence.note("", f"--- {what}: {text}")
+    cluster.evidence.happened[what] += 1
+
+
+# ----------------------------------------------------------------------------------------------------- what is clean
+
+
+async def join(cluster: Cluster, event: Event) -> None:
+    if len(cluster.alive) < 6:
+        _note(cluster, "join", cluster.join().life)
+
+
+async def leave(cluster: Cluster, event: Event) -> None:
+    if len(cluster.alive) > 1 and (member := _host(cluster, event)) is not None:
+        member.host.stop()
+
+
+async def weight(cluster: Cluster, event: Event) -> None:
+    if (member := _host(cluster, event)) is not None:
+        await cluster.order(member, records.Order(weight=round(0.1 + 3 * event.size, 2)))
+
+
+async def drain(cluster: Cluster, event: Event) -> None:
+    if (member := _host(cluster, event)) is not None:
+        await cluster.order(member, records.Order(drain=True))
+        await asyncio.sleep(event.for_s)
+        await cluster.order(member, records.Order())
+
+
+async def resize(cluster: Cluster, event: Event) -> None:
+    _note(cluster, "resize", "a topic")
+    await cluster.resize(event.pick)
+
+
+# --------------------------------------------------------------------------------------------- processes that go wrong
+
+
+async def crash(cluster: Cluster, event: Event) -> None:
+    if (member := _host(cluster, event)) is not None:
+        cluster.kill(member)
+
+
+async def rebirth(cluster: Cluster, event: Event) -> None:
+    """A host is killed, and its supervisor starts it again under its name."""
+    if (member := _host(cluster, event)) is not None:
+        cluster.kill(member)
+        await asyncio.sleep(event.for_s / 4)
+        cluster.join(member.name)
+
+
+async def pause(cluster: Cluster, event: Event) -> None:
+    if (member := _host(cluster, event)) is not None and not member.process.stopped:
+        member.pause()
+        await asyncio.sleep(event.for_s)
+        if member in cluster.alive:
+            cluster.evidence.note("", f"--- {member.life} goes on")
+            member.go_on(tree_first=event.size < 0.5)
+
+
+async def leader_crash(cluster: Cluster, event: Event) -> None:
+    """The leader is killed between two writes of the next plan."""
+    leader, left = cluster.leader(), 1 + event.pick % 4
+    if leader is None:
+        return
+    session = leader.tree.session
+
+    def between_writes(operation: str, path: str) -> bool:
+        nonlocal left
+        if "/serverlist" in path and leader.tree.session == session and leader in cluster.alive:
+            left -= 1
+            if left == 0:
+                _note(cluster, "leader_crash", f"{leader.life} behind {operation} of {path}")
+                cluster.kill(leader)
+        return False
+
+    cluster.ensemble.loses_answer = between_writes
+    cluster.join()
+    await asyncio.sleep(event.for_s)
+    if cluster.ensemble.loses_answer is between_writes:
+        cluster.ensemble.loses_answer = lambda operation, path: False
+
+
+# ------------------------------------------------------------------------------------------------------- the ensemble
+
+
+async def partition(cluster: Cluster, event: Event) -> None:
+    if (member := _host(cluster, event)) is not None:
+        cluster.ensemble.partition(member.tree, silent=event.size < 0.5)
+        await asyncio.sleep(event.for_s)
+        cluster.ensemble.heal(member.tree)
+        cluster.evidence.note("", f"--- {member.life} can reach the ensemble again")
+
+
+async def expire(cluster: Cluster, event: Event) -> None:
+    """The servers end a session without any other fault."""
+    if (member := _host(cluster, event)) is not None:
+        cluster.ensemble.end(member.tree.session)
+
+
+async def quorum(cluster: Cluster, event: Event) -> None:
+    _note(cluster, "quorum", f"lost for {event.for_s} s")
+    cluster.ensemble.quorum = False
+    await asyncio.sleep(event.for_s)
+    cluster.ensemble.quorum = True
+
+
+async def tree_delay(cluster: Cluster, event: Event) -> None:
+    _note(cluster, "tree_delay", f"up to {event.size * SESSION_S / 4:.2f} s")
+    cluster.ensemble.delay = lambda: cluster.rng.uniform(0, event.size * SESSION_S / 4)
+    await asyncio.sleep(event.for_s)
+    cluster.ensemble.delay = lambda: 0.0
+
+
+async def tree_loss(cluster: Cluster, event: Event) -> None:
+    _note(cluster, "tree_loss", f"{event.size / 4:.2f} of the answers")
+    cluster.ensemble.loses_answer = lambda operation, path: cluster.rng.random() < event.size / 4
+    await asyncio.sleep(event.for_s)
+    cluster.ensemble.loses_answer = lambda operation, path: False
+
+
+# ------------------------------------------------------------------------------------------------ store and database
+
+
+def _on(network: Callable[[Member], Network], fault: str) -> Callable[[Cluster, Event], Awaitable[None]]:
+    async def on(cluster: Cluster, event: Event) -> None:
+        if (member := _host(cluster, event)) is not None:
+            await _spoil(cluster, network(member), fault, event)
+
+    return on
+
+
+async def publisher_loss(cluster: Cluster, event: Event) -> None:
+    _note(cluster, "publisher_loss", f"{event.size / 2:.2f} of the answers")
+    await _spoil(cluster, cluster.store.network, "loses", event)
+
+
+async def _spoil(cluster: Cluster, network: Network, fault: str, event: Event) -> None:
+    if fault == "down":
+        network.down = True
+    elif fault == "delay":
+        network.delay = lambda: cluster.rng.uniform(0, event.size)
+    else:
+        network.loses = lambda: cluster.rng.random() < event.size / 2
+    await asyncio.sleep(event.for_s)
+    network.heal()
+
+
+EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
+    "join": join,
+    "leave": leave,
+    "weight": weight,
+    "drain": drain,
+    "resize": resize,
+    "crash": crash,
+    "rebirth": rebirth,
+    "pause": pause,
+    "leader_crash": leader_crash,
+    "partition": partition,
+    "expire": expire,
+    "quorum": quorum,
+    "tree_delay": tree_delay,
+    "tree_loss": tree_loss,
+    "store_delay": _on(lambda m: m.store.network, "delay"),
+    "store_loss": _on(lambda m: m.store.network, "loses"),
+    "store_down": _on(lambda m: m.store.network, "down"),
+    "database_delay": _on(lambda m: m.database.network, "delay"),
+    "database_loss": _on(lambda m: m.database.network, "loses"),
+    "database_down": _on(lambda m: m.database.network, "down"),
+    "publisher_loss": publisher_loss,
+}

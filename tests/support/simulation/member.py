@@ -1,0 +1,167 @@
+"""A simulated host: the real one, in a process of its own, with its own clock, network and session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from emq import errors
+from emq.allocation.member import ClusterMembership
+from emq.allocation.memory_tree import MemoryEnsemble
+from emq.catalog import Catalog
+from emq.handlers import Handlers
+from emq.host import Host, HostOptions
+from emq.message import Message
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.trail.sink import NullTrail
+from storage_adapters.memory import MemoryStore, World
+from support.doubles import InlineDatabase
+from support.simulation.evidence import Evidence
+from support.simulation.network import RemoteDatabase, RemoteStore
+from support.simulation.process import Process
+from support.simulation.work import Work
+
+ENVIRONMENT = "online"
+EPOCH_S = 1_700_000_000
+"""When simulations begin, in seconds since the epoch."""
+
+
+class HostClock:
+    """The loop's time as seconds since the epoch, ahead by `ahead_s`."""
+
+    def __init__(self, ahead_s: float = 0.0) -> None:
+        self._base = EPOCH_S + 0.25 + ahead_s
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        return self._base + self._loop.time()
+
+    def now_us(self) -> int:
+        return int(self.now() * 1e6)
+
+
+class _Trail(NullTrail):
+    """Tells the evidence of groups that come and go."""
+
+    enabled = True
+
+    def __init__(self, host: str, evidence: Evidence) -> None:
+        self._host = host
+        self._evidence = evidence
+
+    def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
+        self._evidence.acquired(self._host, topic_group, epoch)
+
+    def released(self, topic_group: str, epoch: int, now_us: int) -> None:
+        self._evidence.released(self._host, topic_group, epoch)
+
+
+class _Checkpoints(CheckpointStore):
+    """Tells the evidence of what is saved and loaded."""
+
+    def __init__(self, db: RemoteDatabase, host: str, evidence: Evidence) -> None:
+        super().__init__(db, ENVIRONMENT)
+        self._link = db
+        self._host = host
+        self._evidence = evidence
+
+    async def load(self, queues: Sequence[str]) -> dict[str, Checkpoint]:
+        self._link.observer = lambda found: self._evidence.checkpoints_loaded(self._host, found, queues)
+        return await super().load(queues)
+
+    async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
+        if batch:
+            self._link.observer = lambda refused: self._evidence.checkpoints_saved(self._host, batch, refused)
+        return await super().save(batch)
+
+
+class Member:
+    """Attributes:
+    name: of the host.
+    life: name and which of its lives; what the evidence calls it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        life: str,
+        world: World,
+        db: InlineDatabase,
+        ensemble: MemoryEnsemble,
+        evidence: Evidence,
+        *,
+        ahead_s: float,
+        session_s: float,
+        weight: float = 1.0,
+    ) -> None:
+        self.name = name
+        self.life = life
+        self.process = Process(life)
+        self.tree = ensemble.tree(session_s)
+        self.store = RemoteStore(
+            MemoryStore(world), lambda call, args, result: evidence.applied(life, call, args, result)
+        )
+        self.database = RemoteDatabase(db)
+        self.clock = HostClock(ahead_s)
+        self.membership = ClusterMembership(
+            self.tree, ENVIRONMENT, name, self._next_generation, self.clock, weight=weight
+        )
+        self.running: set[int] = set()
+        self.handlers = Handlers()
+        self.handlers.bind("*", self._handle)
+        self.host = Host(
+            self.store,
+            Catalog(self.database, ENVIRONMENT, None),
+            _Checkpoints(self.database, life, evidence),
+            self.membership,
+            self.handlers,
+            clock=self.clock,
+            trail=_Trail(life, evidence),
+            options=HostOptions(catalog_poll_s=0.5, checkpoint_s=1.0, drain_s=5.0),
+        )
+        self._evidence = evidence
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> asyncio.Task[None]:
+        self.task = self.process.start(self.host.run())
+        return self.task
+
+    def kill(self) -> None:
+        """As SIGKILL does: nothing of it runs any more, nothing is saved, its session runs out."""
+        self.process.stop()
+        self.tree.freeze()
+
+    def pause(self) -> None:
+        self.process.stop()
+        self.tree.freeze()
+
+    def go_on(self, tree_first: bool) -> None:
+        if tree_first:
+            self.tree.thaw()
+        self.process.go_on()
+        self.tree.thaw()
+
+    def heal(self) -> None:
+        self.store.network.heal()
+        self.database.network.heal()
+
+    async def _next_generation(self, least: int) -> int:
+        return await self.database.next_generation(ENVIRONMENT, least)
+
+    async def _handle(self, m: Message) -> None:
+        group = self.host.ownership.groups.get(f"{m.topic}/{m.group}")
+        epoch = -1 if group is None or group.lost else group.epoch
+        queue = group.queues[m.priority].name if group is not None and m.offset >= 0 else ""
+        number = self._evidence.started(self.life, epoch, m, queue)
+        work, succeeded = Work.parse(m.payload), False
+        self.running.add(number)
+        try:
+            if work.takes_ms:
+                await asyncio.sleep(work.takes_ms / 1000)
+            if m.attempt <= work.fails:
+                raise errors.Retry(f"attempt {m.attempt} of {work.fails} that fail")
+            succeeded = True
+        finally:
+            self.running.discard(number)
+            self._evidence.ended(number, succeeded)
+

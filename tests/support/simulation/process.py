@@ -1,0 +1,88 @@
+"""Processes within one event loop, to be stopped, continued and killed like real ones.
+
+Everything that a process does comes from the loop as a callback in the process's context: steps of its tasks, timers,
+wake-ups. While it is stopped these are held, in order; so it executes nothing at all, and time passes all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from support.virtual import VirtualLoop
+
+_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Process:
+    """Attributes:
+    name: for error messages.
+    stopped: nothing of it runs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stopped = False
+        self.held: list[asyncio.Handle] = []
+        self._context = contextvars.copy_context()
+        self._context.run(_process.set, self)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task of this process; whatever it starts belongs to it, too."""
+        return asyncio.get_running_loop().create_task(work, context=self._context)
+
+    def stop(self) -> None:
+        """As SIGSTOP does; for ever, it is what SIGKILL does."""
+        self.stopped = True
+
+    def go_on(self) -> None:
+        """As SIGCONT does: timers that ran out meanwhile fire now."""
+        if self.stopped:
+            self.stopped = False
+            held, self.held = self.held, []
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, SimulatedLoop)
+            loop.run_held(held)
+
+
+def _run(handle: asyncio.Handle, run: Callable[[], None]) -> None:
+    process = handle._context.get(_process)  # type: ignore[attr-defined]
+    if process is not None and process.stopped:
+        process.held.append(handle)
+    else:
+        run()
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ()
+
+    def _run(self) -> None:
+        _run(self, super()._run)  # type: ignore[misc]
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+
+    def _run(self) -> None:
+        _run(self, super()._run)  # type: ignore[misc]
+
+
+class SimulatedLoop(VirtualLoop):
+    """A virtual loop that looks whose callback it runs."""
+
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+        handle = super().call_soon(callback, *args, context=context)
+        handle.__class__ = _Handle
+        return handle
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = super().call_at(when, callback, *args, context=context)
+        timer.__class__ = _Timer
+        return timer
+
+    def run_held(self, handles: list[asyncio.Handle]) -> None:
+        self._ready.extend(handles)  # type: ignore[attr-defined]

@@ -1,0 +1,195 @@
+"""The promises of the design, as invariants over what handlers saw and what the store holds in the end."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from emq.model import MICRO
+from support.simulation.evidence import Evidence, Start, Violation
+
+SLACK = 1e-6
+
+
+class Rules(NamedTuple):
+    """What the promises depend on.
+
+    Attributes:
+        clean: nothing but clean joins, leaves and moves happened.
+        quotas: of a group, all that it had: (from when by true time, starts a second).
+        bursts: of a topic with smooth pacing: tokens that may pile up.
+        keyed: topics whose keys were never routed anew.
+        dead_after: of a topic: attempts after which a message is dead.
+    """
+
+    clean: bool
+    quotas: dict[str, list[tuple[float, float]]]
+    bursts: dict[str, float]
+    keyed: frozenset[str]
+    dead_after: dict[str, int]
+
+
+def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violation]:
+    """Every violation found.
+
+    Args:
+        dead: names of the works in the dead letters in the end, each as often as it is there.
+    """
+    return [
+        *evidence.violations,
+        *_nothing_lost(evidence, rules, dead),
+        *_repeats(evidence, rules),
+        *_caps(evidence, rules),
+        *_keys(evidence, rules),
+        *_owners(evidence),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- L and X
+
+
+def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iterator[Violation]:
+    where = {start.work.name: start.group for start in evidence.starts}
+    buried = set(dead)
+    if len(buried) < len(dead):
+        twice = next(name for name in dead if dead.count(name) > 1)
+        yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
+    for name, (work, confirmed) in evidence.published.items():
+        doomed = work.fails >= rules.dead_after[work.topic]
+        if confirmed and name not in evidence.succeeded and name not in buried:
+            seen = "was never started" if name not in where else "never ended well"
+            yield Violation("L", where.get(name, work.topic), f"{name} is lost: it {seen} and is not dead")
+        if name in buried and not doomed:
+            yield Violation("X", where.get(name, ""), f"{name} is dead after {rules.dead_after[work.topic]} attempts")
+        if name in evidence.succeeded and name in buried:
+            yield Violation("X", where.get(name, ""), f"{name} has succeeded and is dead")
+    for name in where:
+        if name not in evidence.published:
+            yield Violation("run", where[name], f"{name} was started and never published")
+
+
+# ------------------------------------------------------------------------------------------------------------------- D
+
+
+def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
+    first: dict[tuple[str, int], Start] = {}
+    for start in evidence.starts:
+        name = start.work.name
+        if start.offset >= 0 and (loaded := evidence.loaded.get((start.host, start.queue, start.epoch))) is not None:
+            in_ranges = any(begin <= start.offset < end for begin, end in loaded.finished)
+            if start.offset < loaded.watermark or in_ranges:
+                yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
+        before = first.setdefault((name, start.attempt), start)
+        if before is start:
+            continue
+        if before.epoch == start.epoch and before.host == start.host:
+            yield Violation("D", start.group, f"{name} attempt {start.attempt} started twice under {start.epoch}")
+        elif rules.clean:
+            yield Violation("D", start.group, f"{name} attempt {start.attempt} started again, nothing having failed")
+
+
+# ------------------------------------------------------------------------------------------------------------------- Q
+
+
+def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
+    by_group: dict[str, list[Start]] = defaultdict(list)
+    for start in evidence.starts:
+        by_group[start.group].append(start)
+    for group, starts in by_group.items():
+        quotas = rules.quotas[group]
+        burst = rules.bursts.get(group.rpartition("/")[0])
+        yield from _window(group, starts, quotas) if burst is None else _smooth(group, starts, quotas, burst)
+
+
+def _window(group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, float]]) -> Iterator[Violation]:
+    seconds: dict[int, list[Start]] = defaultdict(list)
+    for start in starts:
+        seconds[start.started_us // 1_000_000].append(start)
+    for second, found in seconds.items():
+        allowed = max(_share(quota, second) for quota in _in_force(quotas, found[0].at))
+        if len(found) > allowed:
+            epochs = sorted({start.epoch for start in found})
+            text = f"{len(found)} starts in second {second}, {allowed} allowed, epochs {epochs}"
+            yield Violation("Q", group, f"{text}, first at {found[0].at:.3f} s")
+
+
+def _smooth(
+    group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, float]], burst: float
+) -> Iterator[Violation]:
+    level, last_us = 0.0, 0
+    for start in sorted(starts, key=lambda s: s.started_us):
+        quota = max(_in_force(quotas, start.at))
+        level = max(0.0, level - quota * (start.started_us - last_us) / 1e6) + 1
+        last_us = start.started_us
+        if level > burst + 1e-3:
+            yield Violation("Q", group, f"{level:.2f} starts at once, burst {burst}, at {start.at:.3f} s")
+            return
+
+
+def _share(quota: float, second: int) -> int:
+    """Starts that the second may see: floor(q (s + 1)) - floor(q s)."""
+    micro = round(quota * MICRO)
+    return micro * (second + 1) // MICRO - micro * second // MICRO
+
+
+def _in_force(quotas: Sequence[tuple[float, float]], at: float) -> list[float]:
+    """What the quota was around then: a change counts from when its host has read the catalog."""
+    ends = [begin for begin, _ in quotas[1:]] + [math.inf]
+    return [quota for (begin, quota), end in zip(quotas, ends, strict=True) if begin <= at + 1 and at - 8 <= end]
+
+
+# ------------------------------------------------------------------------------------------------------------------- K
+
+
+def _keys(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
+    by_key: dict[tuple[str, str], list[Start]] = defaultdict(list)
+    for start in evidence.starts:
+        if start.work.key and start.work.topic in rules.keyed:
+            by_key[start.work.topic, start.work.key].append(start)
+    for starts in by_key.values():
+        yield from _serial(evidence, rules, starts)
+        yield from _in_order(evidence, starts)
+
+
+def _serial(evidence: Evidence, rules: Rules, starts: Sequence[Start]) -> Iterator[Violation]:
+    for before, start in zip(starts, starts[1:], strict=False):
+        ended, _ = evidence.ends.get(before.number, (math.inf, False))
+        same_owner = (before.host, before.epoch) == (start.host, start.epoch)
+        if ended > start.at + SLACK and (same_owner or rules.clean):
+            text = f"{start.work.name} was started while {before.work.name} of the same key {start.work.key!r} ran"
+            yield Violation("K", start.group, f"{text}, at {start.at:.3f} s")
+
+
+def _in_order(evidence: Evidence, starts: Sequence[Start]) -> Iterator[Violation]:
+    """First deliveries in the order of publishing, of what was certainly published."""
+    seen: set[str] = set()
+    highest: Start | None = None
+    for start in starts:
+        if start.work.name in seen or not evidence.published.get(start.work.name, (None, False))[1]:
+            continue
+        seen.add(start.work.name)
+        if highest is not None and start.work.number < highest.work.number:
+            text = f"{start.work.name} was first started after {highest.work.name} of the same key"
+            yield Violation("K", start.group, f"{text}, at {start.at:.3f} s")
+        else:
+            highest = start
+
+
+# ------------------------------------------------------------------------------------------------------------------- O
+
+
+def _owners(evidence: Evidence) -> Iterator[Violation]:
+    latest: dict[str, Start] = {}
+    for start in evidence.starts:
+        before = latest.setdefault(start.group, start)
+        if start.epoch < 0:
+            yield Violation("O", start.group, f"{start.host} started {start.work.name} of a group that it does not own")
+        elif start.epoch < before.epoch:
+            text = f"{start.host} started {start.work.name} under epoch {start.epoch}, {start.at - before.at:.3f} s"
+            yield Violation("O", start.group, f"{text} after {before.host} did under {before.epoch}")
+        elif start.epoch == before.epoch and start.host != before.host:
+            yield Violation("O", start.group, f"{start.host} and {before.host} both start under epoch {start.epoch}")
+        else:
+            latest[start.group] = start

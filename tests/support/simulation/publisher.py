@@ -1,0 +1,63 @@
+"""Those who publish all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+
+from emq import errors
+from emq.model import Kind
+from emq.producer import Producer
+from support.simulation.evidence import Evidence
+from support.simulation.schedule import TopicPlan
+from support.simulation.work import Work
+
+
+class Publisher:
+    """Publishes to one topic at about its rate, one message after the other, until told to stop."""
+
+    def __init__(self, producer: Producer, plan: TopicPlan, evidence: Evidence, seed: int) -> None:
+        self._producer = producer
+        self._plan = plan
+        self._evidence = evidence
+        self._rng = random.Random(f"{seed} {plan.name}")
+        self._numbers = itertools.count()
+
+    async def run(self, until_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while loop.time() < until_s:
+            for _ in range(self._rng.choice((1, 1, 1, 5))):
+                await self._publish()
+            await asyncio.sleep(self._rng.expovariate(self._plan.rate / 2))
+
+    async def _publish(self) -> None:
+        rng, plan = self._rng, self._plan
+        fails = 0
+        if rng.random() < plan.failing:
+            fails = 99 if rng.random() < plan.doomed / plan.failing else rng.randint(1, 2)
+        takes_ms = rng.randint(20, 2_500) if rng.random() < plan.slow else rng.choice((0, 0, 0, 2))
+        key = f"k{rng.randrange(plan.keys)}" if plan.keys else ""
+        work = Work(f"{plan.name}#{next(self._numbers)}", fails, takes_ms, key)
+        priority: str | float | None = ("high", "mid", "low")[hash_of(key or work.name) % 3]
+        if plan.kind is Kind.PRIORITY:
+            priority = float(rng.randint(17, 40))
+        elif plan.kind is not Kind.LOG:
+            priority = None
+        delay_ms = rng.uniform(100, 4_000) if rng.random() < plan.delayed else None
+        confirmed = False
+        self._evidence.published[work.name] = work, False
+        try:
+            await self._producer.publish(
+                plan.name, work.payload(), key=key or None, priority=priority, delay_ms=delay_ms
+            )
+            confirmed = True
+        except (errors.StoreUnavailable, errors.DatabaseUnavailable) as exc:
+            self._evidence.note(plan.name, f"{work.name} may not have been published: {exc}")
+            self._evidence.happened["publish in doubt"] += 1
+        self._evidence.published[work.name] = work, confirmed
+
+
+def hash_of(text: str) -> int:
+    """The same in every process, unlike `hash`."""
+    return sum(text.encode())

@@ -1,0 +1,142 @@
+"""One seed, from schedule to verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+from support.doubles import InlineDatabase
+from support.simulation import faults, promises
+from support.simulation.cluster import Cluster
+from support.simulation.evidence import Evidence, Violation
+from support.simulation.process import SimulatedLoop
+from support.simulation.schedule import END_S, Schedule, schedule
+
+LONGEST_S = 600.0
+
+
+class Outcome(NamedTuple):
+    """Attributes:
+    happened: what kinds of events happened, and what came of them: redeliveries, moves, refusals, dead letters.
+    """
+
+    schedule: Schedule
+    violations: list[Violation]
+    happened: Counter[str]
+    evidence: Evidence
+
+
+def simulate(seed: int, tamper: Callable[[Evidence], None] = lambda evidence: None) -> Outcome:
+    """Run the schedule of a seed, and judge it.
+
+    Args:
+        tamper: may spoil the evidence before it is judged, to see that it is found.
+    """
+    with _determined(seed), asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        return runner.run(_simulate(schedule(seed), tamper))
+
+
+async def _simulate(plan: Schedule, tamper: Callable[[Evidence], None]) -> Outcome:
+    evidence = Evidence()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: evidence.complained(str(context)))
+    db = await InlineDatabase.open("sqlite://")
+    cluster = Cluster(plan, db, evidence)
+    with _complaints(evidence):
+        async with asyncio.timeout(LONGEST_S):
+            await cluster.open()
+            await asyncio.gather(*(_at(cluster, event) for event in plan.events))
+            await asyncio.sleep(max(0.0, END_S - evidence.now))
+            evidence.note("", "--- everything is healed")
+            cluster.heal()
+            await asyncio.sleep(3.0)
+            if not await cluster.quiet():
+                left = await cluster.left()
+                evidence.violated("L", left[0].partition(" ")[2].partition(":")[0] if left else "", f"left: {left}")
+            await cluster.stop()
+            dead = await cluster.dead()
+        evidence.now_over = True
+    tamper(evidence)
+    violations = promises.judge(evidence, cluster.rules(), dead)
+    happened = _happened(evidence, dead)
+    logging.disable(logging.CRITICAL)
+    try:
+        await cluster.bury()
+        await db.close()
+    finally:
+        logging.disable(logging.NOTSET)
+    return Outcome(plan, violations, happened, evidence)
+
+
+async def _at(cluster: Cluster, event: Any) -> None:
+    await asyncio.sleep(max(0.0, event.at - cluster.evidence.now))
+    await faults.happen(cluster, event)
+
+
+def _happened(evidence: Evidence, dead: list[str]) -> Counter[str]:
+    happened = Counter(evidence.happened)
+    happened["refused"] = sum(evidence.refusals.values())
+    happened["refused checkpoint"] = evidence.refusals["checkpoint"]
+    happened["dead"] = len(dead)
+    happened["starts"] = len(evidence.starts)
+    attempts = Counter((start.work.name, start.attempt) for start in evidence.starts)
+    happened["redelivered"] = sum(n - 1 for n in attempts.values())
+    epochs = {(group, epoch) for _, _, group, epoch in evidence.owned}
+    happened["moves"] = len(epochs) - len({group for group, _ in epochs})
+    return happened
+
+
+@contextlib.contextmanager
+def _complaints(evidence: Evidence) -> Iterator[None]:
+    """An error in the log is a bug, found or not."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if record.exc_info:
+                text += f" ({record.exc_info[1]!r})"
+            if record.levelno >= logging.ERROR:
+                evidence.complained(text)
+            else:
+                evidence.note("", f"    log: {text}")
+
+    handler, logger = Handler(), logging.getLogger("emq")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = True
+
+
+@contextlib.contextmanager
+def _determined(seed: int) -> Iterator[None]:
+    """Whatever is drawn or read from outside is the same each time."""
+    count = itertools.count(1)
+    made = random.Random(f"{seed} everything else")
+
+    def token(nbytes: int = 8) -> str:
+        return f"{next(count):0{2 * nbytes}x}"
+
+    virtual = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    fixed = types.SimpleNamespace(Random=lambda seed=None: random.Random(made.random()))
+    with (
+        mock.patch("secrets.token_hex", token),
+        mock.patch("secrets.token_urlsafe", token),
+        mock.patch("emq.producer.router.time", virtual),
+        mock.patch("emq.dispatch.settler.random", fixed),
+    ):
+        yield
+
+
