@@ -59,10 +59,13 @@ def test_a_huge_group_has_a_host_to_itself_and_the_others_are_even() -> None:
     assert made.bound == SHED
 
 
-def test_the_larger_of_two_huge_groups_has_the_heavier_host() -> None:
-    made = plan({"a/0": 500.0, "b/0": 100.0, "c/0": 1.0}, {"small": 1.0, "big": 5.0, "tiny": 0.01})
-    assert made.owner["a/0"] == "big"
-    assert made.owner["b/0"] == "small"
+@pytest.mark.parametrize("name", range(4))
+def test_the_larger_a_huge_group_the_heavier_its_host(name: int) -> None:
+    quotas = {f"a{name}/0": 5_000.0, f"b{name}/0": 2_000.0, **groups(300, 1.0)}
+    made = plan(quotas, {**HOSTS, "big": 3.0, "biggest": 4.0})
+    assert made.owner[f"a{name}/0"] == "biggest"
+    assert made.owner[f"b{name}/0"] in ("big", "biggest")
+    assert len(counts(made.owner)) == 12
 
 
 def test_the_plan_says_how_far_the_bound_had_to_be_raised() -> None:
@@ -86,6 +89,17 @@ def test_a_host_that_joins_is_filled_though_nobody_is_above_the_bound() -> None:
     made = plan(quotas, {**hosts, "new": 1.0}, before)
     assert 0.95 <= counts(made.owner)["new"] / (4_000 / 101) <= 1.0
     assert set(made.moved.values()) == {Why.EVENED}
+
+
+def test_a_host_that_joins_takes_from_nobody_so_much_that_it_would_be_low() -> None:
+    quotas = {f"large{i}/0": 50.0 for i in range(10)} | groups(500, 1.0)
+    before = {group: f"host-{i % 10}" for i, group in enumerate(quotas)}
+    made = plan(quotas, {**HOSTS, "new": 1.0}, before)
+    load = dict.fromkeys([*HOSTS, "new"], 0.0)
+    for group, host in made.owner.items():
+        load[host] += quotas[group]
+    assert min(load.values()) >= LOW * 1_000 / 11
+    assert {made.owner[group] for group in made.moved} == {"new"}
 
 
 def test_a_host_that_is_replaced_hands_its_groups_to_the_new_one() -> None:
