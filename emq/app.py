@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from emq import errors, settings, stores
 from emq.admin import Admin
 from emq.allocation.membership import LocalCluster, Membership, StaticMembership
+from emq.allocation.tree import Tree
 from emq.catalog import Catalog
 from emq.clock import SystemClock
 from emq.database import Database
@@ -307,7 +308,7 @@ class App:
             self.store,
             self.catalog,
             self._opened(self._checkpoints),
-            membership or self.local_membership(),
+            membership or self.membership(),
             self.handlers,
             clock=self.clock,
             trail=self.trail,
@@ -360,6 +361,51 @@ class App:
         if self.host is not None:
             self.host.stop()
 
+    def membership(self, process: int | None = None) -> Membership:
+        """What the settings ask for: a place in the cluster that they name, or else this host is alone.
+
+        Args:
+            process: number of this one among several host processes that share a host name.
+
+        Raises:
+            InvalidSettings: the store is one that many hosts cannot share, or the cluster's settings are wrong.
+        """
+        if not self.settings.cluster:
+            return self.local_membership()
+        if not self.store.shared:
+            raise errors.InvalidSettings(
+                f"store {stores.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; use "
+                "redis:// or postgresql://, or leave `cluster` empty"
+            )
+        from emq.allocation.member import ClusterMembership
+
+        return ClusterMembership(
+            self.coordination(),
+            self.settings.environment,
+            self.host_name() if process is None else f"{self.host_name()}-{process}",
+            self._next_generation,
+            self.clock,
+            weight=self.settings.weight,
+        )
+
+    def coordination(self) -> Tree:
+        """The coordination tree of the cluster that the settings name, not opened yet.
+
+        Raises:
+            InvalidSettings: they name none, or not one that can be used.
+        """
+        if not self.settings.cluster:
+            raise errors.InvalidSettings(
+                "no cluster is named; give --cluster zookeeper://HOST:PORT, or set EMQ_CLUSTER, or `cluster` in emq.toml"
+            )
+        try:
+            from emq.allocation import zookeeper
+        except ModuleNotFoundError as exc:
+            raise errors.InvalidSettings(
+                f"clusters need the module {exc.name!r}; pip install 'emq[zookeeper]'"
+            ) from exc
+        return zookeeper.tree_of(self.settings)
+
     def local_membership(self) -> Membership:
         """The embedded default: this host is its cluster's only member."""
         return LocalCluster(self._next_epoch).member(self.host_name())
@@ -398,7 +444,10 @@ class App:
         return self._opened(self._checkpoints)
 
     async def _next_epoch(self) -> int:
-        return await self.database.next_generation(self.settings.environment, least=int(time.time()))
+        return await self._next_generation(int(time.time()))
+
+    async def _next_generation(self, least: int) -> int:
+        return await self.database.next_generation(self.settings.environment, least=least)
 
     def _opened(self, part: Part | None) -> Part:
         if part is None:

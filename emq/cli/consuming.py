@@ -47,7 +47,8 @@ async def _consume(session: Session, member: str | None) -> None:
         membership = None
         if member is not None:
             index, members = map(int, member.split("/"))
-            membership = app.static_membership(index, members)
+            shared = app.settings.cluster != ""
+            membership = app.membership(index) if shared else app.static_membership(index, members)
             _stop_with_parent(app)
         announcer = asyncio.create_task(_announce(app))
         try:

@@ -46,6 +46,10 @@ _OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option(help="URL of the catalog; beside the store if left out.", rich_help_panel=_PANEL),
     ],
+    "cluster": Annotated[
+        str | None,
+        typer.Option(help="Where hosts meet: zookeeper://HOST:PORT,...; none: one host.", rich_help_panel=_PANEL),
+    ],
     "environment": Annotated[
         World | None, typer.Option("--env", help="Production, or a place to try things.", rich_help_panel=_PANEL)
     ],
@@ -148,7 +152,7 @@ def command(
         def call(**arguments: Any) -> None:
             where = {key: arguments.pop(key) for key in shared}
             session = Session(
-                {key: where[key] for key in ("store", "database", "environment")},
+                {key: where[key] for key in ("store", "database", "cluster", "environment")},
                 where["settings_file"],
                 where.get("as_json", False),
             )
