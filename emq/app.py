@@ -396,7 +396,7 @@ class App:
         """
         if not self.settings.cluster:
             raise errors.InvalidSettings(
-                "no cluster is named; give --cluster zookeeper://HOST:PORT, or set EMQ_CLUSTER, or `cluster` in emq.toml"
+                "no cluster is named; give --cluster zookeeper://HOST:PORT, or EMQ_CLUSTER, or `cluster` in emq.toml"
             )
         try:
             from emq.allocation import zookeeper
