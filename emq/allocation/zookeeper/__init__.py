@@ -1,0 +1,9 @@
+"""The coordination tree over a real ZooKeeper ensemble; the only place that knows kazoo, its client library."""
+
+from __future__ import annotations
+
+from emq.allocation.zookeeper.address import Address, parse
+from emq.allocation.zookeeper.opening import tree_of
+from emq.allocation.zookeeper.tree import ZooKeeperTree
+
+__all__ = ["Address", "ZooKeeperTree", "parse", "tree_of"]

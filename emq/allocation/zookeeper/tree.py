@@ -1,0 +1,196 @@
+"""The coordination tree of `emq.allocation.tree` over a ZooKeeper ensemble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+from kazoo import exceptions
+from kazoo.protocol.states import EventType
+
+from emq import errors
+from emq.allocation import tree
+from emq.allocation.tree import Node, OnChange, SessionState
+from emq.allocation.zookeeper.address import Address
+from emq.allocation.zookeeper.client import Access
+from emq.allocation.zookeeper.session import Session
+
+LARGEST = 1_000_000
+"""Bytes of data in one node. A server breaks the connection off at a request above 1 MiB, again and again."""
+
+_AGAIN_S = 0.1
+Kind = Literal["node", "children"]
+
+
+class NodeTooLarge(errors.EMQError, ValueError):
+    """More data than a node may hold; nothing was written. Store it in chunks."""
+
+
+class ZooKeeperTree:
+    """A client with a session of its own; see `emq.allocation.tree.Tree`. Made by `tree_of`.
+
+    While no server answers, calls raise `ClusterUnavailable` at once; no call takes longer than the session's
+    time-out. A call that is cancelled may still happen.
+    """
+
+    def __init__(self, address: Address, access: Access, timeout_s: float) -> None:
+        self.session = 0
+        self.timeout_s = timeout_s
+        self._address = address
+        self._access = access
+        self._root = address.chroot
+        self._session = Session(address, access, timeout_s, self._session_changed)
+        self._on_session: Callable[[SessionState], None] = lambda state: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watching: dict[tuple[str, Kind], dict[OnChange, None]] = {}
+
+    async def open(self, on_session: Callable[[SessionState], None]) -> None:
+        self._on_session = on_session
+        self._loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._session.open()
+                with contextlib.suppress(errors.ClusterUnavailable):
+                    await self._enter()
+                    return
+                await asyncio.sleep(_AGAIN_S)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        _check(path, data)
+        made = await self._make(self._root + path, data, ephemeral=ephemeral, sequence=sequence)
+        return made.removeprefix(self._root)
+
+    async def read(self, path: str, on_change: OnChange | None = None) -> Node | None:
+        full = self._full(path)
+        watch = self._watch(full, "node", on_change)
+        while True:
+            with contextlib.suppress(exceptions.NoNodeError):
+                data, stat = await self._session.call("get", full, watch)
+                return Node(data or b"", stat.version, stat.ephemeralOwner, stat.mtime / 1000)
+            # A missing node is watched by asking whether it exists; it may do by then.
+            if watch is None or await self._session.call("exists", full, watch) is None:
+                return None
+
+    async def children(self, path: str, on_change: OnChange | None = None) -> list[str]:
+        full = self._full(path)
+        watch = self._watch(full, "children", on_change)
+        while True:
+            with contextlib.suppress(exceptions.NoNodeError):
+                return sorted(await self._session.call("get_children", full, watch))
+            if watch is None or await self._session.call("exists", full, watch) is None:
+                return []
+
+    async def write(self, path: str, data: bytes, version: int) -> int:
+        _check(path, data)
+        try:
+            stat = await self._session.call("set", self._full(path), data, version)
+        except exceptions.NoNodeError:
+            raise tree.NodeMissing(f"node {path} does not exist; create it") from None
+        except exceptions.BadVersionError:
+            raise tree.Conflict(f"node {path} has not version {version} any more; read it again") from None
+        return int(stat.version)
+
+    async def delete(self, path: str) -> None:
+        await self._remove(self._full(path))
+
+    async def close(self) -> None:
+        await self._session.close()
+        self.session = 0
+        self._watching.clear()
+
+    # -------------------------------------------------------------------------------------------------- nodes
+
+    async def _enter(self) -> None:
+        """See that the chroot is there, and that it is ours to use."""
+        try:
+            try:
+                await self._session.call("get_children", self._root or "/")
+            except exceptions.NoNodeError:
+                with contextlib.suppress(tree.NodeExists):
+                    await self._make(self._root)
+        except errors.ForeignTree as exc:
+            raise errors.InvalidSettings(f"cluster: {exc}") from exc
+
+    async def _make(self, full: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        shared = len(full) < len(self._root)
+        acl = self._access.shared_acl if shared else self._access.own_acl
+        while True:
+            try:
+                made = await self._session.call("create", full, data, acl=acl, ephemeral=ephemeral, sequence=sequence)
+                return str(made)
+            except exceptions.NodeExistsError:
+                path = full.removeprefix(self._root)
+                raise tree.NodeExists(f"node {path} is there already; read it, or choose another name") from None
+            except exceptions.NoNodeError:
+                with contextlib.suppress(tree.NodeExists):
+                    await self._make(full.rpartition("/")[0])
+
+    async def _remove(self, full: str) -> None:
+        while True:
+            try:
+                await self._session.call("delete", full)
+                return
+            except exceptions.NoNodeError:
+                return
+            except exceptions.NotEmptyError:
+                with contextlib.suppress(exceptions.NoNodeError):
+                    for name in await self._session.call("get_children", full):
+                        await self._remove(f"{full}/{name}")
+
+    def _full(self, path: str) -> str:
+        return self._root + path if path != "/" else self._root or "/"
+
+    # ------------------------------------------------------------------------------------------------ watches
+
+    def _watch(self, full: str, kind: Kind, on_change: OnChange | None) -> _Watch | None:
+        """Registered before the read, since a change may be told sooner than the answer that it follows."""
+        if on_change is None:
+            return None
+        self._watching.setdefault((full, kind), {})[on_change] = None
+        return _Watch(self, full, kind)
+
+    def tell(self, full: str, kind: Kind) -> None:
+        """Something changed there. Called by a thread of kazoo."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._changed, full, kind)
+
+    def _changed(self, full: str, kind: Kind) -> None:
+        for on_change in self._watching.pop((full, kind), ()):
+            on_change()
+
+    def _session_changed(self, state: SessionState) -> None:
+        self.session, self.timeout_s = self._session.id, self._session.timeout_s
+        self._on_session(state)
+        if state is SessionState.CONNECTED:
+            # kazoo has forgotten its watches with the connection, and what changed meanwhile was told to nobody.
+            missed, self._watching = self._watching, {}
+            for watching in missed.values():
+                for on_change in watching:
+                    on_change()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Watch:
+    """What kazoo calls at a change. Equal ones are one to kazoo, so that reading again and again adds none."""
+
+    tree: ZooKeeperTree
+    full: str
+    kind: Kind
+
+    def __call__(self, event: Any) -> None:
+        if event.type != EventType.NONE:  # the connection broke; what is outstanding is called when there is another
+            self.tree.tell(self.full, self.kind)
+
+
+def _check(path: str, data: bytes) -> None:
+    if not path.startswith("/") or path.endswith("/"):
+        raise ValueError(f'path {path!r} must begin with "/" and not end with it')
+    if len(data) > LARGEST:
+        raise NodeTooLarge(f"{len(data)} bytes for node {path} are above {LARGEST}; store them in chunks")
