@@ -44,7 +44,7 @@ class MemoryTree:
         self._timer: asyncio.TimerHandle | None = None
         self._thawed = asyncio.Event()
         self._thawed.set()
-        self._requests: set[asyncio.Future[Any]] = set()
+        self._requests: dict[asyncio.Future[Any], None] = {}
         self._watching: dict[Aspect, dict[OnChange, None]] = {}
 
     # ----------------------------------------------------------------------------------------------- the protocol
@@ -248,12 +248,12 @@ class MemoryTree:
                 result, refusal = None, exc
             connection.down.send(lambda: settle(result, refusal))
 
-        self._requests.add(answer)
+        self._requests[answer] = None
         connection.up.send(arrive)
         try:
             return await answer
         finally:
-            self._requests.discard(answer)
+            self._requests.pop(answer, None)
 
     def _fail_requests(self) -> None:
         for answer in self._requests:

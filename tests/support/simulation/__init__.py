@@ -1,12 +1,12 @@
 """A cluster of hosts in one process and in virtual time: the real code, seeded faults, and the promises checked.
 
-    process     a process that can be stopped and killed, within one event loop
-    network     what lies between a host and its store and database: delays, lost answers, outages
-    evidence    what handlers saw, and what stores and checkpoints took
-    promises    what must hold of the evidence
-    schedule    what a seed stands for: topics, hosts, and what happens when
-    cluster     makes it happen
-    run         one seed, from schedule to verdict
-    report      how a failure is told
-    __main__    many seeds, in several processes
+process     a process that can be stopped and killed, within one event loop
+network     what lies between a host and its store and database: delays, lost answers, outages
+evidence    what handlers saw, and what stores and checkpoints took
+promises    what must hold of the evidence
+schedule    what a seed stands for: topics, hosts, and what happens when
+cluster     makes it happen
+run         one seed, from schedule to verdict
+report      how a failure is told
+__main__    many seeds, in several processes
 """

@@ -28,7 +28,7 @@ from support.simulation.schedule import END_S, SESSION_S, Schedule
 QUIET_S = 120.0
 """So long after the last fault everything must be done."""
 
-WATCH_S = 0.2
+WATCH_S = 0.4
 
 
 class Cluster:

@@ -99,9 +99,7 @@ class Evidence:
     def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
         work, group = Work.parse(m.payload), f"{m.topic}/{m.group}"
         number = len(self.starts)
-        self.starts.append(
-            Start(self.now, number, host, group, epoch, work, m.offset, queue, m.attempt, m.started_us)
-        )
+        self.starts.append(Start(self.now, number, host, group, epoch, work, m.offset, queue, m.attempt, m.started_us))
         if m.offset < 0 and (group, m.id.partition("~")[0]) in self.acknowledged:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
@@ -124,7 +122,7 @@ class Evidence:
     def released(self, host: str, group: str, epoch: int) -> None:
         self.note(group, f"{host} releases epoch {epoch}")
 
-    # ------------------------------------------------------------------------------------- what stores and database took
+    # ------------------------------------------------------------------------------------ what stores and database took
 
     def applied(self, by: str, call: str, args: Sequence[Any], result: Any) -> None:
         """A store has carried out a call of `by`."""
@@ -188,8 +186,10 @@ class Evidence:
         if saved.watermark > contiguous:
             missing = self.offsets[saved.queue].get(contiguous)
             self.violated(
-                "M", group, f"{host} saved watermark {saved.watermark} of {saved.queue}, but {contiguous} ({missing})"
-                " is not finished"
+                "M",
+                group,
+                f"{host} saved watermark {saved.watermark} of {saved.queue}, but {contiguous} ({missing})"
+                " is not finished",
             )
         for begin, end in saved.finished:
             for offset in range(begin, end):

@@ -122,9 +122,13 @@ async def partition(cluster: Cluster, event: Event) -> None:
 
 
 async def expire(cluster: Cluster, event: Event) -> None:
-    """The servers end a session without any other fault."""
+    """A session ends because its heartbeats do not arrive; the host is well, and is told as soon as it has happened."""
     if (member := _host(cluster, event)) is not None:
-        cluster.ensemble.end(member.tree.session)
+        session = member.tree.session
+        cluster.ensemble.partition(member.tree, silent=True)
+        while session in cluster.ensemble.sessions and cluster.ensemble.quorum:
+            await asyncio.sleep(0.01)
+        cluster.ensemble.heal(member.tree)
 
 
 async def quorum(cluster: Cluster, event: Event) -> None:

@@ -164,4 +164,3 @@ class Member:
         finally:
             self.running.discard(number)
             self._evidence.ended(number, succeeded)
-

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -75,19 +76,22 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
 
 def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     first: dict[tuple[str, int], Start] = {}
+    times: Counter[tuple[str, int]] = Counter()
     for start in evidence.starts:
-        name = start.work.name
+        name, attempt = start.work.name, start.attempt
         if start.offset >= 0 and (loaded := evidence.loaded.get((start.host, start.queue, start.epoch))) is not None:
             in_ranges = any(begin <= start.offset < end for begin, end in loaded.finished)
             if start.offset < loaded.watermark or in_ranges:
                 yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
-        before = first.setdefault((name, start.attempt), start)
+        times[name, attempt] += 1
+        before = first.setdefault((name, attempt), start)
         if before is start:
             continue
-        if before.epoch == start.epoch and before.host == start.host:
-            yield Violation("D", start.group, f"{name} attempt {start.attempt} started twice under {start.epoch}")
-        elif rules.clean:
-            yield Violation("D", start.group, f"{name} attempt {start.attempt} started again, nothing having failed")
+        if rules.clean:
+            yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
+        # What failed again after a move may be retried again, too.
+        elif before.epoch == start.epoch and (attempt == 1 or times[name, attempt] > times[name, attempt - 1]):
+            yield Violation("D", start.group, f"{name} attempt {attempt} started twice under epoch {start.epoch}")
 
 
 # ------------------------------------------------------------------------------------------------------------------- Q
@@ -154,7 +158,7 @@ def _keys(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
 
 
 def _serial(evidence: Evidence, rules: Rules, starts: Sequence[Start]) -> Iterator[Violation]:
-    for before, start in zip(starts, starts[1:], strict=False):
+    for before, start in itertools.pairwise(starts):
         ended, _ = evidence.ends.get(before.number, (math.inf, False))
         same_owner = (before.host, before.epoch) == (start.host, start.epoch)
         if ended > start.at + SLACK and (same_owner or rules.clean):

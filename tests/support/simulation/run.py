@@ -135,8 +135,7 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("secrets.token_hex", token),
         mock.patch("secrets.token_urlsafe", token),
         mock.patch("emq.producer.router.time", virtual),
+        mock.patch("emq.assignments.time", virtual),
         mock.patch("emq.dispatch.settler.random", fixed),
     ):
         yield
-
-

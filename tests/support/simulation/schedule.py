@@ -82,7 +82,10 @@ class Schedule(NamedTuple):
             f"seed {self.seed}: {self.hosts} hosts at first, {'clean moves only' if self.clean else 'with faults'}",
             f"  clocks ahead by {clocks} s, in the order in which hosts are started",
             *(f"  topic {topic}" for topic in self.topics),
-            *(f"  {e.at:6.2f} s  {e.what} (pick {e.pick}, for {e.for_s:.2f} s, size {e.size:.2f})" for e in self.events),
+            *(
+                f"  {e.at:6.2f} s  {e.what} (pick {e.pick}, for {e.for_s:.2f} s, size {e.size:.2f})"
+                for e in self.events
+            ),
         ]
         return "\n".join(lines)
 

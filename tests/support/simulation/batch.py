@@ -1,0 +1,36 @@
+"""Some seeds, one after the other, in a process of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from support.simulation.report import report
+from support.simulation.run import simulate
+
+
+class Result(NamedTuple):
+    """Attributes:
+    failures: seeds, each with what is to be told of it.
+    happened: see `Outcome`, summed up; "runs" counts the seeds that could be simulated.
+    """
+
+    seeds: int
+    failures: list[tuple[int, str]]
+    happened: Counter[str]
+
+
+def run_batch(seeds: range) -> Result:
+    """Simulate some seeds in this process."""
+    failures, happened = [], Counter[str]()
+    for seed in seeds:
+        try:
+            outcome = simulate(seed)
+        except Exception as exc:
+            failures.append((seed, f"SEED={seed} could not be simulated: {exc!r}"))
+            continue
+        happened.update({what: n for what, n in outcome.happened.items() if n})
+        happened["runs"] += 1
+        if outcome.violations:
+            failures.append((seed, report(outcome)))
+    return Result(len(seeds), failures, happened)
