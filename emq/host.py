@@ -170,7 +170,8 @@ class Host:
             Exception: a loop broke, which is a bug of ours; progress made so far is saved.
         """
         self.waker.open()
-        await self._membership.join()
+        if not await self._joined():
+            return
         loops = {
             "catalog": self._follow_catalog,
             "assignments": self.assignments.follow,
@@ -202,6 +203,27 @@ class Host:
         finally:
             self.running.clear()
             await self._end([stop, *tasks])
+
+    async def _joined(self) -> bool:
+        """Become a member, which takes as long as the cluster is out of reach; False if told to stop before."""
+        joining = asyncio.create_task(self._membership.join(), name="emq join")
+        stop = asyncio.create_task(self._stop.wait(), name="emq stop")
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._not_joined, joining)
+            undo.callback(stop.cancel)
+            await asyncio.wait([joining, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not joining.done():
+                return False
+            await joining
+            undo.pop_all()
+        stop.cancel()
+        return True
+
+    async def _not_joined(self, joining: asyncio.Task[None]) -> None:
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+        with contextlib.suppress(errors.EMQError):
+            await self._membership.leave()
 
     def stop(self) -> None:
         """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
