@@ -22,6 +22,9 @@ ENOUGH = 0.95
 WALK = 64
 """Hosts that a group asks on its way around the ring, before it takes the one with the most room."""
 
+VAIN = 256
+"""Walks among low hosts that may fail before those that are filled are taken off their ring."""
+
 
 class Why(enum.StrEnum):
     """Why a group is where it is: what put it there last."""
@@ -56,8 +59,14 @@ class Levelling:
         loads = self._loads
         low = set(loads.below(LOW))
         near = self._ring.only(low) if 0 < len(low) < len(loads.shares) else self._ring
-        for group in sorted(groups, key=lambda g: (-loads.demand[g], g)):
+        order = sorted(groups, key=lambda g: (-loads.demand[g], g))
+        vain = 0
+        for group in order:
             host = self._walk(near, group, ENOUGH) if low else None
+            vain += host is None
+            if low and vain == VAIN:  # so that it is not full hosts that most walks lead past
+                low = {host for host in low if loads.ratio_with(host, loads.demand[order[-1]]) <= ENOUGH}
+                near, vain = near.only(low), 0
             host = host or self._walk(self._ring, group, AIM) or loads.emptiest_for(loads.demand[group])
             assert host is not None
             loads.put(group, host)
