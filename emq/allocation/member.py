@@ -41,6 +41,9 @@ MAX_DRAINING = 20_000
 MAX_AHEAD_S = 0.5
 """A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
 
+CLOSE_S = 0.02
+"""Clocks that differ by less than this agree, as far as can be told over a network."""
+
 MAX_SKEW_WAIT_S = 5.0
 
 AHEAD_EVERY = 30
@@ -126,6 +129,8 @@ class ClusterMembership:
                     raise await self._conflict()
             except errors.ClusterUnavailable as exc:
                 self._complain(f"{exc}; trying again")
+                # Sessions do not end while the ensemble is down, nor a time-out after that.
+                deadline = self._clock.now() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)
         loops = {"membership": self._follow, "heartbeat": self._beat, "leader": self._leader.lead}
         self._tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
@@ -176,6 +181,18 @@ class ClusterMembership:
                     if await self._tree.children(self._paths.running) == [self.host]:
                         return
                     await asyncio.sleep(0.05)
+                await self._linger()
+
+    async def _linger(self) -> None:
+        """Stay until the last second that was used here is over by the others' clocks.
+
+        They wait for it as long as they can read when that was; see `_has_released`.
+        """
+        names = set(await self._tree.children(self._paths.running))
+        others = (await self._read_members(names)).values()
+        behind_s = max((self._ahead_s - other.ahead_s for other in others), default=0.0)
+        if behind_s > CLOSE_S:
+            await asyncio.sleep(min(behind_s + CLOSE_S, MAX_SKEW_WAIT_S))
 
     async def leave(self) -> None:
         for task in self._tasks:
