@@ -105,7 +105,7 @@ class Leader:
                 self._in_force = None
                 self._complain(f"{exc}; the plan stays as it is")
                 await asyncio.sleep(RETRY_S)
-            except (tree.Conflict, tree.NodeMissing):
+            except (tree.Conflict, tree.NodeMissing, tree.NodeExists):
                 self._in_force = None  # somebody else has planned
                 await asyncio.sleep(RETRY_S)
             except errors.ForeignTree as exc:

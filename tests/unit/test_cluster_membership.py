@@ -1,0 +1,390 @@
+"""Members of a cluster that meet in a tree: who is told what, when the tree fails, and what is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+from support.rig import until
+from support.virtual import LoopClock, virtual
+
+from emq import errors
+from emq.allocation import records
+from emq.allocation.member import LEASE_SHARE, ClusterMembership
+from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
+from emq.allocation.records import Order, Paths, Record, Running
+
+TIMEOUT_S = 6.0
+PATHS = Paths("online")
+
+
+def quotas(groups: int, each: float = 10.0) -> dict[str, float]:
+    return {f"t{i}/0": each for i in range(groups)}
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        self.ensemble = MemoryEnsemble(self.clock)
+        self.generation = 0
+        self.members: dict[str, Member] = {}
+
+    async def next_generation(self, least: int) -> int:
+        self.generation = max(least, self.generation + 1)
+        return self.generation
+
+    def member(self, name: str, groups: int = 12, **options: float) -> Member:
+        return Member(self, name, groups, **options)
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """Who holds what; fails if two hold the same."""
+        found: dict[str, str] = {}
+        for name, member in self.members.items():
+            for group in member.held:
+                assert group not in found, (group, name, found[group])
+                found[group] = name
+        return found
+
+    async def record(self) -> Record:
+        tree = self.ensemble.tree()
+        await tree.open(lambda state: None)
+        node = await tree.read(PATHS.serverlist)
+        await tree.close()
+        assert node is not None
+        return records.decode(node.data, Record, PATHS.serverlist)
+
+    async def settled(self, groups: int = 12) -> None:
+        """Every group has an owner, and nothing has changed for a while."""
+        await until(lambda: len(self.owners) == groups, 60)
+        await asyncio.sleep(2)
+        assert len(self.owners) == groups
+
+
+class Member:
+    """A host as far as its membership can tell: takes what it is given, lets go when it is told to."""
+
+    def __init__(self, cluster: Cluster, name: str, groups: int, **options: float) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.quotas = quotas(groups)
+        self.tree: MemoryTree = cluster.ensemble.tree(TIMEOUT_S)
+        self.membership = ClusterMembership(
+            self.tree, "online", name, cluster.next_generation, cluster.clock, **options
+        )
+        self.held: dict[str, int] = {}
+        self.era = 0
+        self.drain_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Member:
+        await self.membership.join()
+        await self.membership.offer(self.quotas, 1)
+        self.cluster.members[self.name] = self
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.membership.hand_over(10.0)
+        await self.end()
+
+    async def end(self) -> None:
+        """Leave without handing over."""
+        self.cluster.members.pop(self.name, None)
+        assert self._task is not None
+        self._task.cancel()
+        await self.membership.leave()
+
+    async def _follow(self) -> None:
+        async for assignment in self.membership.assignments():
+            if assignment.era != self.era:
+                self.era, self.held = assignment.era, {}
+            gone = [g for g, e in self.held.items() if assignment.groups.get(g) != e]
+            if gone:
+                await asyncio.sleep(self.drain_s)
+                for group in gone:
+                    self.held.pop(group, None)
+                await self.membership.released(gone)
+            self.held.update(assignment.groups)
+
+
+@contextlib.asynccontextmanager
+async def cluster_of(*names: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    async with contextlib.AsyncExitStack() as stack:
+        for name in names:
+            await stack.enter_async_context(cluster.member(name))
+        await cluster.settled()
+        yield cluster
+
+
+@virtual
+async def test_hosts_share_the_groups_and_a_host_that_leaves_gives_its_own_to_the_others() -> None:
+    async with cluster_of("a", "b") as cluster:
+        before = cluster.owners
+        async with cluster.member("c"):
+            await cluster.settled()
+            assert set(cluster.owners.values()) == {"a", "b", "c"}
+            moved = [g for g, host in cluster.owners.items() if host != before[g]]
+            assert all(cluster.owners[g] == "c" for g in moved)
+        await cluster.settled()
+        assert set(cluster.owners.values()) == {"a", "b"}
+
+
+@virtual
+async def test_a_group_waits_for_its_former_owner_and_for_no_other() -> None:
+    async with cluster_of("a", "b") as cluster:
+        cluster.members["a"].drain_s = 5.0
+        async with cluster.member("c") as c:
+            await until(lambda: len(c.held) > 0, 3)
+            early = {g for g, host in cluster.owners.items() if host == "c"}
+            await asyncio.sleep(6)
+            late = {g for g, host in cluster.owners.items() if host == "c"} - early
+            assert early
+            assert late
+
+
+@virtual
+async def test_epochs_of_a_group_grow_with_each_owner() -> None:
+    async with cluster_of("a") as cluster:
+        first = dict(cluster.members["a"].held)
+        async with cluster.member("b") as b:
+            await cluster.settled()
+            assert b.held
+            assert all(epoch > first[group] for group, epoch in b.held.items())
+            assert all(first[g] == e for g, e in cluster.members["a"].held.items())
+
+
+@virtual
+async def test_a_host_that_is_cut_off_stops_by_its_lease_before_others_begin() -> None:
+    async with cluster_of("a", "b") as cluster:
+        a, b = cluster.members["a"], cluster.members["b"]
+        cut_at = cluster.clock.now()
+        cluster.ensemble.partition(a.tree)
+        cluster.members.pop("a")
+        assert a.membership.lease.until <= cut_at + LEASE_SHARE * TIMEOUT_S
+        await until(lambda: a.membership.lease.suspended, 5)
+        await until(lambda: len(b.held) == 12, 12)
+        taken_after_s = cluster.clock.now() - cut_at
+        assert a.membership.lease.until < cluster.clock.now()
+        assert TIMEOUT_S * 0.8 <= taken_after_s <= TIMEOUT_S + 1.5
+        cluster.ensemble.heal(a.tree)
+        await until(lambda: a.era == 1, 5)
+        cluster.members["a"] = a
+        await cluster.settled()
+        assert set(cluster.owners.values()) == {"a", "b"}
+        assert not a.membership.lease.suspended
+
+
+@virtual
+async def test_without_a_quorum_owners_go_on_to_their_deadline_and_keep_their_groups_when_it_is_back() -> None:
+    async with cluster_of("a", "b") as cluster:
+        before, eras = cluster.owners, [m.era for m in cluster.members.values()]
+        cluster.ensemble.quorum = False
+        at = cluster.clock.now()
+        leases = [m.membership.lease for m in cluster.members.values()]
+        await asyncio.sleep(0.1)
+        assert all(lease.suspended for lease in leases)
+        assert all(lease.until > at for lease in leases)
+        await asyncio.sleep(30)
+        assert all(lease.until < at + TIMEOUT_S for lease in leases)
+        cluster.ensemble.quorum = True
+        await until(lambda: all(lease.until > cluster.clock.now() for lease in leases), 5)
+        assert cluster.owners == before
+        assert [m.era for m in cluster.members.values()] == eras
+
+
+@virtual
+async def test_a_second_host_of_a_name_waits_for_the_first_to_vanish_and_is_refused_if_it_stays() -> None:
+    async with cluster_of("a") as cluster:
+        with pytest.raises(errors.HostConflict, match=r"'a' is a member of this cluster already \(process \d+ on"):
+            await cluster.member("a").membership.join()
+        old = cluster.members.pop("a")
+        cluster.ensemble.partition(old.tree)
+        async with cluster.member("a"):
+            await cluster.settled()
+
+
+@virtual
+async def test_a_foreign_tree_is_refused_and_left_as_it_is() -> None:
+    cluster = Cluster()
+    tree = cluster.ensemble.tree()
+    await tree.open(lambda state: None)
+    await tree.create(PATHS.serverlist, b"somebody else's")
+    with pytest.raises(errors.ForeignTree, match=r"/emq/online/serverlist .* was not written by this EMQ"):
+        await cluster.member("a").membership.join()
+    node = await tree.read(PATHS.serverlist)
+    assert node is not None
+    assert (node.data, node.version) == (b"somebody else's", 0)
+
+
+@virtual
+async def test_a_damaged_plan_is_not_planned_over_and_hosts_keep_what_they_have() -> None:
+    async with cluster_of("a", "b") as cluster:
+        before = cluster.owners
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        good = await tree.read(PATHS.serverlist)
+        assert good is not None
+        await tree.write(PATHS.serverlist, good.data[:-3], -1)
+        await cluster.members["a"].membership.offer(quotas(14), 2)
+        await asyncio.sleep(20)
+        assert cluster.owners == before
+        bad = await tree.read(PATHS.serverlist)
+        assert bad is not None
+        assert bad.data == good.data[:-3]
+        await tree.write(PATHS.serverlist, good.data, -1)
+        await cluster.settled(14)
+        await tree.close()
+
+
+@virtual
+async def test_a_plan_that_was_written_half_counts_for_nobody() -> None:
+    async with cluster_of("a", "b") as cluster:
+        leader = next(m for m in cluster.members.values() if m.membership._leader.leading)
+        before, plan = cluster.owners, await cluster.record()
+        writes = 0
+        write = leader.tree.write
+
+        async def fails(path: str, data: bytes, version: int) -> int:
+            nonlocal writes
+            if path == PATHS.serverlist:
+                writes += 1
+                raise errors.ClusterUnavailable("the leader was cut off between two writes")
+            return await write(path, data, version)
+
+        leader.tree.write = fails  # type: ignore[method-assign]
+        for member in cluster.members.values():
+            await member.membership.offer(quotas(15), 2)
+        await until(lambda: writes > 0, 5)
+        await asyncio.sleep(1)
+        assert cluster.owners == before
+        assert (await cluster.record()).generation == plan.generation
+        leader.tree.write = write  # type: ignore[method-assign]
+        await leader.end()
+        await cluster.settled(15)
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        record = await cluster.record()
+        for host, pointer in record.lists.items():
+            names = await tree.children(PATHS.lists(host))
+            assert {name.partition("-")[0] for name in names} <= {str(pointer.generation)}, "leftovers were deleted"
+
+
+@virtual
+async def test_of_two_that_lead_at_once_only_one_puts_its_plan_into_force() -> None:
+    async with cluster_of("a", "b") as cluster:
+        a, b = (cluster.members[name].membership._leader for name in "ab")
+        for leader in (a, b):
+            leader._in_force, leader._done = await leader._read(), None
+            leader.offer(quotas(13 if leader is a else 14), 2)
+        results = await asyncio.gather(a._round(), b._round(), return_exceptions=True)
+        assert sorted(type(r).__name__ for r in results) == ["Conflict", "NoneType"]
+        record = await cluster.record()
+        assert len(record.lists) == 2
+
+
+@virtual
+async def test_a_group_that_a_stranger_took_comes_back_after_a_while_under_a_new_epoch() -> None:
+    async with cluster_of("a", "b") as cluster:
+        a = cluster.members["a"]
+        group, epoch = next(iter(a.held.items()))
+        waits = []
+        for _ in range(3):
+            epoch = a.held.pop(group)
+            a.membership.fenced(group, epoch)
+            at = cluster.clock.now()
+            await until(lambda: group in a.held, 30)
+            assert a.held[group] > epoch
+            waits.append(cluster.clock.now() - at)
+        assert waits[0] < 3
+        assert waits == sorted(waits), "longer each time, so that two clusters do not fight"
+        assert waits[2] > 2 * waits[0]
+
+
+@virtual
+async def test_weights_and_orders_decide_the_shares() -> None:
+    async with cluster_of("a", "b") as cluster:
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        await tree.create(PATHS.order("a"), records.encode(Order(weight=3.0)))
+        await until(lambda: len(cluster.members["a"].held) >= 8, 10)
+        await cluster.settled()
+        node = await tree.read(PATHS.order("a"))
+        assert node is not None
+        await tree.write(PATHS.order("a"), records.encode(Order(drain=True)), node.version)
+        await until(lambda: not cluster.members["a"].held, 10)
+        await cluster.settled()
+        await tree.delete(PATHS.order("a"))
+        await until(lambda: len(cluster.members["a"].held) >= 5, 10)
+        await tree.close()
+
+
+@virtual
+async def test_what_is_said_of_a_host_survives_lost_answers() -> None:
+    async with cluster_of("a", "b") as cluster:
+        losses = itertools.count()
+        cluster.ensemble.loses_answer = lambda operation, path: next(losses) % 7 == 3
+        async with cluster.member("c"):
+            await asyncio.sleep(40)
+            cluster.ensemble.loses_answer = lambda operation, path: False
+            await cluster.settled()
+            assert set(cluster.owners.values()) == {"a", "b", "c"}
+
+
+@virtual
+async def test_no_hosts_no_groups_and_more_hosts_than_groups() -> None:
+    cluster = Cluster()
+    async with cluster.member("a", groups=0) as a:
+        await asyncio.sleep(5)
+        assert a.held == {}
+        async with contextlib.AsyncExitStack() as stack:
+            for name in "bcdef":
+                await stack.enter_async_context(cluster.member(name, groups=2))
+            await a.membership.offer(quotas(2), 2)
+            await cluster.settled(2)
+            assert len(set(cluster.owners.values())) == 2
+        await cluster.settled(2)
+
+
+@virtual
+async def test_a_host_says_what_it_is_still_draining_and_how_far_it_has_followed() -> None:
+    async with cluster_of("a") as cluster:
+        cluster.members["a"].drain_s = 3.0
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+
+        async def said() -> Running:
+            node = await tree.read(PATHS.host("a"))
+            assert node is not None
+            return records.decode(node.data, Running, "a")
+
+        async with cluster.member("b"):
+            await asyncio.sleep(2)
+            during, plan = await said(), await cluster.record()
+            assert during.draining
+            assert during.generation == plan.generation
+            await asyncio.sleep(4)
+            assert (await said()).draining == ()
+        await tree.close()
+
+
+def test_names_that_cannot_be_nodes_are_refused() -> None:
+    for name in ("", "a/b", "_nobody", "ä", "x" * 201):
+        with pytest.raises(errors.InvalidSettings, match="host name"):
+            records.validate_host(name)
+
+
+def test_a_list_too_large_for_one_node_is_cut_and_put_together_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "CHUNK_BYTES", 300)
+    entries = {f"topic-{i % 7}/{i}": records.Entry(i * 7919 % 1000, "ring") for i in range(500)}
+    chunks = records.encode_list(entries)
+    assert len(chunks) > 5
+    assert all(len(chunk) <= 300 for chunk in chunks)
+    assert records.decode_list(chunks, "x") == entries
+    assert records.decode_list(records.encode_list({}), "x") == {}
+    with pytest.raises(errors.ForeignTree):
+        records.decode_list([chunks[0][:-2]], "x")
