@@ -1,0 +1,269 @@
+"""What a plan would look like: the real allocation code over hosts and groups that there need not be."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from emq import model
+from emq.allocation import drafting, records
+from emq.allocation.drafting import Place, Previous
+from emq.allocation.leader import DEBOUNCE_S
+from emq.allocation.levelling import ENOUGH, SHED
+from emq.allocation.loads import shares_of
+from emq.allocation.plan import plan
+from emq.allocation.records import Pointer, Record, Running
+from emq.model import Topic
+
+GROUPS = 20_000
+"""As many as are shared out where nothing else is said."""
+
+MESSAGE_US = 2.6
+"""Microseconds of one core for a message with a handler that does nothing, as measured with 60,000 queues."""
+
+UTILISATION = 0.6
+"""How busy a host is to be at most: the rest is for bursts, and for the groups of hosts that fail."""
+
+WINDOW_S = 1.0
+"""A new owner starts nothing in the second in which it takes over."""
+
+LEAST_QPS = 0.01
+
+Quotas = Mapping[str, float]
+
+
+class Pause(NamedTuple):
+    """For how long a group that moves is not served, in seconds, apart from the messages in flight.
+
+    Attributes:
+        typical: the next second begins half a second later, on average.
+        most: it has just begun.
+    """
+
+    typical: float
+    most: float
+
+
+class Step(NamedTuple):
+    """One change of a cluster.
+
+    Attributes:
+        what: in words.
+        hosts: how many there are then.
+        loads: of each, over its fair share, the emptiest first.
+        max_over_mean: the largest of these.
+        groups_moved: how many got another host.
+        least: how many had to, at the least; a lower bound where hosts were added.
+        plan_s: how long planning took here.
+        pause: of the groups that moved.
+        writes, reads: nodes of the coordination tree, by all hosts together.
+        written_bytes: in the nodes of the plan.
+    """
+
+    what: str
+    hosts: int
+    loads: list[float]
+    max_over_mean: float
+    groups_moved: int
+    least: int
+    plan_s: float
+    pause: Pause
+    writes: int
+    reads: int
+    written_bytes: int
+
+    @property
+    def moves_over_minimum(self) -> float:
+        """1 where nothing had to move and nothing did."""
+        return self.groups_moved / self.least if self.least else 1.0 if not self.groups_moved else math.inf
+
+
+def hosts_for(qps: float, message_us: float = MESSAGE_US, utilisation: float = UTILISATION) -> int:
+    """Host processes for so many messages a second, at least 1.
+
+    Args:
+        message_us: microseconds of one core for a message.
+        utilisation: how busy each may be, above 0, at most 1.
+    """
+    return max(1, math.ceil(qps * message_us / 1e6 / utilisation))
+
+
+def skewed(topics: int, qps: float | None, skew: float, seed: int = 1) -> dict[str, float]:
+    """Quotas of the groups of made-up topics, whose sizes fall by Zipf's law.
+
+    Args:
+        topics: how many, at least 1.
+        qps: of all together; None for as much as makes `GROUPS` groups.
+        skew: the exponent; 0 makes all alike, 1 the tenth largest a tenth of the largest.
+        seed: other topics of the same sizes have other names, hence other places on the ring.
+    """
+    sizes = [rank**-skew for rank in range(1, topics + 1)]
+    total = math.fsum(sizes)
+    if qps is None:
+        qps = _qps_for_groups(sizes)
+    random_ = random.Random(seed)
+    names = [f"topic-{random_.getrandbits(40):010x}" for _ in sizes]
+    return quotas_of(
+        Topic(name, max(LEAST_QPS, round(qps * size / total, 6))) for name, size in zip(names, sizes, strict=True)
+    )
+
+
+def _qps_for_groups(sizes: Sequence[float]) -> float:
+    """Found by bisection; whole groups leave it open by a few."""
+    total, low, high = math.fsum(sizes), 0.0, model.DEFAULT_GROUP_QPS * GROUPS
+    for _ in range(50):
+        middle = (low + high) / 2
+        count = sum(max(1, math.ceil(middle * size / total / model.DEFAULT_GROUP_QPS)) for size in sizes)
+        low, high = (middle, high) if count < GROUPS else (low, middle)
+    return high
+
+
+def quotas_of(topics: Iterable[Topic]) -> dict[str, float]:
+    """Quota of each group of the topics, whether they were split before or not."""
+    split = (topic if topic.groups else model.split(topic) for topic in topics)
+    return {topic.group(i): quota for topic in split for i, quota in enumerate(model.quotas(topic))}
+
+
+class Forecast:
+    """A cluster that is only planned for; each step starts from the plan of the one before.
+
+    Args:
+        quotas: of each group, starts a second.
+        session_timeout_s: after which a host that was killed is given up.
+    """
+
+    def __init__(self, quotas: Quotas, session_timeout_s: float = 10.0, seed: int = 1) -> None:
+        self.quotas = quotas
+        self.weights: dict[str, float] = {}
+        self._timeout_s = session_timeout_s
+        self._random = random.Random(seed)
+        self._previous: Previous | None = None
+        self._generation = 0
+        self._named = 0
+
+    def start(self, hosts: int) -> Step:
+        """A cluster of so many hosts, from nothing."""
+        self._name(hosts, 1.0)
+        return self._step(f"{hosts:,} hosts start", 0, lost=False)
+
+    def kill(self, count: int) -> Step:
+        """So many hosts, chosen at random, are gone without a word."""
+        gone = set(self._random.sample(sorted(self.weights), count))
+        before = self._owner()
+        for host in gone:
+            del self.weights[host]
+        least = sum(host in gone for host in before.values())
+        return self._step(f"{count:,} of them killed", least, lost=True)
+
+    def add(self, count: int, weight: float = 1.0) -> Step:
+        """So many hosts join."""
+        before = self._owner()
+        new = self._name(count, weight)
+        return self._step(f"{count:,} added", self._least_to_add(before, new), lost=False)
+
+    def _name(self, count: int, weight: float) -> list[str]:
+        new = [f"host-{self._named + i:04d}-{self._random.getrandbits(20):05x}" for i in range(count)]
+        self._named += count
+        self.weights |= dict.fromkeys(new, weight)
+        return new
+
+    def _owner(self) -> dict[str, str]:
+        return {} if self._previous is None else {g: place.host for g, place in self._previous.places.items()}
+
+    def _step(self, what: str, least: int, *, lost: bool) -> Step:
+        before, began = self._owner(), time.perf_counter()
+        made = plan(self.quotas, self.weights, before)
+        plan_s = time.perf_counter() - began
+        moved = sum(before.get(group, host) != host for group, host in made.owner.items())
+        traffic = self._publish(drafting.places(made, self.quotas), made.moved)
+        loads = sorted(self._loads(made.owner).values())
+        return Step(
+            what,
+            len(self.weights),
+            loads,
+            made.max_over_mean,
+            moved,
+            least,
+            plan_s,
+            self._pause(plan_s, lost),
+            *traffic,
+        )
+
+    def _loads(self, owner: Mapping[str, str]) -> dict[str, float]:
+        shares = shares_of(math.fsum(self.quotas.values()), self.weights, self.weights)
+        load = dict.fromkeys(self.weights, 0.0)
+        for group, host in owner.items():
+            load[host] += self.quotas[group]
+        return {host: load[host] / share for host, share in shares.items()}
+
+    def _pause(self, plan_s: float, lost: bool) -> Pause:
+        """A host that lives goes on until it hears of the plan; one that was killed does not.
+
+        Its session was renewed up to a third of the time-out before, so it ends after two thirds of it to all of it.
+        """
+        pause = Pause(WINDOW_S / 2, WINDOW_S)
+        if not lost:
+            return pause
+        given_up = DEBOUNCE_S + plan_s
+        return Pause(pause.typical + self._timeout_s * 5 / 6 + given_up, pause.most + self._timeout_s + given_up)
+
+    def _publish(self, owner: Mapping[str, str], why: Mapping[str, str]) -> tuple[int, int, int]:
+        """Put the plan into force; answers writes, reads and written bytes, counted as `leader` and `member` do it.
+
+        The leader writes the lists that change, the record and the catalog's version, and deletes the former lists;
+        each host reads the record and, if it changed, its list, and says that it has; who loses groups says so again
+        when it let go of them, and who gains them reads that of each former owner, before and after. The leader
+        reads what each host says.
+        """
+        self._generation += 1
+        members = {h: Running(h, "", 0, w, 0.0, generation=self._generation - 1) for h, w in self.weights.items()}
+        lists = drafting.draft(self._generation, owner, why, members, self._previous)
+        before: dict[str, dict[str, records.Entry]] = {}
+        for group, place in (self._previous.places if self._previous is not None else {}).items():
+            before.setdefault(place.host, {})[group] = place.entry
+        changed = {host: entries for host, entries in lists.items() if entries != before.get(host)}
+        chunks = {host: records.encode_list(entries) for host, entries in changed.items()}
+        pointers = {host: Pointer(host, self._generation, len(chunks.get(host, (b"",)))) for host in lists}
+        record = records.encode(Record("online", self._generation, 1, "host", time.time(), pointers))
+        awaited = {
+            (host, former.host)
+            for host, entries in changed.items()
+            for entry in entries.values()
+            if entry.epoch == self._generation
+            for former in entry.after
+            if former.host != records.EVERYBODY
+        }
+        losers = len({former for _, former in awaited})
+        nodes = [chunk for made in chunks.values() for chunk in made]
+        said = len(members) + losers
+        writes = len(nodes) + 2 + len(changed.keys() & before.keys()) + said
+        reads = len(members) + len(nodes) + 2 * len(awaited) + said
+        self._previous = Previous(
+            {group: Place(host, entry) for host, entries in lists.items() for group, entry in entries.items()},
+            {host: host for host in members},
+        )
+        return writes, reads, len(record) + sum(map(len, nodes))
+
+    def _least_to_add(self, before: Mapping[str, str], new: Sequence[str]) -> int:
+        """A lower bound: the largest groups that fill the new hosts, or, if more, that the others must shed."""
+        shares = shares_of(math.fsum(self.quotas.values()), self.weights, self.weights)
+        fill = _largest(self.quotas.values(), ENOUGH * math.fsum(shares[host] for host in new))
+        owned: dict[str, list[float]] = {}
+        for group, host in before.items():
+            owned.setdefault(host, []).append(self.quotas[group])
+        shed = sum(_largest(mine, math.fsum(mine) - SHED * shares[host]) for host, mine in owned.items())
+        return max(fill, shed)
+
+
+def _largest(quotas: Iterable[float], need: float) -> int:
+    """How many of the largest make up the need."""
+    count = 0
+    for quota in sorted(quotas, reverse=True):
+        if need <= 0:
+            break
+        need -= quota
+        count += 1
+    return count
