@@ -153,14 +153,19 @@ async def test_without_a_quorum_nobody_is_connected_and_no_session_is_lost(
     session = one.session
     await one.create("/e", ephemeral=True)
     await asyncio.to_thread(ensemble.kill, 0, 1)
-    await watcher.sees(SUSPENDED)
+    await watcher.comes_to(SUSPENDED)
+    await asyncio.sleep(1)  # the last member may serve until it notices that it is alone
+    await watcher.comes_to(SUSPENDED)
+    seen = len(watcher.states)
     await asyncio.sleep(5)  # longer than the session's time-out
-    assert watcher.states[1:] == [SUSPENDED]
+    assert len(watcher.states) == seen
     complaints = [record.getMessage() for record in caplog.records if record.name.startswith("emq.allocation")]
-    assert len(complaints) == 1
+    assert complaints
+    assert len(complaints) <= 2, "it is said at first, and then each 30 s"
     assert all(f"127.0.0.1:{member.port}: " in complaints[0] for member in ensemble.servers)
     await asyncio.to_thread(ensemble.restart, 0, 1)
-    await watcher.sees(SUSPENDED, CONNECTED)
+    await watcher.comes_to(CONNECTED)
+    assert LOST not in watcher.states
     assert one.session == session
     assert await one.children("/") == ["e"]
 
@@ -197,7 +202,7 @@ def end_session(server: servers.ZooKeeperServer, client_id: tuple[int, bytes]) -
 async def test_a_client_that_hangs_longer_than_its_session_finds_it_lost(
     watch: Callable[..., TreeWatcher], server: servers.ZooKeeperServer, chroot: str
 ) -> None:
-    watcher, other = watch(server.url + chroot, 1.0), watch(server.url + chroot, 10.0)
+    watcher, other = watch(server.url + chroot, 2.0), watch(server.url + chroot, 10.0)
     one, two = await watcher.open(), await other.open()
     await one.create("/e", ephemeral=True)
     gone = asyncio.Event()

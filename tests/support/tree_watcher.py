@@ -38,3 +38,10 @@ class TreeWatcher:
             while self.states[1:] != list(states):
                 self._changed.clear()
                 await self._changed.wait()
+
+    async def comes_to(self, state: SessionState) -> None:
+        """Wait until it is in this state, whatever it went through."""
+        async with asyncio.timeout(30):
+            while self.states[-1] is not state:
+                self._changed.clear()
+                await self._changed.wait()
