@@ -46,6 +46,13 @@ def places(plan: Plan, quotas: Mapping[str, float]) -> dict[str, str]:
     return {group: plan.owner.get(group, NOBODY) for group in quotas}
 
 
+def recent(previous: Previous | None) -> set[str]:
+    """Groups that moved last."""
+    places = previous.places if previous is not None else {}
+    newest = max((place.entry.epoch for place in places.values()), default=0)
+    return {group for group, place in places.items() if place.entry.epoch == newest}
+
+
 def changed(owner: Mapping[str, str], members: Mapping[str, Running], previous: Previous | None) -> bool:
     """Whether anybody gets or loses a group, or gets one under a new epoch."""
     if previous is None or previous.places.keys() != owner.keys():

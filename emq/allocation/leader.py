@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import NamedTuple
 
 from emq import errors
-from emq.allocation import drafting, plan, records, tree
+from emq.allocation import drafting, plan, planned, records, tree
 from emq.allocation.drafting import NOBODY, Place, Previous
 from emq.allocation.records import Order, Pointer, Record, Running
 from emq.clock import Clock
@@ -161,18 +161,22 @@ class Leader:
         if record is not None and self._is_behind(record):
             return
         before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
-        made = await self._plan(quotas, weights, before)
+        made = await self._plan(quotas, weights, before, drafting.recent(previous))
         owner = drafting.places(made, quotas)
         if drafting.changed(owner, members, previous) or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog)
         self._done = asked
 
     async def _plan(
-        self, quotas: Mapping[str, float], weights: Mapping[str, float], before: Mapping[str, str]
+        self,
+        quotas: Mapping[str, float],
+        weights: Mapping[str, float],
+        before: Mapping[str, str],
+        recent: Container[str],
     ) -> plan.Plan:
         if len(quotas) * len(weights) < LARGE:
-            return plan.plan(quotas, weights, before)
-        return await asyncio.to_thread(plan.plan, quotas, weights, before)
+            return plan.plan(quotas, weights, before, recent)
+        return await asyncio.to_thread(plan.plan, quotas, weights, before, recent)
 
     def _is_behind(self, record: Record) -> bool:
         """Whether to wait for the catalog here to be as new as what the plan in force was made of."""
@@ -213,7 +217,8 @@ class Leader:
             pointers[host] = Pointer(incarnation, generation, len(chunks))
         for start in range(0, len(written), TOGETHER):
             await asyncio.gather(*(self._tree.create(*node) for node in written[start : start + TOGETHER]))
-        record = Record(self._environment, generation, catalog, self._host, self._clock.now(), pointers)
+        now = self._clock.now()
+        record = Record(self._environment, generation, catalog, self._host, now, pointers, made.max_over_mean)
         data = records.encode(record)
         if version < 0:
             # Its node may be there as the lists' parent, with nothing in it.
@@ -257,19 +262,13 @@ class Leader:
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def _read(self) -> _InForce:
-        path = self._paths.serverlist
-        node = await self._tree.read(path)
-        if node is None or not node.data:
+        node = await self._tree.read(self._paths.serverlist)
+        record = planned.record_of(node, self._paths, self._environment)
+        if node is None or record is None:
             return _InForce(None, -1, None)
-        record = records.decode(node.data, Record, path)
-        if record.environment != self._environment:
-            raise errors.ForeignTree(
-                f"node {path} is of the environment {record.environment!r}, not {self._environment!r}; "
-                "choose another chroot"
-            )
         hosts = list(record.lists)
         lists = await asyncio.gather(
-            *(records.read_list(self._tree, self._paths, host, record.lists[host]) for host in hosts)
+            *(planned.read_list(self._tree, self._paths, host, record.lists[host]) for host in hosts)
         )
         places: dict[str, Place] = {}
         for host, entries in zip(hosts, lists, strict=True):

@@ -6,7 +6,7 @@ import bisect
 import enum
 import heapq
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from emq.allocation.loads import Loads
 from emq.allocation.ring import Ring
@@ -49,10 +49,11 @@ class Levelling:
         why: what put a group where it is, of those that were placed or moved.
     """
 
-    def __init__(self, loads: Loads, ring: Ring) -> None:
+    def __init__(self, loads: Loads, ring: Ring, recent: Container[str] = ()) -> None:
         self.why: dict[str, Why] = {}
         self._loads = loads
         self._ring = ring
+        self._recent = recent
 
     def place(self, groups: Iterable[str]) -> None:
         """Give each group a host: first hosts that would have to be filled otherwise, then any with room."""
@@ -93,6 +94,11 @@ class Levelling:
         return sum(self._fill(host) for host in self._loads.below(LOW)) > 0
 
     def _fill(self, host: str) -> bool:
+        """Take from the others, what moved last only if nothing else is left."""
+        settled = self._take(host, self._recent)
+        return self._take(host, ()) or settled
+
+    def _take(self, host: str, spared: Container[str]) -> bool:
         """Take from the fullest hosts in turn, each time the largest group that fits: the fewest moves."""
         loads, moved = self._loads, False
         fullest = [(-loads.ratio(giver), giver) for giver in loads.shares if loads.ratio(giver) > LOW]
@@ -101,7 +107,7 @@ class Levelling:
         while fullest and loads.ratio(host) < ENOUGH:
             _, giver = heapq.heappop(fullest)
             if giver not in gifts:
-                gifts[giver] = self._gifts(giver, host)
+                gifts[giver] = self._gifts(giver, host, spared)
             group = next(gifts[giver], None)
             if group is not None:
                 self._move(group, host)
@@ -109,13 +115,13 @@ class Levelling:
                 heapq.heappush(fullest, (-loads.ratio(giver), giver))
         return moved
 
-    def _gifts(self, giver: str, host: str) -> Iterator[str]:
+    def _gifts(self, giver: str, host: str, spared: Container[str]) -> Iterator[str]:
         """Groups that the giver can spare and the host can take, the largest first, then those that meet it first.
 
         What is too large once stays too large: with each gift the host has less room and the giver less to spare.
         """
         loads = self._loads
-        groups = loads.by_demand(giver)
+        groups = [group for group in loads.by_demand(giver) if group not in spared]
         for group in sorted(groups, key=lambda g: (-loads.demand[g], self._ring.distance(g, host), g)):
             demand = loads.demand[group]
             after = loads.ratio_with(host, demand)

@@ -11,8 +11,10 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from emq import errors
-from emq.allocation import records, tree
+from emq.allocation import planned, records, tree
+from emq.allocation.announcement import Announcement
 from emq.allocation.handoff import Handoff
+from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
@@ -20,13 +22,6 @@ from emq.clock import Clock
 from emq.lease import Lease
 
 log = logging.getLogger(__name__)
-
-LEASE_SHARE = 2 / 3
-"""Of the session's time-out since the last heartbeat that was answered: so long a host goes on by itself. The rest is
-for what it has started to end before others may begin."""
-
-BEATS = 6
-"""Heartbeats in one time-out."""
 
 RETRY_S = 0.2
 FOREIGN_S = 10.0
@@ -38,16 +33,10 @@ MAX_FENCED_S = 300.0
 MAX_DRAINING = 20_000
 """Most groups named as draining; where more are, the others wait for all of the generation."""
 
-MAX_AHEAD_S = 0.5
-"""A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
-
 CLOSE_S = 0.02
 """Clocks that differ by less than this agree, as far as can be told over a network."""
 
 MAX_SKEW_WAIT_S = 5.0
-
-AHEAD_EVERY = 30
-"""Heartbeats between two looks at the ensemble's clock."""
 
 
 class ClusterMembership:
@@ -88,6 +77,8 @@ class ClusterMembership:
         self._environment = environment
         self._clock = clock
         self._weight = weight
+        self._heartbeat = Heartbeat(coordination, self._paths, clock, self.lease, self._complain)
+        self._announcement = Announcement(coordination, self._paths, host)
         self._leader = Leader(coordination, environment, host, next_generation, clock)
         self._handoff = Handoff()
         self._changed = asyncio.Event()
@@ -98,11 +89,8 @@ class ClusterMembership:
         self._entries: dict[str, Entry] = {}
         self._incarnation = ""
         self._era = 0
-        self._published: Running | None = None
-        self._version = 0
         self._leaving = False
         self._released_s = 0.0
-        self._ahead_s = 0.0
         self._offered: set[str] = set()
         self._fenced: dict[str, tuple[int, float]] = {}
         self._times_fenced: dict[str, int] = {}
@@ -126,13 +114,13 @@ class ClusterMembership:
                 if await self._enter():
                     break
                 if self._clock.now() > deadline:
-                    raise await self._conflict()
+                    raise await self._announcement.conflict()
             except errors.ClusterUnavailable as exc:
                 self._complain(f"{exc}; trying again")
                 # Sessions do not end while the ensemble is down, nor a time-out after that.
                 deadline = self._clock.now() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)
-        loops = {"membership": self._follow, "heartbeat": self._beat, "leader": self._leader.lead}
+        loops = {"membership": self._follow, "heartbeat": self._heartbeat.beat, "leader": self._leader.lead}
         self._tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
@@ -190,7 +178,7 @@ class ClusterMembership:
         """
         names = set(await self._tree.children(self._paths.running))
         others = (await self._read_members(names)).values()
-        behind_s = max((self._ahead_s - other.ahead_s for other in others), default=0.0)
+        behind_s = max((self._heartbeat.ahead_s - other.ahead_s for other in others), default=0.0)
         if behind_s > CLOSE_S:
             await asyncio.sleep(min(behind_s + CLOSE_S, MAX_SKEW_WAIT_S))
 
@@ -213,92 +201,36 @@ class ClusterMembership:
         self._leader.session_changed(state)
 
     def _expire(self) -> None:
+        self._heartbeat.end()
+        self._announcement.forget()
         if not self._incarnation:
             return
         log.warning("the session of host %s has expired; its groups belong to others now", self.host)
-        self.lease.end()
         self._incarnation = ""
         self._era += 1
         self._handoff.reset()
-        self._pointer, self._entries, self._published = None, {}, None
+        self._pointer, self._entries = None, {}
         self._fenced.clear()
         self._assign({})
 
     async def _enter(self) -> bool:
         """Put this host's nodes into the tree; False while another one of its name is there."""
-        if (root := await self._tree.read(self._paths.serverlist)) is not None and root.data:
-            records.decode(root.data, Record, self._paths.serverlist)
-        incarnation, sent = secrets.token_hex(6), self._clock.now()
-        running = Running(incarnation, socket.gethostname(), os.getpid(), self._weight, sent, leaving=self._leaving)
+        await planned.read_record(self._tree, self._paths, self._environment)
+        incarnation, session = secrets.token_hex(6), self._tree.session
         # The lease first: who sees the host running may rely on its heartbeats.
-        await self._tree.create(self._paths.lease(incarnation), b"", ephemeral=True)
-        try:
-            await self._tree.create(self._paths.host(self.host), records.encode(running), ephemeral=True)
-        except tree.NodeExists:
-            node = await self._tree.read(self._paths.host(self.host))
-            if node is not None and node.session != self._tree.session:
-                self._complain(f"a host named {self.host} is still a member; waiting for its session to end")
-            if node is None or node.session != self._tree.session:
-                await self._tree.delete(self._paths.lease(incarnation))
-                return False
-            await self._tree.write(self._paths.host(self.host), records.encode(running), node.version)
-            self._version = node.version + 1
-        else:
-            self._version = 0
-        self._incarnation, self._published = incarnation, running
-        self.lease.renew(sent + self._tree.timeout_s * LEASE_SHARE)
+        await self._heartbeat.begin(incarnation)
+        machine, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
+        running = Running(incarnation, machine, pid, self._weight, now, leaving=self._leaving)
+        if not await self._announcement.make(running):
+            self._complain(f"a host named {self.host} is still a member; waiting for its session to end")
+            await self._heartbeat.give_up()
+            return False
+        if self._tree.session != session:
+            return False  # it has ended meanwhile, and all that was made with it is gone
+        self._incarnation = incarnation
         self._told = ""
         self._changed.set()
         return True
-
-    async def _conflict(self) -> errors.EMQError:
-        node = await self._tree.read(self._paths.host(self.host))
-        where = ""
-        if node is not None:
-            other = records.decode(node.data, Running, self._paths.host(self.host))
-            where = f" (process {other.pid} on {other.machine})"
-        return errors.HostConflict(
-            f"a host named {self.host!r} is a member of this cluster already{where}; stop it, or give this one "
-            "another host_name"
-        )
-
-    async def _beat(self) -> None:
-        """Renew the lease: a write that the servers took proves that the session was alive after it was sent.
-
-        A read would not: a server that is cut off from the others answers reads for a while.
-        """
-        beats = 0
-        while True:
-            sent, incarnation = self._clock.now(), self._incarnation
-            if incarnation:
-                try:
-                    path = self._paths.lease(incarnation)
-                    await self._tree.write(path, b"", -1)
-                    if incarnation == self._incarnation:
-                        self.lease.renew(sent + self._tree.timeout_s * LEASE_SHARE)
-                    if beats % AHEAD_EVERY == 0:
-                        await self._compare_clocks(path, sent)
-                    beats += 1
-                except errors.ClusterUnavailable as exc:
-                    self.lease.suspend()
-                    self._complain(f"{exc}; this host goes on for {max(0.0, self.lease.until - sent):.1f} s")
-                except tree.NodeMissing:
-                    self.lease.suspend()  # the session is no more; the tree is about to say so
-            await asyncio.sleep(self._tree.timeout_s / BEATS)
-
-    async def _compare_clocks(self, path: str, sent: float) -> None:
-        node = await self._tree.read(path)
-        if node is None:
-            return
-        between = (sent + self._clock.now()) / 2
-        self._ahead_s = round(between - node.written_s, 2)
-        if abs(self._ahead_s) > MAX_AHEAD_S:
-            log.warning(
-                "the clock of this host is %.1f s %s the ZooKeeper servers'; delays, schedules and the seconds of "
-                "moving groups are off by as much: run a time service (NTP) on all machines",
-                abs(self._ahead_s),
-                "ahead of" if self._ahead_s > 0 else "behind",
-            )
 
     # --------------------------------------------------------------------------------------------------------- the plan
 
@@ -327,7 +259,7 @@ class ClusterMembership:
 
     async def _look(self) -> None:
         era = self._era
-        record = await self._read_record()
+        record = await planned.read_record(self._tree, self._paths, self._environment, self._changed.set)
         if record is not None and record.generation != self._handoff.generation:
             entries = await self._read_entries(record)
             if entries is None or era != self._era:
@@ -344,35 +276,22 @@ class ClusterMembership:
             self._assign(self._handoff.free(lambda former, group: self._has_released(former, group, members, now)))
         await self._publish()
 
-    async def _read_record(self) -> Record | None:
-        path = self._paths.serverlist
-        node = await self._tree.read(path, self._changed.set)
-        if node is None or not node.data:
-            return None
-        record = records.decode(node.data, Record, path)
-        if record.environment != self._environment:
-            raise errors.ForeignTree(
-                f"node {path} is of the environment {record.environment!r}, not {self._environment!r}; "
-                "choose another chroot"
-            )
-        return record
-
     async def _read_entries(self, record: Record) -> dict[str, Entry] | None:
         """This host's groups; None if another plan came into force meanwhile."""
         pointer = record.lists.get(self.host)
         if pointer is None or pointer.incarnation != self._incarnation:
             return {}
         if pointer != self._pointer:
-            chunks = await records.read_list(self._tree, self._paths, self.host, pointer)
-            if chunks is None:
-                again = await self._read_record()
+            entries = await planned.read_list(self._tree, self._paths, self.host, pointer)
+            if entries is None:
+                again = await planned.read_record(self._tree, self._paths, self._environment)
                 if again is not None and again.generation != record.generation:
                     return None
                 raise errors.ForeignTree(
                     f"a list of host {self.host} that the plan names is not below {self._paths.lists(self.host)}; "
                     "something else deletes there"
                 )
-            self._entries, self._pointer = chunks, pointer
+            self._entries, self._pointer = entries, pointer
         return self._entries
 
     async def _read_members(self, names: set[str]) -> dict[str, Running]:
@@ -411,45 +330,17 @@ class ClusterMembership:
 
     async def _publish(self) -> None:
         """Say how far this host has followed, if that changed."""
-        draining = self._handoff.draining
-        published = self._published
-        if published is None:
-            return
-        now = self._clock.now()
-        # More than can be named are let go of all at once: until then, say no more than before.
-        generation = self._handoff.generation if len(draining) <= MAX_DRAINING else published.generation
-        running = Running(
-            published.incarnation,
-            published.machine,
-            published.pid,
-            self._weight,
-            published.joined_s,
-            self._leaving,
-            generation,
-            tuple(sorted(draining)) if generation == self._handoff.generation else published.draining,
-            self._released_s,
-            {g: e for g, (e, at) in self._fenced.items() if at <= now},
-            self._ahead_s,
-        )
-        if running == published:
-            return
-        path = self._paths.host(self.host)
-        try:
-            self._version = await self._tree.write(path, records.encode(running), self._version)
-        except errors.ClusterUnavailable:
-            node = await self._tree.read(path)  # it may have been written
-            if node is not None and node.session == self._tree.session:
-                self._version = node.version
-            raise
-        except (tree.Conflict, tree.NodeMissing):
-            node = await self._tree.read(path)
-            if node is not None and node.session == self._tree.session:
-                self._version = node.version
+        draining, now = self._handoff.draining, self._clock.now()
+        changes: dict[str, object] = {
+            "leaving": self._leaving,
+            "released_s": self._released_s,
+            "fenced": {g: e for g, (e, at) in self._fenced.items() if at <= now},
+            "ahead_s": self._heartbeat.ahead_s,
+        }
+        if len(draining) <= MAX_DRAINING:  # else say no more than before, until they can be named
+            changes |= {"generation": self._handoff.generation, "draining": tuple(sorted(draining))}
+        if not await self._announcement.say(**changes):
             self._changed.set()
-            await asyncio.sleep(RETRY_S)
-            return
-        if self._published is published:
-            self._published = running
 
     def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
         self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}

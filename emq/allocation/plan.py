@@ -22,7 +22,7 @@ Between 0.90 and 1.10 a host is left alone, which is what makes moves rare.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from emq.allocation.levelling import SHED, Levelling, Why
@@ -56,13 +56,20 @@ class Plan(NamedTuple):
     bound: float = SHED
 
 
-def plan(quotas: Mapping[str, float], weights: Mapping[str, float], previous: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    quotas: Mapping[str, float],
+    weights: Mapping[str, float],
+    previous: Mapping[str, str] | None = None,
+    recent: Container[str] = (),
+) -> Plan:
     """Assign each group to a host; deterministic in what is given, whatever the order.
 
     Args:
         quotas: of each group, starts a second, above 0 and finite; less than a millionth counts as one.
         weights: of each host, 0 or more and finite; one of 0 gets nothing.
         previous: group to host as it was; hosts that are gone, and groups that are, may be among them.
+        recent: groups that moved last. Where a choice is left, others move, so that a host that goes and comes back
+            moves each group once at most.
 
     Raises:
         BrokenPlan: a bug; publish nothing and keep what was.
@@ -77,7 +84,7 @@ def plan(quotas: Mapping[str, float], weights: Mapping[str, float], previous: Ma
     shared = {group: need for group, need in demand.items() if group not in alone}
     taken = set(alone.values())
     loads = Loads(shared, shares_of(sum(shared.values()), hosts, hosts.keys() - taken))
-    levelling = Levelling(loads, ring.only(loads.shares) if taken else ring)
+    levelling = Levelling(loads, ring.only(loads.shares) if taken else ring, recent)
     for group in shared:
         if before.get(group) in loads.shares:
             loads.put(group, before[group])

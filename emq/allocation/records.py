@@ -15,7 +15,6 @@ A list counts only when the record names it, so that a plan comes into force as 
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,6 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from emq import errors
-from emq.allocation.tree import Tree
 
 MAGIC = b"EMQ1"
 """Before every node's data: format and its version."""
@@ -217,14 +215,6 @@ def decode_list(chunks: Iterable[bytes], path: str) -> dict[str, Entry]:
             raise _foreign(path, exc) from exc
         entries |= {f"{topic}/{index}": entry for topic, groups in topics for index, entry in groups}
     return entries
-
-
-async def read_list(tree: Tree, paths: Paths, host: str, pointer: Pointer) -> dict[str, Entry] | None:
-    """A host's groups; None if some of its nodes are missing, as happens when another plan came into force."""
-    names = [paths.list(host, pointer.generation, chunk) for chunk in range(pointer.chunks)]
-    nodes = await asyncio.gather(*(tree.read(name) for name in names))
-    found = [node.data for node in nodes if node is not None]
-    return decode_list(found, paths.lists(host)) if len(found) == len(names) else None
 
 
 _topics = msgspec.json.Decoder(list[tuple[str, list[tuple[int, Entry]]]])

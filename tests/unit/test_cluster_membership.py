@@ -13,7 +13,8 @@ from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.allocation import records
-from emq.allocation.member import LEASE_SHARE, ClusterMembership
+from emq.allocation.heartbeat import LEASE_SHARE
+from emq.allocation.member import ClusterMembership
 from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
 from emq.allocation.records import Order, Paths, Record, Running
 

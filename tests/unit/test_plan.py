@@ -255,3 +255,13 @@ def test_the_benchmark_shows_its_figures_at_a_small_size() -> None:
     assert found["moves_if_nothing_changed"] == 0
     names = {figure.name for figure in bench.BENCHMARK.figures}
     assert names <= found.keys()
+
+
+def test_a_host_that_goes_and_comes_back_moves_no_group_twice() -> None:
+    quotas = {f"t{i}/0": 10.0 + i % 7 for i in range(200)}
+    weights = dict.fromkeys("abcd", 1.0)
+    whole = plan(quotas, weights).owner
+    left = plan(quotas, {h: w for h, w in weights.items() if h != "b"}, whole)
+    back = plan(quotas, weights, left.owner, left.moved)
+    assert len(back.moved) > 40
+    assert not left.moved.keys() & back.moved.keys()

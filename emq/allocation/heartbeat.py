@@ -1,0 +1,106 @@
+"""The heartbeat: proves that a session is alive, and renews the lease with each proof."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from emq import errors
+from emq.allocation import tree
+from emq.allocation.records import Paths
+from emq.clock import Clock
+from emq.lease import Lease
+
+log = logging.getLogger(__name__)
+
+LEASE_SHARE = 2 / 3
+"""Of the session's time-out since the last heartbeat that was answered: so long a host goes on by itself. The rest is
+for what it has started to end before others may begin."""
+
+BEATS = 6
+"""Heartbeats in one time-out."""
+
+MAX_AHEAD_S = 0.5
+"""A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
+
+AHEAD_EVERY = 30
+"""Heartbeats between two looks at the ensemble's clock."""
+
+
+class Heartbeat:
+    """Writes a node of the session again and again, which nobody watches.
+
+    A write that the servers took proves that the session was alive after it was sent. A read would prove nothing: a
+    server that is cut off from the others answers reads for a while.
+
+    Attributes:
+        ahead_s: how far the clock here is ahead of the ensemble's, about.
+    """
+
+    def __init__(
+        self, coordination: tree.Tree, paths: Paths, clock: Clock, lease: Lease, complain: Callable[[str], None]
+    ) -> None:
+        self._tree = coordination
+        self._paths = paths
+        self._clock = clock
+        self._lease = lease
+        self._complain = complain
+        self._incarnation = ""
+        self.ahead_s = 0.0
+
+    async def begin(self, incarnation: str) -> None:
+        """Create the node of a new session, and renew the lease with it."""
+        sent = self._clock.now()
+        await self._tree.create(self._paths.lease(incarnation), b"", ephemeral=True)
+        self._incarnation = incarnation
+        self._renew(sent)
+
+    async def give_up(self) -> None:
+        """The session is not used, after all."""
+        incarnation, self._incarnation = self._incarnation, ""
+        self._lease.end()
+        await self._tree.delete(self._paths.lease(incarnation))
+
+    def end(self) -> None:
+        """The session is no more."""
+        self._incarnation = ""
+        self._lease.end()
+
+    async def beat(self) -> None:
+        """Ends by cancellation."""
+        beats = 0
+        while True:
+            if incarnation := self._incarnation:
+                sent, path = self._clock.now(), self._paths.lease(incarnation)
+                try:
+                    await self._tree.write(path, b"", -1)
+                    if incarnation == self._incarnation:
+                        self._renew(sent)
+                    if beats % AHEAD_EVERY == 0:
+                        await self._compare_clocks(path, sent)
+                    beats += 1
+                except errors.ClusterUnavailable as exc:
+                    self._lease.suspend()
+                    left_s = max(0.0, self._lease.until - self._clock.now())
+                    self._complain(f"{exc}; this host goes on for {left_s:.1f} s")
+                except tree.NodeMissing:
+                    self._lease.suspend()  # the session is no more; the tree is about to say so
+            await asyncio.sleep(self._tree.timeout_s / BEATS)
+
+    def _renew(self, sent: float) -> None:
+        self._lease.renew(sent + self._tree.timeout_s * LEASE_SHARE)
+
+    async def _compare_clocks(self, path: str, sent: float) -> None:
+        answered = self._clock.now()
+        node = await self._tree.read(path)
+        if node is None:
+            return
+        self.ahead_s = round((sent + answered) / 2 - node.written_s, 2)
+        if abs(self.ahead_s) > MAX_AHEAD_S:
+            log.warning(
+                "the clock of this host is %.1f s %s the ZooKeeper servers'; delays, schedules and the seconds of "
+                "moving groups are off by as much: run a time service (NTP) on all machines",
+                abs(self.ahead_s),
+                "ahead of" if self.ahead_s > 0 else "behind",
+            )
