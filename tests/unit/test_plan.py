@@ -263,5 +263,5 @@ def test_a_host_that_goes_and_comes_back_moves_no_group_twice() -> None:
     whole = plan(quotas, weights).owner
     left = plan(quotas, {h: w for h, w in weights.items() if h != "b"}, whole)
     back = plan(quotas, weights, left.owner, left.moved)
-    assert len(back.moved) > 40
+    assert len(back.moved) >= 40
     assert not left.moved.keys() & back.moved.keys()
