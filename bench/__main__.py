@@ -17,7 +17,20 @@ from bench.figures import Benchmark, Figure, holds
 from bench.stage import STORES, Stage
 from emq.errors import EMQError
 
-NAMES = ("floor", "host", "idle", "wake", "publish", "caps", "isolation", "rmq", "timer", "merge", "allocation")
+NAMES = (
+    "floor",
+    "host",
+    "idle",
+    "wake",
+    "publish",
+    "caps",
+    "isolation",
+    "rmq",
+    "timer",
+    "merge",
+    "allocation",
+    "handoff",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

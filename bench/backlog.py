@@ -8,13 +8,17 @@ from emq.storage import Put
 
 PAYLOAD = b"x" * 100
 PUT_MESSAGES = 1_000
+NUMBER_BYTES = 8
 
 
-async def fill(url: str, topics: list[Topic], per_queue: int, only: list[int] | None = None) -> int:
+async def fill(
+    url: str, topics: list[Topic], per_queue: int, only: list[int] | None = None, *, numbered: bool = False
+) -> int:
     """Put `per_queue` messages of 100 bytes into each queue of the topics; returns how many went in.
 
     Args:
         only: indices of the priorities to fill; None for all.
+        numbered: put a number into each payload (`number_of`), from 0 on, queue by queue in the order of `queues_of`.
     """
     store = await stores.open_store(url, Environment.ONLINE)
     ids = message.IdSource()
@@ -23,7 +27,9 @@ async def fill(url: str, topics: list[Topic], per_queue: int, only: list[int] | 
     for queue in queues_of(topics, only):
         for start in range(0, per_queue, PUT_MESSAGES):
             n = min(PUT_MESSAGES, per_queue - start)
-            puts.append(Put(queue, [message.encode(ids.next(), PAYLOAD, None, 1, None) for _ in range(n)]))
+            first = total + waiting
+            payloads = [_numbered(first + i) for i in range(n)] if numbered else [PAYLOAD] * n
+            puts.append(Put(queue, [message.encode(ids.next(), payload, None, 1, None) for payload in payloads]))
             waiting += n
             if waiting >= PUT_MESSAGES:
                 await store.log.put(puts)
@@ -33,6 +39,15 @@ async def fill(url: str, topics: list[Topic], per_queue: int, only: list[int] | 
         await store.log.put(puts)
     await store.close()
     return total + waiting
+
+
+def number_of(payload: bytes) -> int:
+    """The number of a message that `fill` has numbered."""
+    return int.from_bytes(payload[:NUMBER_BYTES], "big")
+
+
+def _numbered(number: int) -> bytes:
+    return number.to_bytes(NUMBER_BYTES, "big") + PAYLOAD[NUMBER_BYTES:]
 
 
 def queues_of(topics: list[Topic], only: list[int] | None = None) -> list[str]:
