@@ -121,7 +121,7 @@ class Assignments:
         self.ready.set()
 
     async def _let_go(self, gone: Iterable[str], era: int) -> None:
-        left = set(gone)
+        left, count, started = set(gone), 0, time.monotonic()
         try:
             part = self._clock.now() % 1.0
             if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
@@ -129,11 +129,13 @@ class Assignments:
             async for done in self._ownership.releasing(left, self._drain_s):
                 left.difference_update(done)
                 self._letting_go.difference_update(done)
+                count += len(done)
                 if era == self._target.era:
                     for group in done:
                         self._told.pop(group, None)
                     await self._membership.released(done)
                     self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
+            log.info("let go of %d groups in %.2f s", count, time.monotonic() - started)
         finally:
             self._letting_go.difference_update(left)
             self._changed.set()
