@@ -64,6 +64,7 @@ class ClusterWakeUps:
                 if names is None or names:
                     yield names
         finally:
+            ears.end()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -98,10 +99,11 @@ class Ears:
         self._ears: dict[str, _Ear] = {}
         self._asked_for: set[tuple[str, str]] = set()
         self._changed = asyncio.Event()
+        self._ended = False
 
     async def keep(self) -> None:
-        """Subscribe, and again wherever a subscription ended or a hash slot moved. Ends by cancellation."""
-        while True:
+        """Subscribe, and again wherever a subscription ended or a hash slot moved. Ends by `end` and cancellation."""
+        while not self._ended:
             self._changed.clear()
             if await self._settle():
                 with contextlib.suppress(TimeoutError):
@@ -110,6 +112,10 @@ class Ears:
             else:
                 self._topology.suspect()
                 await asyncio.sleep(RECONNECT_S)
+
+    def end(self) -> None:
+        """`keep` is about to be cancelled; the driver may turn that into an error of the connection."""
+        self._ended = True
 
     async def close(self) -> None:
         """End all subscriptions."""
@@ -178,6 +184,7 @@ class _Ear:
         self._pubsub = pubsub
         self._hear = hear
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self.channels: set[str] = set()
         self.plain = False
 
@@ -198,6 +205,7 @@ class _Ear:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -206,7 +214,7 @@ class _Ear:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while not self._closed:
                 message = await self._pubsub.get_message(timeout=LISTEN_S)
                 if message is not None:
                     channel = message["channel"].decode()
