@@ -127,6 +127,7 @@ class Host:
             on_buffered=dispatcher.ready,
             on_expiring=self.expiry.watch,
             on_schedule=self.firing.put,
+            on_claimed=self.settler.claimed,
             on_lost=lost,
             lease=lease,
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from emq import errors, message, slots
@@ -79,6 +80,7 @@ class Settler:
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._sent: dict[tuple[str, str], bool] = {}
         self.retried = 0
         self.dead = 0
         self.refused = 0
@@ -103,6 +105,15 @@ class Settler:
         m.error = retry.EXPIRED.reason
         self._append(_Pending(group, m, retry.EXPIRED))
 
+    def claimed(self, group: OwnedGroup, id_: str) -> None:
+        """An entry of the group's lane was claimed.
+
+        If a call that put it there is under way, or its answer was lost, it was carried out, and must not be repeated:
+        it would act on the new claim.
+        """
+        if (group.name, id_) in self._sent:
+            self._sent[group.name, id_] = True
+
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
         await self._idle.wait()
@@ -116,6 +127,7 @@ class Settler:
         moving: list[_Pending] = []
         while True:
             await self._something.wait()
+            moving = self._unproven(moving)
             batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
             await self._settle_slots([p for p in batch if p.message.member is not None and not p.moves])
             await self._settle_lanes([p for p in batch if p.message.member is None and not p.moves])
@@ -137,15 +149,42 @@ class Settler:
             self._done(pending, answer)
 
     async def _settle_lanes(self, batch: list[_Pending]) -> None:
-        answers: Sequence[bool | errors.NotOwner] = ()
-        while len(answers) < len(batch):
+        while batch:
             try:
-                answers = await self._lanes.settle([_lane_verdict(p) for p in batch])
+                with self._sending(batch):
+                    answers = await self._lanes.settle([_lane_verdict(p) for p in batch])
             except (errors.StoreUnavailable, errors.StoreFull) as exc:
                 await self._wait(exc, len(batch))
-        for pending, answer in zip(batch, answers, strict=True):
+                batch = self._unproven(batch)
+                continue
+            for pending, answer in zip(batch, answers, strict=True):
+                self._lane_done(pending, answer)
+            return
+
+    def _lane_done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
+        if pending.message.member is None and not pending.moves:
             pending.group.lane_out -= 1
-            self._done(pending, answer or True)
+        self._done(pending, answer or pending.message.member is None)
+
+    @contextlib.contextmanager
+    def _sending(self, batch: Sequence[_Pending]) -> Iterator[None]:
+        """Listen for claims of what is sent; after a failure, go on until `_unproven` asks."""
+        for p in batch:
+            self._sent.setdefault((p.group.name, p.message.id), False)
+        yield
+        for p in batch:
+            self._sent.pop((p.group.name, p.message.id), None)
+
+    def _unproven(self, batch: Iterable[_Pending]) -> list[_Pending]:
+        """What is to be sent again; the rest is known to be done."""
+        left = []
+        for p in batch:
+            if p.message.member is None and self._sent.get((p.group.name, p.message.id)):
+                del self._sent[p.group.name, p.message.id]
+                self._lane_done(p, True)
+            else:
+                left.append(p)
+        return left
 
     async def _move_all(self, moving: list[_Pending]) -> None:
         """Move what can be moved now, and take it out of the list."""
@@ -162,7 +201,9 @@ class Settler:
         await asyncio.sleep(UNREACHABLE_S)
 
     async def _move(self, batch: list[_Pending]) -> None:
-        answers: list[bool | errors.NotOwner] = list(await self._lanes.add([_add(p) for p in batch]))
+        adds = [_add(p) for p in batch]
+        with self._sending([p for p in batch if p.message.member is None]):  # a slot's has a new id each time
+            answers: list[bool | errors.NotOwner] = list(await self._lanes.add(adds))
         # What the lane refused must not leave its slot either.
         claimed = [i for i, p in enumerate(batch) if p.message.member is not None and isinstance(answers[i], bool)]
         if claimed:
@@ -170,7 +211,7 @@ class Settler:
             for i, answer in zip(claimed, left, strict=True):
                 answers[i] = answer
         for pending, answer in zip(batch, answers, strict=True):
-            self._done(pending, answer or pending.message.member is None)
+            self._lane_done(pending, answer)
 
     def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending

@@ -44,6 +44,7 @@ class LaneClaimer:
         on_buffered: Callable[[OwnedGroup], None],
         on_expiring: Callable[[OwnedGroup], None],
         on_schedule: Callable[[OwnedGroup, message.Message], None],
+        on_claimed: Callable[[OwnedGroup, str], None],
         on_lost: Callable[[OwnedGroup], None],
         lease: Lease | None = None,
     ) -> None:
@@ -51,6 +52,7 @@ class LaneClaimer:
         on_buffered: called when a group received messages.
         on_expiring: called when some of them have a time to live.
         on_schedule: called with an entry that publishes again and again, instead of buffering it.
+        on_claimed: called with the id of each entry that was claimed.
         on_lost: called when the store says that the group has a newer owner.
         lease: whether anything may be claimed; None for always.
         """
@@ -59,6 +61,7 @@ class LaneClaimer:
         self._on_buffered = on_buffered
         self._on_expiring = on_expiring
         self._on_schedule = on_schedule
+        self._on_claimed = on_claimed
         self._on_lost = on_lost
         self._lease = lease or Lease()
         self._groups: dict[str, OwnedGroup] = {}
@@ -131,6 +134,7 @@ class LaneClaimer:
     def _buffer(self, group: OwnedGroup, claim: Claim, claimed: Claimed, now_ms: int) -> None:
         group.lane_out += len(claimed.entries)
         for id_, body in claimed.entries:
+            self._on_claimed(group, id_)
             try:
                 m = message.decode(body)
             except msgspec.DecodeError:

@@ -66,6 +66,7 @@ class Bench:
             on_buffered=self.buffered.append,
             on_expiring=self.expiring.append,
             on_schedule=lambda *given: self.schedules.append(given),
+            on_claimed=lambda *_: None,
             on_lost=self.lost.append,
         )
 

@@ -19,7 +19,7 @@ from emq.dispatch.settler import Settler
 from emq.message import Message, decode, encode_retry
 from emq.model import Topic, TopicOptions
 from emq.owned import Gauge, OwnedGroup, OwnedSlot, OwnedTopic
-from emq.storage import Add, Claim, Claimed
+from emq.storage import Add, Claim, Claimed, Settle, Verdict
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
@@ -175,3 +175,47 @@ async def test_a_member_that_its_lane_refuses_does_not_leave_its_slot() -> None:
     assert b.lost == [b.group]
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
     assert (state.waiting, state.prepared) == (0, 1)
+
+
+async def lost_answer() -> None:
+    raise errors.OutcomeUnknown("the answer was lost in this test")
+
+
+@virtual
+async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed() -> None:
+    b = Bench()
+    b.store.lanes.after["add"] = lost_answer
+    async with b.settling():
+        b.settler.failed(b.group, b.started("a"), ValueError())
+        await asyncio.sleep(0.1)
+        assert b.settled == []
+        [m] = await b.claimed()
+        b.settler.claimed(b.group, m.id)
+        m.offset = -1
+        await b.store.real.lanes.settle([Settle("t/0", "a", Verdict.ACK, EPOCH)])  # handled meanwhile
+        await b.settler.idle()
+    assert b.settled == ["a"]
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it is not there a second time"
+
+
+@virtual
+async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_of_its_entry() -> None:
+    b = Bench()
+    await b.store.real.lanes.add([Add("t/0", "a", b.body("a"), 1)])
+    [m] = await b.claimed()
+    m.offset, m.attempt = -1, 1
+    b.group.lane_out = 1
+    b.store.lanes.after["settle"] = lost_answer
+    async with b.settling():
+        b.settler.failed(b.group, m, ValueError())
+        await asyncio.sleep(0.1)
+        [again] = await b.claimed()
+        b.settler.claimed(b.group, again.id)
+        await b.settler.idle()
+        assert b.group.lane_out == 0
+        [state] = await b.store.lanes.inspect(["t/0"])
+        assert (state.waiting, state.prepared) == (0, 1), "the newer claim stays as it is"
+        again.offset, b.group.lane_out = -1, 1
+        b.settler.acknowledge(b.group, again)
+        await b.settler.idle()
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
