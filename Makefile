@@ -1,12 +1,13 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench clean
+.PHONY: help setup demo test simulate lint types format bench clean
 
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+SEEDS ?= 1000
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +23,9 @@ demo: setup ## see it work (DEMO_ARGS=...)
 
 test: setup ## run every test (TEST_ARGS=..., such as TEST_ARGS="tests/unit -x")
 	@$(BIN)/pytest $(TEST_ARGS)
+
+simulate: setup ## simulate clusters in which everything goes wrong: make simulate SEEDS=5000; one of them: SEED=123
+	@cd tests && ../$(BIN)/python -m support.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 lint: setup ## check format, style and the direction of imports
 	@$(BIN)/ruff format --check .

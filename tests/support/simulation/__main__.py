@@ -78,7 +78,7 @@ def _many(options: argparse.Namespace) -> int:
 
 def _results(batches: list[range], jobs: int) -> Iterator[Result]:
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=20) as pool:
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
         for future in concurrent.futures.as_completed([pool.submit(run_batch, batch) for batch in batches]):
             yield future.result()
 

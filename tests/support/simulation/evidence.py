@@ -45,6 +45,18 @@ class Start(NamedTuple):
     started_us: int
 
 
+class Acquired(NamedTuple):
+    """Attributes:
+    number: how many starts there were before.
+    """
+
+    number: int
+    at: float
+    host: str
+    group: str
+    epoch: int
+
+
 class Evidence:
     """Everything is in the order in which it happened.
 
@@ -63,13 +75,16 @@ class Evidence:
         self.happened: Counter[str] = Counter()
         self.violations: list[Violation] = []
         self.history: list[tuple[float, str, str]] = []
-        self.owned: list[tuple[float, str, str, int]] = []
+        self.owned: list[Acquired] = []
         self.loads: dict[tuple[str, str], dict[str, Checkpoint]] = {}
         self.loaded: dict[tuple[str, str, int], Checkpoint] = {}
         self.offsets: dict[str, dict[int, str]] = defaultdict(dict)
         self.succeeded: set[str] = set()
         self.moved: set[str] = set()
         self.acknowledged: set[tuple[str, str]] = set()  # (lane or slot, message id) that nothing is left of
+        self.added: set[tuple[str, str, int]] = set()
+        self.retried: set[storage.Settle] = set()
+        self.repeated: set[str] = set()  # names: what was put into its lane once more, by a call whose answer was lost
         self.watermarks: dict[str, Checkpoint] = {}
         self.now_over = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
@@ -114,7 +129,7 @@ class Evidence:
         self.note(start.group, f"{start.host} {'finished' if succeeded else 'failed'} {start.work.name}")
 
     def acquired(self, host: str, group: str, epoch: int) -> None:
-        self.owned.append((self.now, host, group, epoch))
+        self.owned.append(Acquired(len(self.starts), self.now, host, group, epoch))
         self.note(group, f"{host} acquires under epoch {epoch}")
         for queue, checkpoint in self.loads.get((host, group), {}).items():
             self.loaded[host, queue, epoch] = checkpoint
@@ -141,8 +156,14 @@ class Evidence:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
 
-    def _added(self, add: storage.Add, _: bool) -> None:
+    def _added(self, add: storage.Add, was_new: bool) -> None:
+        """An owner repeats an add whose answer was lost. If what it had added is done by then, it runs again."""
         work = Work.parse(message.decode(add.body).payload)
+        if was_new and add.epoch is not None:
+            made = (add.slot, add.id, add.epoch)
+            if made in self.added and (add.slot, add.id.partition("~")[0]) in self.acknowledged:
+                self.repeated.add(work.name)
+            self.added.add(made)
         if add.epoch is not None:
             self.moved.add(work.name)
             self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
@@ -152,6 +173,17 @@ class Evidence:
         if was_prepared and settle.verdict is storage.Verdict.ACK:
             self.acknowledged.add((settle.slot, settle.id.partition("~")[0]))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
+
+        elif settle.epoch is not None:
+            self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
+            if was_prepared and settle.verdict is storage.Verdict.RETRY:
+                if settle in self.retried:
+                    self.repeated.add(Work.parse(message.decode(settle.body).payload).name)
+                self.retried.add(settle)
+
+    def _lane_claimed(self, claim: storage.Claim, claimed: storage.Claimed) -> None:
+        for id_, _ in claimed.entries:
+            self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
     def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
         if was_prepared and settle.verdict is slots.Verdict.ACK:
@@ -212,6 +244,7 @@ class Evidence:
 _LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
     "log.put": Evidence._put,
     "lanes.add": Evidence._added,
+    "lanes.claim": Evidence._lane_claimed,
     "lanes.settle": Evidence._lane_settled,
     "sorted.settle": Evidence._slot_settled,
 }

@@ -126,7 +126,9 @@ async def expire(cluster: Cluster, event: Event) -> None:
     if (member := _host(cluster, event)) is not None:
         session = member.tree.session
         cluster.ensemble.partition(member.tree, silent=True)
-        while session in cluster.ensemble.sessions and cluster.ensemble.quorum:
+        for _ in range(round(SESSION_S / 0.01) + 1):
+            if session not in cluster.ensemble.sessions:
+                break
             await asyncio.sleep(0.01)
         cluster.ensemble.heal(member.tree)
 

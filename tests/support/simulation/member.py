@@ -117,7 +117,7 @@ class Member:
             self.handlers,
             clock=self.clock,
             trail=_Trail(life, evidence),
-            options=HostOptions(catalog_poll_s=0.5, checkpoint_s=1.0, drain_s=5.0),
+            options=HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
         )
         self._evidence = evidence
         self.task: asyncio.Task[None] | None = None

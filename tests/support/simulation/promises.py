@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from emq.model import MICRO
-from support.simulation.evidence import Evidence, Start, Violation
+from support.simulation.evidence import Acquired, Evidence, Start, Violation
 
 SLACK = 1e-6
 
@@ -86,6 +86,8 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         times[name, attempt] += 1
         before = first.setdefault((name, attempt), start)
         if before is start:
+            continue
+        if name in evidence.repeated:
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
@@ -185,15 +187,21 @@ def _in_order(evidence: Evidence, starts: Sequence[Start]) -> Iterator[Violation
 
 
 def _owners(evidence: Evidence) -> Iterator[Violation]:
-    latest: dict[str, Start] = {}
+    """Nobody starts anything of a group once somebody else has acquired it under a higher epoch."""
+    latest: dict[str, Acquired] = {}
+    acquired = iter([*evidence.owned, None])
+    coming = next(acquired)
     for start in evidence.starts:
-        before = latest.setdefault(start.group, start)
-        if start.epoch < 0:
+        while coming is not None and coming.number <= start.number:
+            if coming.group not in latest or coming.epoch > latest[coming.group].epoch:
+                latest[coming.group] = coming
+            coming = next(acquired)
+        owner = latest.get(start.group)
+        if start.epoch < 0 or owner is None:
             yield Violation("O", start.group, f"{start.host} started {start.work.name} of a group that it does not own")
-        elif start.epoch < before.epoch:
-            text = f"{start.host} started {start.work.name} under epoch {start.epoch}, {start.at - before.at:.3f} s"
-            yield Violation("O", start.group, f"{text} after {before.host} did under {before.epoch}")
-        elif start.epoch == before.epoch and start.host != before.host:
-            yield Violation("O", start.group, f"{start.host} and {before.host} both start under epoch {start.epoch}")
-        else:
-            latest[start.group] = start
+        elif start.epoch < owner.epoch:
+            text = f"{start.host} started {start.work.name} under epoch {start.epoch}, {start.at - owner.at:.3f} s"
+            yield Violation("O", start.group, f"{text} after {owner.host} had acquired it under {owner.epoch}")
+        elif start.host != owner.host:
+            text = f"{start.host} started {start.work.name}, and {owner.host} owns the group"
+            yield Violation("O", start.group, f"{text}, both under epoch {start.epoch}")

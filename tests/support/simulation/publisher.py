@@ -35,7 +35,7 @@ class Publisher:
         rng, plan = self._rng, self._plan
         fails = 0
         if rng.random() < plan.failing:
-            fails = 99 if rng.random() < plan.doomed / plan.failing else rng.randint(1, 2)
+            fails = 99 if rng.random() * plan.failing < plan.doomed else rng.randint(1, 2)
         takes_ms = rng.randint(20, 2_500) if rng.random() < plan.slow else rng.choice((0, 0, 0, 2))
         key = f"k{rng.randrange(plan.keys)}" if plan.keys else ""
         work = Work(f"{plan.name}#{next(self._numbers)}", fails, takes_ms, key)

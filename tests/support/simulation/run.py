@@ -9,7 +9,7 @@ import logging
 import random
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -21,6 +21,9 @@ from support.simulation.process import SimulatedLoop
 from support.simulation.schedule import END_S, Schedule, schedule
 
 LONGEST_S = 600.0
+
+STATISTICS_S = 5.0
+"""Between two snapshots of a host; more often would only cost the time of those who wait for the simulation."""
 
 
 class Outcome(NamedTuple):
@@ -34,17 +37,18 @@ class Outcome(NamedTuple):
     evidence: Evidence
 
 
-def simulate(seed: int, tamper: Callable[[Evidence], None] = lambda evidence: None) -> Outcome:
-    """Run the schedule of a seed, and judge it.
-
-    Args:
-        tamper: may spoil the evidence before it is judged, to see that it is found.
-    """
-    with _determined(seed), asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        return runner.run(_simulate(schedule(seed), tamper))
+def simulate(seed: int) -> Outcome:
+    """Run the schedule of a seed, and judge it."""
+    return carry_out(schedule(seed))
 
 
-async def _simulate(plan: Schedule, tamper: Callable[[Evidence], None]) -> Outcome:
+def carry_out(plan: Schedule) -> Outcome:
+    """Run a schedule, and judge it."""
+    with _determined(plan.seed), asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        return runner.run(_simulate(plan))
+
+
+async def _simulate(plan: Schedule) -> Outcome:
     evidence = Evidence()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: evidence.complained(str(context)))
     db = await InlineDatabase.open("sqlite://")
@@ -63,7 +67,6 @@ async def _simulate(plan: Schedule, tamper: Callable[[Evidence], None]) -> Outco
             await cluster.stop()
             dead = await cluster.dead()
         evidence.now_over = True
-    tamper(evidence)
     violations = promises.judge(evidence, cluster.rules(), dead)
     happened = _happened(evidence, dead)
     logging.disable(logging.CRITICAL)
@@ -88,7 +91,7 @@ def _happened(evidence: Evidence, dead: list[str]) -> Counter[str]:
     happened["starts"] = len(evidence.starts)
     attempts = Counter((start.work.name, start.attempt) for start in evidence.starts)
     happened["redelivered"] = sum(n - 1 for n in attempts.values())
-    epochs = {(group, epoch) for _, _, group, epoch in evidence.owned}
+    epochs = {(acquired.group, acquired.epoch) for acquired in evidence.owned}
     happened["moves"] = len(epochs) - len({group for group, _ in epochs})
     return happened
 
@@ -136,6 +139,7 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("secrets.token_urlsafe", token),
         mock.patch("emq.producer.router.time", virtual),
         mock.patch("emq.assignments.time", virtual),
+        mock.patch("emq.statistics.INTERVAL_S", STATISTICS_S),
         mock.patch("emq.dispatch.settler.random", fixed),
     ):
         yield

@@ -1,0 +1,127 @@
+"""The checker itself: what is planted is found, each kind of fault by the promise that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from support.simulation.run import Outcome, carry_out
+from support.simulation.schedule import Event, Schedule, TopicPlan
+
+from emq import message
+from emq.dispatch.counter import WindowCounter
+from emq.lease import Lease
+from emq.offsets.tracker import OffsetTracker
+from emq.storage import Batch, Claimed
+from storage_adapters.memory.lanes import MemoryLanes
+from storage_adapters.memory.log import MemoryLog
+
+LOG = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
+EASY = TopicPlan("keyed", 24.0, 8.0, 12.0, keys=5, failing=0.2, options=LOG)
+BACKLOG = EASY._replace(rate=36.0)
+
+NOTHING: tuple[Event, ...] = ()
+SILENCE = (Event(4.0, "partition", 0, 9.0, 0.0),)
+CRASH = (Event(4.3, "crash", 0, 0.0, 0.0),)
+
+
+def outcome(
+    events: Sequence[Event] = NOTHING,
+    topic: TopicPlan = EASY,
+    *,
+    clean: bool = True,
+    ahead_s: tuple[float, ...] = (0.0,),
+) -> Outcome:
+    return carry_out(Schedule(1, clean, ahead_s, 2, (topic,), tuple(events)))
+
+
+def broken(found: Outcome) -> set[str]:
+    return {violation.promise for violation in found.violations}
+
+
+@pytest.mark.parametrize("events", [NOTHING, SILENCE, CRASH], ids=["nothing", "silence", "crash"])
+def test_nothing_is_found_where_nothing_is_planted(events: Sequence[Event]) -> None:
+    assert outcome(events, BACKLOG, clean=not events).violations == []
+
+
+def test_a_message_that_was_dropped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = _once()
+    spoil_reads(
+        monkeypatch,
+        lambda b: b._replace(offsets=b.offsets[1:], bodies=b.bodies[1:]) if b.offsets and next(once) else b,
+    )
+    assert broken(outcome()) == {"L", "M"}
+
+
+def test_messages_of_a_key_in_the_wrong_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil_reads(monkeypatch, lambda b: b._replace(bodies=b.bodies[::-1]))
+    assert "K" in broken(outcome(topic=BACKLOG))
+
+
+def test_messages_of_a_key_that_run_side_by_side_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil_reads(monkeypatch, lambda b: b._replace(bodies=[without_key(body) for body in b.bodies]))
+    assert "K" in broken(outcome(topic=EASY._replace(slow=0.5, keys=1)))
+
+
+def test_a_message_that_was_handed_out_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = _once()
+
+    async def claim(self: MemoryLanes, *args: Any, **kwargs: Any) -> list[Any]:
+        answers = await real(self, *args, **kwargs)
+        for i, answer in enumerate(answers):
+            if isinstance(answer, Claimed) and answer.entries and next(once):
+                answers[i] = answer._replace(entries=[*answer.entries, answer.entries[0]])
+        return answers
+
+    real = MemoryLanes.claim
+    monkeypatch.setattr(MemoryLanes, "claim", claim)
+    assert "D" in broken(outcome())
+
+
+def test_one_start_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reserve(self: WindowCounter, n: int, now: float) -> int:
+        return min(n, real(self, n, now) + 1)
+
+    real = WindowCounter.reserve
+    monkeypatch.setattr(WindowCounter, "reserve", reserve)
+    assert broken(outcome(topic=BACKLOG)) == {"Q"}
+
+
+def test_a_host_that_goes_on_without_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Lease.renew
+    monkeypatch.setattr(Lease, "renew", lambda self, until: real(self, float("inf")))
+    monkeypatch.setattr(Lease, "suspend", lambda self: None)
+    # With nothing to retry, the first thing that the store could refuse it is to refill a buffer.
+    topic = BACKLOG._replace(failing=0.0, slow=0.0, keys=0)
+    assert "O" in broken(outcome(SILENCE, topic, clean=False, ahead_s=(-0.3, 0.3)))
+
+
+def test_a_watermark_past_a_hole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(self: OffsetTracker, offset: int) -> None:
+        real(self, max(offset, self.watermark))
+        real(self, self.watermark)
+
+    real = OffsetTracker.finish
+    monkeypatch.setattr(OffsetTracker, "finish", finish)
+    assert "M" in broken(outcome())
+
+
+def spoil_reads(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Batch], Batch]) -> None:
+    async def read(self: MemoryLog, *args: Any, **kwargs: Any) -> list[Any]:
+        answers = await real(self, *args, **kwargs)
+        return [spoil(answer) if isinstance(answer, Batch) else answer for answer in answers]
+
+    real = MemoryLog.read
+    monkeypatch.setattr(MemoryLog, "read", read)
+
+
+def without_key(body: bytes) -> bytes:
+    m = message.decode(body)
+    return message.encode(m.id, m.payload, None, m.published_us, m.headers)
+
+
+def _once() -> Iterator[bool]:
+    yield True
+    while True:
+        yield False
