@@ -26,7 +26,7 @@ from emq import errors
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
-_PROBE_TIMEOUT_S = 1.0
+PROBE_TIMEOUT_S = 1.0
 _PROBE_PAUSE_S = 0.01
 _LOG_TAIL_LINES = 15
 
@@ -182,7 +182,7 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection((LOOPBACK, self.port), _PROBE_TIMEOUT_S) as connection:
+            with socket.create_connection((LOOPBACK, self.port), PROBE_TIMEOUT_S) as connection:
                 return self._greets(connection)
         except OSError:
             return False

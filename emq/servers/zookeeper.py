@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from emq.servers.server import LOOPBACK, Server, ServerFailed, ServerMissing, carried, free_port, run_as
+from emq.servers.server import (
+    LOOPBACK,
+    PROBE_TIMEOUT_S,
+    Server,
+    ServerFailed,
+    ServerMissing,
+    carried,
+    free_port,
+    run_as,
+)
 
 NO_CONFIG: Mapping[str, str] = MappingProxyType({})
 _ARCHIVES = ("zookeeper", "netty", "slf4j-api", "log4j", "metrics-core", "snappy", "commons-io", "commons-cli")
@@ -106,6 +115,8 @@ class ZooKeeperServer(Server):
         answer = b""
         while part := connection.recv(4096):
             answer += part
+        if self._tls:  # its port is opened last
+            socket.create_connection((LOOPBACK, self._secure_port), PROBE_TIMEOUT_S).close()
         return b"Mode: " in answer
 
 
