@@ -108,6 +108,9 @@ class Leader:
             except (tree.Conflict, tree.NodeMissing, tree.NodeExists):
                 self._in_force = None  # somebody else has planned
                 await asyncio.sleep(RETRY_S)
+            except plan.BrokenPlan:
+                log.exception("a plan broke its own rules; the plan in force stays")
+                await self._changed.wait()
             except errors.ForeignTree as exc:
                 self._in_force = None
                 self._complain(f"{exc}; nothing is planned")

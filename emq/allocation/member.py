@@ -93,8 +93,9 @@ class ClusterMembership:
         self._released_s = 0.0
         self._offered: set[str] = set()
         self._fenced: dict[str, tuple[int, float]] = {}
-        self._times_fenced: dict[str, int] = {}
+        self._waits: dict[str, tuple[float, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._broken: BaseException | None = None
         self._told = ""
 
     # -------------------------------------------------------------------------------------------- what the host calls
@@ -122,6 +123,14 @@ class ClusterMembership:
             await asyncio.sleep(RETRY_S)
         loops = {"membership": self._follow, "heartbeat": self._heartbeat.beat, "leader": self._leader.lead}
         self._tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A loop broke, which is a bug of ours: who follows the assignments is told, so that the host ends."""
+        if not task.cancelled():
+            self._broken = task.exception()
+            self._assigned.set()
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
         for group in self._offered - quotas.keys():  # deleted; should it come back, its queues begin anew
@@ -137,6 +146,8 @@ class ClusterMembership:
         while True:
             await self._assigned.wait()
             self._assigned.clear()
+            if self._broken is not None:
+                raise self._broken
             if self._current is None:
                 continue  # nothing was planned yet
             self._handoff.taken(self._current.groups)
@@ -151,9 +162,12 @@ class ClusterMembership:
         self._changed.set()
         if not self._handoff.refused(group, epoch):
             return  # the plan took it away, which is how it should be
-        times = self._times_fenced[group] = self._times_fenced.get(group, 0) + 1
-        wait_s = min(MAX_FENCED_S, FENCED_S * 2 ** (times - 1))
-        self._fenced[group] = epoch, self._clock.now() + wait_s
+        now = self._clock.now()
+        wait_s, again_at = self._waits.get(group, (0.0, 0.0))
+        # Whoever left it alone for so long has gone.
+        wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
+        self._waits[group] = wait_s, now + wait_s
+        self._fenced[group] = epoch, now + wait_s
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
 
     async def hand_over(self, timeout_s: float) -> None:
@@ -344,7 +358,7 @@ class ClusterMembership:
 
     def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
         self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}
-        self._times_fenced = {g: n for g, n in self._times_fenced.items() if g in entries}
+        self._waits = {g: wait for g, wait in self._waits.items() if g in entries}
 
     def _complain(self, text: str) -> None:
         """Once, until something has worked again."""

@@ -12,7 +12,7 @@ from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq import errors
-from emq.allocation import records
+from emq.allocation import plan, records
 from emq.allocation.heartbeat import LEASE_SHARE
 from emq.allocation.member import ClusterMembership
 from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
@@ -389,3 +389,38 @@ def test_a_list_too_large_for_one_node_is_cut_and_put_together_again(monkeypatch
     assert records.decode_list(records.encode_list({}), "x") == {}
     with pytest.raises(errors.ForeignTree):
         records.decode_list([chunks[0][:-2]], "x")
+
+
+@virtual
+async def test_a_bug_in_the_membership_ends_the_host_instead_of_leaving_it_deaf() -> None:
+    async with cluster_of("a") as cluster:
+        a = cluster.members["a"]
+
+        async def broken() -> None:
+            raise RuntimeError("a bug")
+
+        a.membership._look = broken  # type: ignore[method-assign]
+        await asyncio.sleep(TIMEOUT_S)
+        assert a._task is not None
+        with pytest.raises(RuntimeError, match="a bug"):
+            await a._task
+        a._task = asyncio.create_task(asyncio.sleep(0))
+
+
+@virtual
+async def test_a_plan_that_breaks_its_own_rules_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster_of("a", "b") as cluster:
+        before, generation = cluster.owners, (await cluster.record()).generation
+
+        def broken(*_: object) -> plan.Plan:
+            raise plan.BrokenPlan("two owners")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(plan, "plan", broken)
+            for member in cluster.members.values():
+                await member.membership.offer(quotas(13), 2)
+            await asyncio.sleep(10)
+            assert (cluster.owners, (await cluster.record()).generation) == (before, generation)
+        for member in cluster.members.values():
+            await member.membership.offer(quotas(13), 3)
+        await cluster.settled(13)
