@@ -30,6 +30,7 @@ NAMES = (
     "merge",
     "allocation",
     "handoff",
+    "scale",
 )
 
 
@@ -79,10 +80,16 @@ def _print(name: str, store: str, options: dict[str, Any], figures: Sequence[Fig
     wanted = {figure.name: figure for figure in figures}
     for key, value in values.items():
         figure = wanted.get(key)
-        text = f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
+        text = _text(value)
         verdict = "" if figure is None else "[green]yes[/]" if holds(figure, value) else "[red]no[/]"
         table.add_row(key, text, f"{figure.relation} {figure.bound:,}" if figure else "", verdict)
     rich.console.Console().print(table)
+
+
+def _text(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
 
 
 if __name__ == "__main__":

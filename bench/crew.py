@@ -36,7 +36,7 @@ class HostProcess:
         self.log = log
         self.killed = self.stopped = False
         command = [*run_as(None, "KILL"), sys.executable, "-m", module, json.dumps(options)]
-        with log.open("ab") as file:
+        with log.open("wb") as file:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=file, cwd=_ROOT)
 
     @property

@@ -1,0 +1,68 @@
+"""Values that grow with time, sampled in one process and read in another, and their rates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+SAMPLE_S = 0.1
+
+
+class Sample(NamedTuple):
+    """Attributes:
+    s: when, by the clock that all processes of the machine share.
+    started: messages.
+    cpu_s: CPU seconds.
+    """
+
+    s: float
+    started: float
+    cpu_s: float
+
+
+def sampled(started: float, cpu_s: float) -> Sample:
+    """A sample of now."""
+    return Sample(time.monotonic(), started, cpu_s)
+
+
+class SeriesFile:
+    """Where a process writes its samples; each is in the file at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", buffering=1)
+
+    def add(self, started: int, cpu_s: float) -> None:
+        self._file.write("{} {} {}\n".format(*sampled(started, cpu_s)))
+
+
+def read(path: Path) -> list[Sample]:
+    """The samples so far; none while the file is not there."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    return [Sample(*map(float, line.split())) for line in lines]
+
+
+def common(all_series: Sequence[Sequence[Sample]]) -> tuple[float, float]:
+    """From when until when all of them were starting messages; empty if the second is not after the first."""
+    begins = [next((sample.s for sample in series if sample.started), series[-1].s) for series in all_series]
+    ends = [
+        max((sample.s for sample in series if sample.started < series[-1].started), default=series[0].s)
+        for series in all_series
+    ]
+    return max(begins), min(ends)
+
+
+def between(series: Sequence[Sample], begin_s: float, end_s: float) -> tuple[float, float]:
+    """Messages and CPU seconds, both a second, between two times within the series; straight between samples."""
+    first, last = _at(series, begin_s), _at(series, end_s)
+    return (last.started - first.started) / (end_s - begin_s), (last.cpu_s - first.cpu_s) / (end_s - begin_s)
+
+
+def _at(series: Sequence[Sample], s: float) -> Sample:
+    after = next((i for i, sample in enumerate(series) if sample.s >= s), len(series) - 1)
+    a, b = series[max(0, after - 1)], series[after]
+    part = min(1.0, (s - a.s) / (b.s - a.s)) if b.s > a.s else 1.0
+    return Sample(s, a.started + part * (b.started - a.started), a.cpu_s + part * (b.cpu_s - a.cpu_s))
