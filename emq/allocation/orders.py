@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-import msgspec
-
 from emq import errors
 from emq.allocation import records
 from emq.allocation.records import Order, Paths
@@ -15,24 +13,16 @@ from emq.allocation.tree import Conflict, NodeExists, NodeMissing, Tree
 TRIES = 20
 
 
-async def drain(tree: Tree, environment: str, host: str, on: bool = True) -> Order:
-    """Order that a host shall have no groups, or (`on` false) that it may have some again; answers all its orders.
+async def give(tree: Tree, environment: str, host: str, change: Callable[[Order], Order]) -> Order:
+    """Write what `change` makes of the present order (none: `Order()`); answers it. The host need not be there.
+
+    Where somebody else writes in between, `change` is asked again, so that two orders at a time both count.
 
     Raises:
         ClusterUnavailable: no server answers; repeat it, which does no harm.
         ForeignTree: the order's node was not written by EMQ.
         InvalidSettings: the name cannot be a host's.
     """
-    return await _change(tree, environment, host, lambda order: msgspec.structs.replace(order, drain=on))
-
-
-async def weigh(tree: Tree, environment: str, host: str, weight: float | None) -> Order:
-    """Order another weight than a host is set to, or (None) no other; answers all its orders. Raises as `drain`."""
-    return await _change(tree, environment, host, lambda order: msgspec.structs.replace(order, weight=weight))
-
-
-async def _change(tree: Tree, environment: str, host: str, change: Callable[[Order], Order]) -> Order:
-    """Write what `change` makes of the present order, unless somebody else writes in between: then once more."""
     records.validate_host(host)
     path = Paths(environment).order(host)
     for _ in range(TRIES):

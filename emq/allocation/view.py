@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
+import functools
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -45,7 +47,8 @@ class Owned(NamedTuple):
     entry: Entry
 
 
-class View(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class View:
     """A cluster at one moment, nearly: members may have moved on a little since the plan was read.
 
     Attributes:
@@ -75,7 +78,7 @@ class View(NamedTuple):
         planned = set() if self.record is None else self.record.lists.keys() - {NOBODY}
         return sorted(self.members.keys() | planned | ordered)
 
-    @property
+    @functools.cached_property
     def weights(self) -> dict[str, float]:
         """The weight by which each member takes part now; see `drafting.shares`."""
         return drafting.shares(self.members, self.orders)
@@ -87,7 +90,14 @@ class View(NamedTuple):
 
     def of(self, host: str) -> dict[str, Entry]:
         """The groups that the plan gives to a host."""
-        return {group: owned.entry for group, owned in self.groups.items() if owned.host == host}
+        return self._by_host.get(host, {})
+
+    @functools.cached_property
+    def _by_host(self) -> dict[str, dict[str, Entry]]:
+        found: dict[str, dict[str, Entry]] = {}
+        for group, owned in self.groups.items():
+            found.setdefault(owned.host, {})[group] = owned.entry
+        return found
 
     def is_planned(self, host: str) -> bool:
         """Whether the plan is of this very life of a member."""
@@ -115,6 +125,8 @@ class View(NamedTuple):
         found: set[str] = set()
         for former in entry.after:
             everybody = former.host == EVERYBODY
+            if everybody and former.generation <= self._all_let_go:
+                continue
             for host in self.members if everybody else (former.host,):
                 member = self.members.get(host)
                 if member is None or host == owner or not (everybody or member.incarnation == former.incarnation):
@@ -122,6 +134,11 @@ class View(NamedTuple):
                 if not member.has_let_go(group, former.generation):
                     found.add(host)
         return sorted(found)
+
+    @functools.cached_property
+    def _all_let_go(self) -> int:
+        """The generation of which every member has let go of everything; so most groups need no look at each."""
+        return min((0 if m.draining else m.generation for m in self.members.values()), default=0)
 
     def has_let_go(self, host: str) -> bool:
         """Whether a host holds nothing any more but what the plan gives it."""

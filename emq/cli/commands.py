@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from emq.cli import dead, host, misc, offsets, publish, schedule, topics, trace, watching
+from emq.cli import dead, host, hosts, misc, offsets, orders, plan, publish, schedule, topics, trace, watching
 from emq.cli.session import command
 
 app = typer.Typer(
@@ -19,6 +19,10 @@ app = typer.Typer(
 app.command("demo")(misc.demo)
 command(app, "up", json=False, endless=True)(host.up)
 command(app, "host", json=False, endless=True)(host.host)
+command(app, "hosts", endless=True)(hosts.hosts)
+command(app, "plan")(plan.plan)
+command(app, "drain")(orders.drain)
+command(app, "weight")(orders.weight)
 app.add_typer(topics.app, name="topic")
 command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)

@@ -13,6 +13,7 @@ from emq.statistics import HostStatistics, Rates, Totals
 
 if TYPE_CHECKING:
     from emq.app import App
+    from emq.database import Database
 
 FORGOTTEN_S = 3600.0
 """Hosts that were gone for longer are not spoken of any more."""
@@ -49,8 +50,13 @@ class TopicTotal(msgspec.Struct):
 
 async def load(app: App) -> list[Seen]:
     """All hosts heard of within the last hour, by name; one of another version is left out."""
+    return await load_from(app.database, app.settings.environment)
+
+
+async def load_from(database: Database, environment: str) -> list[Seen]:
+    """As `load`."""
     now_s, seen = time.time(), []
-    for _, text, saved_ms in await app.database.load_host_stats(app.settings.environment):
+    for _, text, saved_ms in await database.load_host_stats(environment):
         age_s = max(0.0, now_s - saved_ms / 1000)
         if age_s > FORGOTTEN_S:
             continue

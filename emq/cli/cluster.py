@@ -1,0 +1,94 @@
+"""What commands on a cluster share: its tree, open for a moment, and what the database knows of topics and hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import NamedTuple
+
+from emq import errors
+from emq.allocation import forecast, view
+from emq.allocation.tree import Tree
+from emq.catalog import Catalog
+from emq.cli import snapshots
+from emq.cli.session import Session
+from emq.cli.snapshots import Seen
+from emq.database import Database
+from emq.model import Topic
+from emq.stores import hide_password
+
+
+class Known(NamedTuple):
+    """What the database says.
+
+    Attributes:
+        topics: of the catalog.
+        quotas: of each group of these.
+        catalog: the catalog's version.
+        hosts: the hosts' latest snapshots.
+        trouble: why nothing is known; empty if it is.
+    """
+
+    topics: list[Topic]
+    quotas: dict[str, float]
+    catalog: int
+    hosts: list[Seen]
+    trouble: str = ""
+
+
+@contextlib.asynccontextmanager
+async def tree_of(session: Session, timeout_s: float = view.OPEN_S) -> AsyncIterator[Tree]:
+    """The coordination tree that the settings name, open for the length of a block.
+
+    Raises:
+        InvalidSettings: no cluster is named, or not one that can be used.
+        ClusterUnavailable: no server answered in time; the text names them, and what is wrong with each.
+    """
+    with _reasons() as reasons:
+        tree = view.opened(session.app().coordination(), hide_password(session.settings.cluster), timeout_s)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                opened = await stack.enter_async_context(tree)
+            except errors.ClusterUnavailable as exc:
+                raise errors.ClusterUnavailable(f"{exc}{reasons.text}") from None
+            yield opened
+
+
+async def known(session: Session) -> Known:
+    """What the database knows, or why it says nothing: a cluster can be looked at without it."""
+    settings = session.settings
+    try:
+        database = await Database.open(settings.database_url)
+        try:
+            # The bound on group_qps, which a store may name, matters to who changes topics only.
+            catalog = Catalog(database, settings.environment, None)
+            version, topics = await catalog.version(), await catalog.list()
+            hosts = await snapshots.load_from(database, settings.environment)
+        finally:
+            await database.close()
+    except errors.DatabaseUnavailable as exc:
+        return Known([], {}, 0, [], f"quotas and rates are not known: {exc}")
+    return Known(topics, forecast.quotas_of(topics), version, hosts)
+
+
+class _Reasons(logging.Handler):
+    """Keeps the last of what would be logged. Attributes: text: to be added to an error's text."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = f" ({record.getMessage().partition('; ')[2]})"
+
+
+@contextlib.contextmanager
+def _reasons() -> Iterator[_Reasons]:
+    """Whoever waits for a command is told at its end why it failed, not all the way."""
+    log, handler = logging.getLogger("emq.allocation"), _Reasons(logging.WARNING)
+    before, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before

@@ -1,0 +1,228 @@
+"""The hosts of a cluster as rows: what each is set to, has, and has let go of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from emq.allocation.drafting import NOBODY
+from emq.allocation.heartbeat import MAX_AHEAD_S
+from emq.allocation.loads import shares_of
+from emq.allocation.plan import effective
+from emq.allocation.records import Order
+from emq.allocation.view import Holding, View
+from emq.cli import output
+from emq.cli.cluster import Known
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class HostRow(msgspec.Struct, frozen=True):
+    """A host of a cluster.
+
+    Attributes:
+        state: "joining" (no plan knows it yet), "member", "no weight", "draining" and "drained" (as ordered),
+            "leaving" (it stops), "gone" (the plan knows it, but it is no member), "absent" (it has an order only).
+        leads: it plans for all.
+        weight: that it is set to; None where it is no member.
+        ordered_weight: that an operator wants instead.
+        groups: that the plan gives it.
+        waiting: of these, those that it does not have yet.
+        quota: starts a second of its groups.
+        load: its quota over its fair share; None where it has no share, or quotas are not known.
+        started_per_s: by its latest snapshot; None where there is no fresh one.
+        generation: of the last plan of which it let go of everything but `draining`.
+        draining: groups that it lost and still holds.
+        ahead_s: how far its clock is ahead of the ZooKeeper servers', in seconds, about.
+        joined_s: seconds since the epoch, by its clock.
+    """
+
+    host: str
+    state: str
+    leads: bool = False
+    weight: float | None = None
+    ordered_weight: float | None = None
+    drain: bool = False
+    groups: int = 0
+    waiting: int = 0
+    quota: float = 0.0
+    load: float | None = None
+    started_per_s: float | None = None
+    generation: int | None = None
+    draining: int = 0
+    ahead_s: float | None = None
+    machine: str | None = None
+    pid: int | None = None
+    joined_s: float | None = None
+
+
+def rows(view: View, known: Known) -> list[HostRow]:
+    """Every host of the cluster, by name."""
+    groups: dict[str, list[str]] = {}
+    for group, owned in view.groups.items():
+        groups.setdefault(owned.host, []).append(group)
+    waiting = {h: sum(view.holding(g) is not Holding.HELD for g in mine) for h, mine in groups.items()}
+    load = loads(view, known.quotas)
+    rates = {s.host.host: s.host.rates.started for s in known.hosts if s.live}
+    found = []
+    for host in view.hosts:
+        member, order = view.members.get(host), view.orders.get(host, Order())
+        row = HostRow(
+            host,
+            state(view, host, len(groups.get(host, ()))),
+            leads=host == view.leader,
+            ordered_weight=order.weight,
+            drain=order.drain,
+            groups=len(groups.get(host, ())),
+            waiting=waiting.get(host, 0),
+            quota=sum(known.quotas.get(group, 0.0) for group in groups.get(host, ())),
+            load=load.get(host),
+            started_per_s=rates.get(host),
+        )
+        if member is not None:
+            row = msgspec.structs.replace(
+                row,
+                weight=member.weight,
+                generation=member.generation,
+                draining=len(member.draining),
+                ahead_s=member.ahead_s,
+                machine=member.machine,
+                pid=member.pid,
+                joined_s=member.joined_s,
+            )
+        found.append(row)
+    return found
+
+
+def state(view: View, host: str, groups: int) -> str:
+    """What a host is in; see `HostRow`."""
+    member, order = view.members.get(host), view.orders.get(host, Order())
+    if member is None:
+        return "gone" if view.record is not None and host in view.record.lists else "absent"
+    if member.leaving:
+        return "leaving"
+    if order.drain:
+        return "draining" if groups or not view.has_let_go(host) else "drained"
+    if not view.is_planned(host):
+        return "joining"
+    return "member" if view.weights[host] > 0 else "no weight"
+
+
+def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
+    """Each host's quota over its fair share; of those that have one."""
+    weights = effective(view.weights)
+    load = dict.fromkeys(weights, 0.0)
+    for group, owned in view.groups.items():
+        if owned.host in load:
+            load[owned.host] += quotas.get(group, 0.0)
+    total = sum(quotas.get(group, 0.0) for group in view.groups)
+    shares = shares_of(total, weights, weights) if weights else {}
+    return {host: load[host] / share for host, share in shares.items() if share > 0}
+
+
+def troubles(view: View, found: Iterable[HostRow], known: Known) -> list[str]:
+    """What an operator should know of, a line each."""
+    lines = [known.trouble] if known.trouble else []
+    if view.members and not view.leader:
+        lines.append("nobody leads at this moment")
+    nobodys = len(view.of(NOBODY))
+    if nobodys:
+        lines.append(f"{output.count(nobodys, 'group')} without a host: none has a weight; see: emq weight --help")
+    for row in found:
+        if row.state == "gone" and row.groups:
+            lines.append(f"{row.host}: gone, and its groups are not given to others yet")
+        if row.ahead_s is not None and abs(row.ahead_s) > MAX_AHEAD_S:
+            side = "ahead of" if row.ahead_s > 0 else "behind"
+            lines.append(
+                f"{row.host}: its clock is {abs(row.ahead_s):.1f} s {side} the ZooKeeper servers'; run a time service "
+                "(NTP) on all machines"
+            )
+    return lines
+
+
+def data(view: View, known: Known) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    found = rows(view, known)
+    return {
+        "environment": str(view.environment),
+        "generation": view.generation,
+        "leader": view.leader or None,
+        "groups": len(view.groups),
+        "hosts": found,
+        "trouble": troubles(view, found, known),
+    }
+
+
+def render(view: View, known: Known) -> RenderableType:
+    """For people."""
+    from rich.console import Group
+
+    found = rows(view, known)
+    if not found:
+        return "\n".join(["the cluster has no hosts; start one with: emq host", *troubles(view, found, known)])
+    return Group(output.plain(_head(view)), table(view, found), *map(output.plain, troubles(view, found, known)))
+
+
+def table(view: View, found: Iterable[HostRow]) -> RenderableType:
+    """The hosts, one a line."""
+    columns = (
+        "host",
+        "state",
+        "weight",
+        "groups",
+        "waiting",
+        "qps",
+        "load",
+        "per s",
+        "released",
+        "draining",
+        "runs on",
+    )
+    return output.table(
+        "",
+        (*columns, "since"),
+        (_cells(view, row) for row in found),
+        right=("groups", "waiting", "qps", "load", "per s"),
+    )
+
+
+def _head(view: View) -> str:
+    if view.record is None:
+        return f"{output.count(len(view.members), 'host')} [{view.environment}], and no plan yet"
+    led = f"; {view.leader} leads" if view.leader else ""
+    return (
+        f"{output.count(len(view.members), 'host')} [{view.environment}], {output.count(len(view.groups), 'group')} by "
+        f"plan {view.generation}{led}"
+    )
+
+
+def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
+    return (
+        row.host,
+        f"{row.state}, leads" if row.leads else row.state,
+        _weight(row),
+        row.groups,
+        row.waiting,
+        row.quota,
+        None if row.load is None else f"{row.load:.2f}",
+        row.started_per_s,
+        _released(view, row),
+        row.draining or None,
+        None if row.machine is None else f"{row.machine}:{row.pid}",
+        None if row.joined_s is None else f"{output.duration(max(0.0, time.time() - row.joined_s))}",
+    )
+
+
+def _weight(row: HostRow) -> str:
+    own = "-" if row.weight is None else f"{row.weight:g}"
+    return own if row.ordered_weight in (None, row.weight) else f"{row.ordered_weight:g} (set: {own})"
+
+
+def _released(view: View, row: HostRow) -> str:
+    if row.generation is None:
+        return "-"
+    return "all" if row.generation >= view.generation and not row.draining else f"up to {row.generation}"

@@ -1,0 +1,98 @@
+"""`emq hosts`: who is in the cluster, and how it fares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emq.cli import output
+from emq.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import RenderableType
+
+    from emq.cli.snapshots import Seen
+
+
+async def hosts(
+    session: Session,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="With --watch: end after so many looks.")] = None,
+) -> None:
+    """Show the hosts of the cluster: weights, groups, load, and how far each has followed the plan.
+
+    Load is the sum of a host's quotas over its fair share by weight. Waiting: its groups that a former owner has not
+    let go of yet, or that it has not taken. Released: the plan of which it let go of all that it lost; draining: what
+    it has not. Joining: no plan knows it yet; gone: the plan knows it, and it is no more.
+
+    Example: emq hosts --watch
+    """
+    if not session.settings.cluster:
+        await _alone(session, watch=watch, interval_s=interval, count=count)
+        return
+    from emq.allocation import view
+    from emq.cli import cluster, host_view, refreshing
+
+    async with cluster.tree_of(session) as tree:
+
+        async def look() -> tuple[object, Callable[[], RenderableType]]:
+            known = await cluster.known(session)
+            seen = await view.read(tree, session.settings.environment)
+            return host_view.data(seen, known), lambda: host_view.render(seen, known)
+
+        await refreshing.show(session, look, watch=watch, interval_s=interval, count=count)
+
+
+async def _alone(session: Session, *, watch: bool, interval_s: float, count: int | None) -> None:
+    """Without a cluster, hosts know nothing of each other; each has a snapshot in the database."""
+    from emq.cli import cluster, refreshing
+
+    async def look() -> tuple[object, Callable[[], RenderableType]]:
+        known = await cluster.known(session)
+        data = {
+            "environment": str(session.settings.environment),
+            "leader": None,
+            "hosts": [_data(seen) for seen in known.hosts],
+            "trouble": [known.trouble] if known.trouble else [],
+        }
+        return data, lambda: _table(known.hosts, known.trouble)
+
+    await refreshing.show(session, look, watch=watch, interval_s=interval_s, count=count)
+
+
+def _data(seen: Seen) -> dict[str, object]:
+    host = seen.host
+    return {
+        "host": host.host,
+        "state": "live" if seen.live else "stale",
+        "groups": host.groups,
+        "started_per_s": host.rates.started,
+        "age_s": round(seen.age_s, 3),
+    }
+
+
+NO_CLUSTER = "no cluster is named; hosts that are to share groups meet in one: --cluster zookeeper://HOST:PORT"
+
+
+def _table(hosts: Sequence[Seen], trouble: str) -> RenderableType:
+    from rich.console import Group
+
+    if not hosts:
+        return "\n".join(filter(None, ("no host is running; start one with: emq up", trouble, NO_CLUSTER)))
+    rows = [
+        (
+            seen.host.host,
+            "live" if seen.live else f"stale, {output.duration(seen.age_s)}",
+            seen.host.groups,
+            seen.host.rates.started,
+            output.duration(seen.host.uptime_s),
+        )
+        for seen in hosts
+    ]
+    return Group(
+        output.table("", ("host", "state", "groups", "per s", "up"), rows, right=("groups", "per s")), NO_CLUSTER
+    )

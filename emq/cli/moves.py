@@ -1,0 +1,89 @@
+"""What an order of an operator moves, and how far that is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from emq.allocation import drafting, view
+from emq.allocation.drafting import NOBODY
+from emq.allocation.plan import effective, plan
+from emq.allocation.records import Order
+from emq.allocation.tree import Tree
+from emq.allocation.view import Holding, View
+from emq.cli import output
+
+LOOK_S = 0.2
+
+_ARRIVED = (Holding.HELD, Holding.NOBODYS)
+
+
+class Moves:
+    """A cluster as it was before an order, and as it is after it.
+
+    Args:
+        quotas: of each group in the catalog.
+
+    Attributes:
+        before: as it was.
+        now: as it was seen last.
+    """
+
+    def __init__(self, tree: Tree, before: View, quotas: Mapping[str, float]) -> None:
+        self.before = self.now = before
+        self._tree = tree
+        self._quotas = quotas
+
+    @classmethod
+    async def of(cls, tree: Tree, environment: str, quotas: Mapping[str, float]) -> Self:
+        """Look at the cluster, before the order. Raises as `emq.allocation.view.read`."""
+        return cls(tree, await view.read(tree, environment), quotas)
+
+    def would_leave_nobody(self, host: str, order: Order) -> bool:
+        """Whether, with such an order, no member would have a weight any more, while some have one now."""
+        orders = {**self.before.orders, host: order}
+        after = drafting.shares(self.before.members, orders)
+        return bool(effective(self.before.weights)) and not effective(after)
+
+    async def settle(self, host: str, timeout_s: float, on_left: Callable[[int], object]) -> int:
+        """Wait until all that the orders ask for has moved; answers how many groups have not after `timeout_s`.
+
+        What they ask for is found as the leader finds it, by planning: a plan that is as they want it moves nothing.
+
+        Args:
+            host: that must have let go of what it lost, too.
+            on_left: told each time how many groups are still to move.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.now = await view.read(self._tree, self.before.environment)
+            left = len(await asyncio.to_thread(self._to_move)) or (0 if self.now.has_let_go(host) else 1)
+            if not left or time.monotonic() > deadline:
+                return left
+            on_left(left)
+            await asyncio.sleep(LOOK_S)
+
+    def counts(self) -> dict[str, int]:
+        """How many groups went to which host, the most first."""
+        before, now = self.before.owners, self.now.owners
+        return dict(Counter(host for group, host in now.items() if before.get(group, host) != host).most_common())
+
+    def in_words(self) -> str:
+        """What has moved, to be added to a sentence."""
+        counts = self.counts()
+        if not counts:
+            return "; nothing had to move"
+        to = ", ".join(f"{output.number(n)} to {'nobody' if host == NOBODY else host}" for host, n in counts.items())
+        return f": {output.count(sum(counts.values()), 'group')} moved, {to}"
+
+    def _to_move(self) -> set[str]:
+        owners = self.now.owners
+        made = plan(self._quotas, self.now.weights, owners)
+        wanted = drafting.places(made, self._quotas)
+        asked = {group for group, host in wanted.items() if owners.get(group) != host}
+        former = self.before.owners
+        moving = {group for group, host in owners.items() if former.get(group) != host}
+        return asked | {group for group in moving if self.now.holding(group) not in _ARRIVED}

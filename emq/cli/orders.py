@@ -1,0 +1,143 @@
+"""`emq drain` and `emq weight`: what an operator wants of a host, and waiting until it is so."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emq import errors
+from emq.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emq.allocation.records import Order
+    from emq.cli.moves import Moves
+
+_Host = Annotated[str, typer.Argument(metavar="HOST", help="Its name, as in: emq hosts", show_default=False)]
+_Force = Annotated[bool, typer.Option("--force", help="Also for a host that is not there yet.")]
+_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the groups have moved.")]
+_Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for that at most.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, even if no host is left for the groups.")]
+
+
+async def drain(
+    session: Session,
+    host: _Host,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it have groups again.")] = False,
+    force: _Force = False,
+    wait: _Wait = True,
+    timeout: _Timeout = 10.0,
+    yes: _Yes = False,
+) -> None:
+    """Have a host give all its groups to the others, as before it is stopped; it goes on as a member without any.
+
+    The order goes by the host's name and outlives it, until --undo. A host without `host_name` has another name after
+    each start. Exits with 1 if the groups have not moved in time; the order stands.
+
+    Example: emq drain web-3
+    """
+    import msgspec
+
+    def change(order: Order) -> Order:
+        return msgspec.structs.replace(order, drain=not undo)
+
+    what = f"{host} may have groups again" if undo else f"{host} is to have no groups"
+    await _give(session, host, change, what, force=force, wait=wait, timeout_s=timeout, yes=yes)
+
+
+async def weight(
+    session: Session,
+    host: _Host,
+    weight: Annotated[
+        float | None,
+        typer.Argument(metavar="W", min=0, max=1000, help="Its share in the groups, compared with the others'."),
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Back to what it is set to.")] = False,
+    force: _Force = False,
+    wait: _Wait = True,
+    timeout: _Timeout = 10.0,
+    yes: _Yes = False,
+) -> None:
+    """Give a host another weight than it is set to. It outlives the host, until --reset.
+
+    Exits with 1 if the groups have not moved in time; the order stands.
+
+    Example: emq weight web-3 2
+    """
+    import msgspec
+
+    if (weight is None) != reset:
+        raise typer.BadParameter("give either a weight or --reset", param_hint="W")
+
+    def change(order: Order) -> Order:
+        return msgspec.structs.replace(order, weight=weight)
+
+    what = f"{host} is to have {'the weight that it is set to' if weight is None else f'weight {weight:g}'}"
+    await _give(session, host, change, what, force=force, wait=wait, timeout_s=timeout, yes=yes)
+
+
+async def _give(
+    session: Session,
+    host: str,
+    change: Callable[[Order], Order],
+    what: str,
+    *,
+    force: bool,
+    wait: bool,
+    timeout_s: float,
+    yes: bool,
+) -> None:
+    from emq.allocation import orders
+    from emq.allocation.records import Order
+    from emq.cli import cluster
+    from emq.cli.moves import Moves
+
+    known = await cluster.known(session)
+    async with cluster.tree_of(session) as tree:
+        moves = await Moves.of(tree, session.settings.environment, known.quotas)
+        before = moves.before
+        if host not in before.members.keys() | before.orders.keys() and not force:
+            raise errors.InvalidSettings(_unknown(host, [*before.hosts]))
+        order = change(before.orders.get(host, Order()))
+        if moves.would_leave_nobody(host, order):
+            session.confirm(
+                f"No other host with a weight is left: nobody would consume the groups of {host}. Do it all the same?",
+                yes,
+            )
+        await orders.give(tree, session.settings.environment, host, change)
+        there = host in before.members
+        waits = wait and there and not known.trouble
+        left = await _settle(session, moves, host, timeout_s) if waits else None
+    if left:
+        raise errors.EMQError(
+            f"{what}, which is ordered; but {_moves(left)} still under way after {timeout_s:g} s. Look with: emq hosts"
+        )
+    if waits:
+        what += moves.in_words()
+    elif not there:
+        what += "; it is not there now, so the order waits for it"
+    elif known.trouble:
+        what += f"; nothing is planned while the database is out of reach: {known.trouble}"
+    data = {"host": host, "drain": order.drain, "weight": order.weight, "waited": waits, "moved_to": moves.counts()}
+    session.say(what, data)
+
+
+async def _settle(session: Session, moves: Moves, host: str, timeout_s: float) -> int:
+    """Wait until everything has moved, showing how far it is; answers how much has not."""
+    if not session.err.is_terminal or session.json:
+        return await moves.settle(host, timeout_s, lambda left: None)
+    with session.err.status("asking the leader for a plan") as status:
+        return await moves.settle(host, timeout_s, lambda left: status.update(f"{left} still to move"))
+
+
+def _moves(count: int) -> str:
+    return "1 move is" if count == 1 else f"{count:,} moves are"
+
+
+def _unknown(host: str, names: list[str]) -> str:
+    alike = difflib.get_close_matches(host, names, n=2)
+    hint = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else "."
+    return f"the cluster has no host {host!r}{hint} See: emq hosts. Add --force for one that is yet to come"

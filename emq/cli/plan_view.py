@@ -1,0 +1,265 @@
+"""The plan that is in force, as a whole and in detail: who owns what, since when, and why."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from emq.allocation import explain
+from emq.allocation.drafting import NOBODY
+from emq.allocation.levelling import Why
+from emq.allocation.plan import Plan, effective
+from emq.allocation.view import Holding, View
+from emq.cli import host_view, output
+from emq.cli.cluster import Known
+from emq.cli.host_view import HostRow
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MAX_GROUPS = 40
+"""Groups that a table shows; JSON has all."""
+
+_HOLDING = {
+    Holding.HELD: "",
+    Holding.WAITING: "waits for its former owner",
+    Holding.UNSEEN: "its host has not seen the plan yet",
+    Holding.FENCED: "taken by somebody outside of the cluster; its host asks for a new epoch",
+    Holding.ORPHANED: "its host is gone; the next plan gives it to another",
+    Holding.NOBODYS: "no host has a weight",
+}
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """A group of the plan.
+
+    Attributes:
+        quota: starts a second; None where the catalog does not know the group.
+        host: None if nobody's.
+        since_s: about when its host got it, in seconds since the epoch.
+        why: one of `emq.allocation.levelling.Why`, or empty where it never moved.
+        holding: one of `emq.allocation.view.Holding`.
+        awaited: hosts that may still hold it.
+    """
+
+    group: str
+    quota: float | None
+    host: str | None
+    epoch: int
+    since_s: float | None
+    why: str
+    holding: str
+    awaited: list[str]
+
+
+def row(view: View, known: Known, group: str) -> GroupRow:
+    """One group of the plan."""
+    host, entry = view.groups[group]
+    return GroupRow(
+        group,
+        known.quotas.get(group),
+        None if host == NOBODY else host,
+        entry.epoch,
+        _since_s(entry.epoch),
+        entry.why,
+        view.holding(group).value,
+        view.awaited(group),
+    )
+
+
+def summary(view: View, known: Known) -> dict[str, Any]:
+    """The plan as a whole, as plain values."""
+    record = view.record
+    counts = Counter(view.holding(group) for group in view.groups)
+    load = host_view.loads(view, known.quotas)
+    return {
+        "environment": str(view.environment),
+        "generation": view.generation or None,
+        "planned_s": None if record is None else record.planned_s,
+        "planned_by": None if record is None else record.leader,
+        "leader": view.leader or None,
+        "catalog": None if record is None else record.catalog,
+        "catalog_now": known.catalog or None,
+        "hosts": 0 if record is None else len(record.lists.keys() - {NOBODY}),
+        "groups": len(view.groups),
+        "max_over_mean": max(load.values(), default=None),
+        "holding": {holding.value: counts[holding] for holding in Holding},
+    }
+
+
+def whole(view: View, known: Known) -> dict[str, Any]:
+    """The plan and its hosts, as plain values."""
+    found = host_view.rows(view, known)
+    return {**summary(view, known), "host_list": found, "trouble": host_view.troubles(view, found, known)}
+
+
+def render(view: View, known: Known) -> RenderableType:
+    """The plan and its hosts, for people."""
+    from rich.console import Group
+
+    found = host_view.rows(view, known)
+    troubles = host_view.troubles(view, found, known)
+    if view.record is None:
+        return "\n".join(["there is no plan yet; a host that starts makes one: emq host", *troubles])
+    return Group(_facts(_lines(view, known)), "", host_view.table(view, found), *map(output.plain, troubles))
+
+
+def _lines(view: View, known: Known) -> list[tuple[str, str]]:
+    found = summary(view, known)
+    assert view.record is not None
+    made = f"{output.when(view.record.planned_s * 1000)} by {view.record.leader}"
+    catalog = f"version {view.record.catalog}"
+    if known.catalog > view.record.catalog:
+        catalog += f", now at {known.catalog}"
+    lines = [
+        (
+            "plan",
+            f"{view.generation} of {made}"
+            + (f"; {view.leader} leads now" if view.leader != view.record.leader else ""),
+        ),
+        ("catalog", catalog),
+        ("groups", f"{output.number(len(view.groups))} on {output.count(found['hosts'], 'host')}"),
+    ]
+    if found["max_over_mean"] is not None:
+        lines.append(("fullest", f"{found['max_over_mean']:.3f} of its fair share"))
+    for holding, text in _HOLDING.items():
+        if text and (count := found["holding"][holding.value]):
+            lines.append((holding.value, f"{output.count(count, 'group')}: {text}"))
+    return lines
+
+
+# ------------------------------------------------------------------------------------------------------------- detail
+
+
+def group_data(view: View, known: Known, group: str) -> dict[str, Any]:
+    """One group with the reasons in words, as plain values."""
+    return {**msgspec.to_builtins(row(view, known, group)), "explanation": explanation(view, known, group)}
+
+
+def group_text(view: View, known: Known, group: str) -> RenderableType:
+    """One group, for people."""
+    from rich.console import Group
+
+    found = row(view, known, group)
+    since = "" if found.since_s is None else f", since about {output.when(found.since_s * 1000)}"
+    lines = [
+        ("group", group),
+        ("quota", "not in the catalog" if found.quota is None else f"{found.quota:g} a second"),
+        ("host", found.host or "nobody"),
+        ("epoch", f"{found.epoch}{since}"),
+        ("state", _state(found)),
+    ]
+    return Group(_facts(lines), "", *map(output.plain, explanation(view, known, group)))
+
+
+def explanation(view: View, known: Known, group: str) -> list[str]:
+    """Why a group is where it is, in words, a line each."""
+    host = view.groups[group].host
+    if group not in known.quotas:
+        return [f"{group} is not in the catalog; the next plan is without it."]
+    weights = view.weights
+    if host != NOBODY and host not in effective(weights):
+        return [f"{group} is on {host}, which is {host_view.state(view, host, 1)}; the next plan gives it to another."]
+    hosts = effective(weights)
+    owners = {g: h for g, h in view.owners.items() if g in known.quotas and h in hosts}
+    moved = {g: Why(owned.entry.why) for g, owned in view.groups.items() if owned.entry.why in tuple(Why)}
+    quotas = {g: known.quotas[g] for g in owners} | {group: known.quotas[group]}
+    return explain.explain(group, quotas, weights, Plan(owners, moved))
+
+
+def groups_data(view: View, known: Known, groups: Sequence[str]) -> list[GroupRow]:
+    """Groups as plain values, in this order."""
+    return [row(view, known, group) for group in groups]
+
+
+def topic_text(view: View, known: Known, topic: str, groups: Sequence[str]) -> RenderableType:
+    """A topic's groups, for people."""
+    from rich.console import Group
+
+    parts: list[RenderableType] = [f"{output.plain(topic)}: {output.count(len(groups), 'group')}"]
+    return Group(
+        *parts, *_group_table(view, known, groups), "", "emq plan TOPIC/NUMBER says why a group is where it is"
+    )
+
+
+def host_data(view: View, known: Known, host: HostRow) -> dict[str, Any]:
+    """A host and its groups, as plain values."""
+    member = view.members.get(host.host)
+    return {
+        **msgspec.to_builtins(host),
+        "group_list": groups_data(view, known, sorted_groups(view.of(host.host))),
+        "draining_list": [] if member is None else sorted_groups(member.draining),
+    }
+
+
+def host_text(view: View, known: Known, host: HostRow) -> RenderableType:
+    """A host and its groups, for people."""
+    from rich.console import Group
+
+    member = view.members.get(host.host)
+    parts: list[RenderableType] = [host_view.table(view, [host])]
+    if member is not None and member.draining:
+        parts += ["", f"draining: {', '.join(sorted_groups(member.draining)[:MAX_GROUPS])}"]
+    return Group(*parts, "", *_group_table(view, known, sorted_groups(view.of(host.host)), with_host=False))
+
+
+def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str]:
+    """By topic, then by number."""
+    return sorted(groups, key=lambda group: (group.rpartition("/")[0], int(group.rpartition("/")[2])))
+
+
+def _group_table(view: View, known: Known, groups: Sequence[str], *, with_host: bool = True) -> list[RenderableType]:
+    columns = ("group", "qps", "host", "epoch", "since", "why", "state")
+    shown = [row(view, known, group) for group in groups[:MAX_GROUPS]]
+    cells = [
+        (
+            found.group,
+            found.quota,
+            found.host,
+            str(found.epoch),
+            None if found.since_s is None else output.when_briefly(found.since_s * 1000),
+            found.why or "stayed",
+            _state(found),
+        )
+        for found in shown
+    ]
+    skip = () if with_host else (2,)
+    parts: list[RenderableType] = [
+        output.table(
+            "",
+            [c for i, c in enumerate(columns) if i not in skip],
+            [[c for i, c in enumerate(line) if i not in skip] for line in cells],
+            right=("qps", "epoch"),
+        )
+    ]
+    if len(groups) > MAX_GROUPS:
+        parts.append(f"... and {output.number(len(groups) - MAX_GROUPS)} more; --json has them")
+    return parts
+
+
+def _state(found: GroupRow) -> str:
+    holding = Holding(found.holding)
+    if holding is Holding.WAITING:
+        return f"waits for {', '.join(found.awaited)}"
+    return _HOLDING[holding] or "held"
+
+
+def _since_s(epoch: int) -> float | None:
+    """An epoch is the time of its plan in seconds, or a little more where plans came in quick succession."""
+    now = time.time()
+    return float(epoch) if now - 10 * 366 * 86_400 < epoch < now + 60 else None
+
+
+def _facts(lines: Sequence[tuple[str, str]]) -> RenderableType:
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in lines:
+        facts.add_row(name, output.plain(value))
+    return facts

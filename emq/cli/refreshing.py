@@ -1,0 +1,63 @@
+"""A view that is shown once, or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from emq import errors
+from emq.cli.session import Session, print_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Look = Callable[[], Awaitable[tuple[object, Callable[[], "RenderableType"]]]]
+"""Looks now; answers plain values for JSON, and what makes of them something for people."""
+
+DUTY = 0.25
+"""Most of its time that a view spends asking."""
+
+
+async def show(session: Session, look: Look, *, watch: bool, interval_s: float, count: int | None = None) -> None:
+    """Show what `look` finds: once, or (`watch`) every `interval_s` seconds until cancelled, or `count` times.
+
+    A terminal's screen is redrawn; elsewhere one view follows the other, in JSON one a line. While watching, what
+    cannot be looked at for a moment is said and looked at again.
+    """
+    if not watch:
+        data, human = await look()
+        session.show(data, human)
+    elif session.json or not session.out.is_terminal:
+        await _repeat(look, lambda data, human: _print(session, data, human), interval_s, count)
+    else:
+        from rich.live import Live
+
+        with Live(console=session.out, screen=True, auto_refresh=False) as live:
+            await _repeat(look, lambda data, human: live.update(human(), refresh=True), interval_s, count)
+
+
+def _print(session: Session, data: object, human: Callable[[], RenderableType]) -> None:
+    if session.json:
+        print_json(data, indent=False)
+    else:
+        session.out.print(human())
+
+
+async def _repeat(
+    look: Look, show_: Callable[[object, Callable[[], RenderableType]], None], interval_s: float, count: int | None
+) -> None:
+    rounds = 0
+    while rounds != count:
+        began = time.monotonic()
+        try:
+            data, human = await look()
+        except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
+            data, human = {"trouble": [str(exc)]}, functools.partial(str, exc)
+        show_(data, human)
+        rounds += 1
+        took = time.monotonic() - began
+        if rounds != count:
+            await asyncio.sleep(max(interval_s - took, took * (1 - DUTY) / DUTY))

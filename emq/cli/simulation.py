@@ -1,0 +1,220 @@
+"""`emq plan --simulate`: what a plan would be like, in numbers and a small picture."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from emq import model
+from emq.allocation import forecast
+from emq.allocation.forecast import Forecast, Step
+from emq.allocation.leader import DEBOUNCE_S
+from emq.cli import cluster, output
+from emq.cli.session import Session
+from emq.database import urls
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TOPICS = 5_000
+FEW = 16
+"""Up to so many hosts have a bar each."""
+BIN = 0.05
+"""Of the fair share; with more hosts, those within it share a bar."""
+BAR = 40
+
+
+class Wanted(NamedTuple):
+    """The options of the command; None where not given."""
+
+    hosts: int | None
+    topics: int | None
+    qps: float | None
+    skew: float
+    kill: int
+    add: int
+    weight: float
+    message_us: float | None
+    utilisation: float | None
+    seed: int
+
+
+class Load(NamedTuple):
+    """What is shared out. Attributes: what: in words."""
+
+    what: str
+    quotas: dict[str, float]
+
+
+class Outcome(NamedTuple):
+    """Attributes:
+    qps: of all groups.
+    needed: hosts that so many messages take.
+    """
+
+    load: Load
+    qps: float
+    hosts: int
+    needed: int
+    message_us: float
+    utilisation: float
+    session_timeout_s: float
+    steps: list[Step]
+
+
+async def run(session: Session, wanted: Wanted) -> None:
+    """Plan, and show how that went."""
+    load = await _load(session, wanted)
+    # Off the event loop for Ctrl-C's sake: it takes a while with a million groups.
+    outcome = await asyncio.to_thread(_plan, load, wanted, session.settings.session_timeout_s)
+    session.show(_data(outcome, wanted), lambda: _render(outcome))
+
+
+async def _load(session: Session, wanted: Wanted) -> Load:
+    if wanted.topics is None and wanted.qps is None and _has_catalog(session):
+        known = await cluster.known(session)
+        if known.quotas:
+            groups = output.count(len(known.quotas), "group")
+            return Load(f"{groups} of the catalog's {output.count(len(known.topics), 'topic')}", known.quotas)
+    topics = wanted.topics or TOPICS
+    quotas = forecast.skewed(topics, wanted.qps, wanted.skew, wanted.seed)
+    made_up = f"{output.count(topics, 'made-up topic')} (skew {wanted.skew:g}, seed {wanted.seed})"
+    return Load(f"{output.count(len(quotas), 'group')} of {made_up}", quotas)
+
+
+def _has_catalog(session: Session) -> bool:
+    """Whether there is one to look into: opening an SQLite file would make it."""
+    url = urls.parse(session.settings.database_url)
+    if url.get_backend_name() != "sqlite":
+        return True
+    path = urls.sqlite_path(url)
+    return path is not None and pathlib.Path(path).exists()
+
+
+def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
+    message_us = forecast.MESSAGE_US if wanted.message_us is None else wanted.message_us
+    utilisation = forecast.UTILISATION if wanted.utilisation is None else wanted.utilisation
+    qps = round(sum(load.quotas.values()) * model.MICRO) / model.MICRO
+    needed = forecast.hosts_for(qps, message_us, utilisation)
+    hosts = needed if wanted.hosts is None else wanted.hosts
+    if wanted.kill >= hosts:
+        raise typer.BadParameter(f"{wanted.kill} of {output.count(hosts, 'host')} leaves none", param_hint="--kill")
+    made = Forecast(load.quotas, session_timeout_s, wanted.seed)
+    steps = [made.start(hosts)]
+    if wanted.kill:
+        steps.append(made.kill(wanted.kill))
+    if wanted.add:
+        steps.append(made.add(wanted.add, wanted.weight))
+    return Outcome(load, qps, hosts, needed, message_us, utilisation, session_timeout_s, steps)
+
+
+def _data(outcome: Outcome, wanted: Wanted) -> dict[str, Any]:
+    steps = [
+        {
+            **step._asdict(),
+            "moves_over_minimum": step.moves_over_minimum,
+            "pause": None if i == 0 else step.pause._asdict(),
+        }
+        for i, step in enumerate(outcome.steps)
+    ]
+    return {
+        "groups": len(outcome.load.quotas),
+        "qps": outcome.qps,
+        "hosts": outcome.hosts,
+        "hosts_needed": outcome.needed,
+        "message_us": outcome.message_us,
+        "utilisation": outcome.utilisation,
+        "session_timeout_s": outcome.session_timeout_s,
+        "seed": wanted.seed,
+        "steps": steps,
+    }
+
+
+def _render(outcome: Outcome) -> RenderableType:
+    from rich.console import Group
+
+    parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps)]
+    for step in outcome.steps:
+        parts += ["", f"Loads over the fair share, {step.what}", *bars(step.loads)]
+    if len(outcome.steps) > 1:
+        parts += ["", *map(output.plain, _pauses(outcome))]
+    return Group(*parts)
+
+
+def _head(outcome: Outcome) -> list[str]:
+    needed, measured = outcome.needed, outcome.message_us == forecast.MESSAGE_US
+    busy = _percent(outcome.qps * outcome.message_us / 1e6 / outcome.hosts)
+    rest = "" if outcome.hosts == needed else f"; the {outcome.hosts:,} here would be {busy} busy"
+    return [
+        f"{outcome.load.what}: {output.number(outcome.qps)} starts a second",
+        f"{output.count(needed, 'host')} needed: {outcome.message_us:g} us of a core for a message, each host at most "
+        f"{outcome.utilisation:.0%} busy{rest}",
+        f"This assumes {'handlers that do nothing, ' if measured else ''}one core for each host, and a backlog that is "
+        "read in batches; the store's servers come on top. Measure yours and give it as --message-us.",
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.2%}"
+
+
+def _table(steps: Sequence[Step]) -> RenderableType:
+    columns = ("", "hosts", "max/mean", "min/mean", "moved", "at least", "over", "plan s", "writes", "reads", "KB")
+    rows = [
+        (
+            step.what,
+            step.hosts,
+            f"{step.max_over_mean:.3f}",
+            f"{step.loads[0]:.3f}",
+            *((None, None, None) if i == 0 else (step.groups_moved, step.least, f"{step.moves_over_minimum:.3f}")),
+            f"{step.plan_s:.2f}",
+            step.writes,
+            step.reads,
+            round(step.written_bytes / 1000),
+        )
+        for i, step in enumerate(steps)
+    ]
+    return output.table("", columns, rows, right=columns[1:])
+
+
+def bars(loads: Sequence[float]) -> list[str]:
+    """A line for each host, or, if they are many, for each twentieth of the fair share; the emptiest first."""
+    if len(loads) <= FEW:
+        most = max(loads)
+        return [f"  {load:5.2f}  {_bar(load / most)}" for load in loads]
+    counts: dict[int, int] = {}
+    for load in loads:
+        counts[int(load / BIN + 1e-9)] = counts.get(int(load / BIN + 1e-9), 0) + 1
+    most_hosts = max(counts.values())
+    bins = range(min(counts), max(counts) + 1) if max(counts) - min(counts) < 40 else sorted(counts)
+    return [
+        f"  {at * BIN:4.2f} to {(at + 1) * BIN:4.2f}  {_bar(counts.get(at, 0) / most_hosts)} "
+        f"{output.count(counts.get(at, 0), 'host')}"
+        for at in bins
+    ]
+
+
+def _bar(share: float) -> str:
+    """At least a sliver of what is there at all."""
+    return "#" * max(round(BAR * share), 1 if share else 0)
+
+
+def _pauses(outcome: Outcome) -> list[str]:
+    """How the predicted pauses are made up."""
+    lines = ["Predicted pause of a group that moves, besides the messages in flight that its former owner waits for:"]
+    for step in outcome.steps[1:]:
+        lost = step.pause.most > forecast.WINDOW_S
+        made_up = (
+            f"the session's {outcome.session_timeout_s:g} s (of which up to a third had passed), {DEBOUNCE_S:g} s of "
+            f"collecting changes, {step.plan_s:.2f} s of planning, and the rest of the second"
+            if lost
+            else "the rest of the second in which it is taken over"
+        )
+        lines.append(
+            f"  {step.what}: {step.pause.typical:.1f} s on average, {step.pause.most:.1f} s at most: {made_up}"
+        )
+    return lines
