@@ -1,0 +1,341 @@
+"""What `deploy/` says and sets: files that parse, names that exist, stops that are long enough."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml  # comes with pre-commit
+
+from emq.cli.commands import app
+from emq.settings import Settings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+FILES = sorted(p for p in DEPLOY.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.name != ".env")
+PAGES = [p for p in FILES if p.suffix == ".md"]
+COMPOSE = DEPLOY / "compose/compose.yaml"
+UNITS = ("emq.service", "emq-host@.service")
+
+READ_BY_THE_UNIT = {"EMQ_HOST_ARGS"}
+BEING_BUILT = {"hosts", "plan", "drain", "weight"}
+"""Commands of the cluster's command line that the pages name already."""
+
+SECONDS_BEYOND_DRAINS = 30.0
+"""What a stop needs beside two waits for messages in flight: the handover, the last checkpoint, the farewell."""
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return loaded
+
+
+def manifests() -> dict[str, dict[str, Any]]:
+    found = {}
+    for path in sorted((DEPLOY / "kubernetes/base").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            found[document["kind"]] = document
+    return found
+
+
+def unit(name: str) -> list[str]:
+    return [line for line in (DEPLOY / name).read_text().splitlines() if line and not line.startswith("#")]
+
+
+def names(path: Path) -> str:
+    return str(path.relative_to(DEPLOY))
+
+
+# ------------------------------------------------------------------------------------------------------ names exist
+
+
+@pytest.mark.parametrize("path", FILES, ids=names)
+def test_every_emq_variable_is_a_setting(path: Path) -> None:
+    known = {f"EMQ_{name.upper()}" for name in Settings.__struct_fields__} | READ_BY_THE_UNIT
+    named = set(re.findall(r"\bEMQ_[A-Z_]*[A-Z]", path.read_text()))
+    assert named <= known
+
+
+def test_the_arguments_that_are_no_setting_are_read_by_the_unit() -> None:
+    assert "ExecStart=/opt/emq/bin/emq host $EMQ_HOST_ARGS" in unit("emq.service")
+
+
+def commands_in(text: str) -> set[tuple[str, ...]]:
+    """The commands, with their options, of the code in a page or file."""
+    spans = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^ {4}(.+)$", text, re.MULTILINE)
+    found = set()
+    for span in spans:
+        for words in re.findall(r"(?:^|[ /])(?:emq|docker compose run --rm host) ((?:[\w'./:<-][^ |#`]* ?)+)", span):
+            found.add(tuple(words.split()))
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=names)
+def test_every_command_and_option_that_a_page_names_exists(path: Path) -> None:
+    root = typer.main.get_command(app)
+    for words in commands_in(path.read_text()):
+        if not re.fullmatch(r"[a-z]+", words[0]):
+            continue
+        if words[0] not in root.commands:  # type: ignore[attr-defined]
+            assert words[0] in BEING_BUILT, f"there is no command `emq {words[0]}`"
+            continue
+        command = root.commands[words[0]]  # type: ignore[attr-defined]
+        if hasattr(command, "commands"):
+            assert words[1] in command.commands, f"there is no command `emq {words[0]} {words[1]}`"
+            command = command.commands[words[1]]
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= options | {"--help"}, " ".join(words)
+
+
+def test_the_pages_are_searched_for_commands() -> None:
+    found = {words[0] for path in PAGES for words in commands_in(path.read_text())}
+    assert {"topic", "host", "hosts", "drain", "plan", "stats", "settings"} <= found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=names)
+def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_urls_are_of_stores_and_clusters_that_there_are() -> None:
+    entry_points = (DEPLOY.parent / "pyproject.toml").read_text()
+    host = compose()["services"]["host"]["environment"]
+    assert f'"{host["EMQ_STORE"].partition(":")[0]}" = ' in entry_points
+    assert host["EMQ_CLUSTER"].startswith("zookeeper://")
+    assert host["EMQ_CLUSTER"].endswith("zk1:2181,zk2:2181,zk3:2181")
+
+
+def test_the_image_has_every_extra_that_the_urls_need() -> None:
+    extras = re.search(r"'\.\[([a-z,]+)\]'", (DEPLOY / "Dockerfile").read_text())
+    assert extras is not None
+    assert {"redis", "postgres", "zookeeper", "push"} <= set(extras[1].split(","))
+
+
+def test_the_image_is_made_of_files_that_are_there_and_not_ignored() -> None:
+    kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line.startswith("!")}
+    copied = set()
+    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            copied |= {word for word in line.split()[1:-1] if not word.startswith("--")}
+    assert copied == kept
+    assert all((DEPLOY.parent / path).exists() for path in copied)
+
+
+# ------------------------------------------------------------------------------------------------ stops are long enough
+
+
+def needed_s() -> float:
+    return 2 * Settings().drain_s + SECONDS_BEYOND_DRAINS
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_waits_for_a_handover_and_a_drain(name: str) -> None:
+    [line] = [line for line in unit(name) if line.startswith("TimeoutStopSec=")]
+    assert float(line.partition("=")[2]) >= needed_s()
+    assert "KillSignal=SIGTERM" in unit(name)
+
+
+def test_compose_waits_for_a_handover_and_a_drain() -> None:
+    assert float(compose()["services"]["host"]["stop_grace_period"].removesuffix("s")) >= needed_s()
+
+
+def test_kubernetes_waits_for_a_handover_and_a_drain() -> None:
+    assert manifests()["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= needed_s()
+
+
+# -------------------------------------------------------------------------------------------------------------- systemd
+
+
+def test_the_units_differ_in_names_only() -> None:
+    one, many = (set(unit(name)) for name in UNITS)
+    assert many - one == {
+        "Description=EMQ host %i",
+        "Environment=EMQ_HOST_NAME=%H-%i",
+        "EnvironmentFile=-/etc/emq/emq-%i.env",
+        "ExecStart=/opt/emq/bin/emq host",
+    }
+    assert one - many == {"Description=EMQ host", "ExecStart=/opt/emq/bin/emq host $EMQ_HOST_ARGS"}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_takes_the_units(name: str, tmp_path: Path) -> None:
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        pytest.skip("systemd-analyze is not installed")
+    copy = tmp_path / name.replace("@", "@1")
+    # The program is not installed where this runs.
+    copy.write_text((DEPLOY / name).read_text().replace("/opt/emq/bin/emq", "/bin/true"))
+    done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True, timeout=60, check=False)
+    if "Failed to" in done.stderr and copy.name not in done.stderr:
+        pytest.skip(f"systemd-analyze does not work here: {done.stderr.splitlines()[0]}")
+    assert copy.name not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+# -------------------------------------------------------------------------------------------------------------- compose
+
+
+def test_compose_has_the_whole_cluster() -> None:
+    services = compose()["services"]
+    assert len([name for name in services if re.fullmatch(r"valkey\d", name)]) == 6
+    assert [services[f"zk{i}"]["environment"]["ZOO_MY_ID"] for i in (1, 2, 3)] == ["1", "2", "3"]
+    assert {"postgres", "host", "valkey-cluster"} <= services.keys()
+    assert "container_name" not in services["host"], "a named container cannot be scaled"
+
+
+def test_compose_makes_the_cluster_of_the_nodes_that_there_are() -> None:
+    services = compose()["services"]
+    made = services["valkey-cluster"]["command"][2:]
+    nodes = [s["networks"]["emq"]["ipv4_address"] for n, s in services.items() if re.fullmatch(r"valkey\d", n)]
+    assert made == [f"{address}:6379" for address in nodes]
+    assert len(set(nodes)) == 6
+
+
+def test_compose_publishes_no_port_keeps_no_password_and_its_volumes_are_declared() -> None:
+    data = compose()
+    used = {mount.partition(":")[0] for s in data["services"].values() for mount in s.get("volumes", ())}
+    assert {name for name in used if not name.startswith(".")} == data["volumes"].keys()
+    for service in data["services"].values():
+        assert "ports" not in service
+        for name, value in service.get("environment", {}).items():
+            assert "PASSWORD" not in name or value.startswith("${")
+
+
+def test_every_variable_of_compose_has_a_default_or_an_example() -> None:
+    examples = set(re.findall(r"^([A-Z_]+)=", (DEPLOY / "compose/env.example").read_text(), re.MULTILINE))
+    for name, rest in re.findall(r"\$\{([A-Z_]+)([^}]*)\}", COMPOSE.read_text()):
+        assert rest.startswith((":-", ":?")), name
+        assert name in examples or name.endswith("_IMAGE"), name
+
+
+def test_docker_takes_the_compose_file() -> None:
+    docker = shutil.which("docker")
+    asked = [docker or "docker", "compose", "version"]
+    if docker is None or subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode != 0:
+        pytest.skip("docker compose is not installed")
+    example = {"POSTGRES_PASSWORD": "a", "VALKEY_PASSWORD": "b", "ZOOKEEPER_PASSWORD": "c"}
+    done = subprocess.run(
+        [docker, "compose", "--file", str(COMPOSE), "config", "--quiet"],
+        env={**os.environ, **example},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+VALKEY_CLI = """#!/bin/sh
+echo "$*" >>"$CALLS"
+case "$*" in
+    *--cluster*) touch "$CALLS.made" ;;
+    *) if [ -e "$CALLS.made" ]; then echo "cluster_state:ok"; echo "cluster_known_nodes:6"
+       else echo "cluster_state:fail"; echo "cluster_known_nodes:1"; fi ;;
+esac
+"""
+
+
+def test_the_cluster_is_made_once(tmp_path: Path) -> None:
+    calls, stand_in = tmp_path / "calls", tmp_path / "valkey-cli"
+    stand_in.write_text(VALKEY_CLI)
+    stand_in.chmod(0o755)
+    nodes = ["n1:1", "n2:2"]
+    for _ in range(2):
+        subprocess.run(
+            ["sh", str(DEPLOY / "compose/create-cluster.sh"), *nodes],
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls)},
+            timeout=60,
+            check=True,
+            capture_output=True,
+        )
+    made = [line for line in calls.read_text().splitlines() if "--cluster create" in line]
+    assert made == ["--cluster create n1:1 n2:2 --cluster-replicas 1 --cluster-yes"]
+
+
+# ----------------------------------------------------------------------------------------------------------- kubernetes
+
+
+def test_hosts_are_named_after_their_pods_and_restarted_one_by_one() -> None:
+    kinds = manifests()
+    spec = kinds["StatefulSet"]["spec"]
+    [container] = spec["template"]["spec"]["containers"]
+    [name] = [variable for variable in container["env"] if variable["name"] == "EMQ_HOST_NAME"]
+    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    assert spec["updateStrategy"]["type"] == "RollingUpdate"
+    assert "readinessProbe" in container
+    assert "livenessProbe" not in container
+    assert kinds["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_everything_in_kubernetes_selects_the_hosts() -> None:
+    kinds = manifests()
+    labels = kinds["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    assert kinds["StatefulSet"]["spec"]["selector"]["matchLabels"] == labels
+    assert kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert kinds["Service"]["spec"]["selector"] == labels
+    assert kinds["StatefulSet"]["spec"]["serviceName"] == kinds["Service"]["metadata"]["name"]
+
+
+@pytest.mark.parametrize("environment", ["online", "sandbox"])
+def test_kustomize_makes_each_environment(environment: str) -> None:
+    if (kubectl := shutil.which("kubectl")) is None:
+        pytest.skip("kubectl is not installed")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(DEPLOY / "kubernetes" / environment)],
+        env={**os.environ, "KUBECONFIG": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    kinds = {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}
+    assert kinds["ConfigMap"]["data"]["EMQ_ENVIRONMENT"] == environment
+    assert {document["metadata"]["namespace"] for document in kinds.values()} == {f"emq-{environment}"}
+    [container] = kinds["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"][0]["configMapRef"]["name"] == kinds["ConfigMap"]["metadata"]["name"]
+
+
+# ------------------------------------------------------------------------------------------------------------ the probe
+
+
+def probe(hosts: list[dict[str, Any]] | None, *arguments: str) -> int:
+    done = subprocess.run(
+        [sys.executable, str(DEPLOY / "emq-ready"), *arguments],
+        input="" if hosts is None else json.dumps({"hosts": hosts}),
+        env={**os.environ, "EMQ_HOST_NAME": "pod-1"},
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode
+
+
+def seen(name: str, live: bool = True, store_unreachable: str | None = None) -> dict[str, Any]:
+    return {"host": name, "live": live, "store_unreachable": store_unreachable}
+
+
+def test_the_probe_says_ready_when_this_host_is_live_and_reaches_its_store() -> None:
+    assert probe([seen("pod-2"), seen("pod-1")]) == 0
+    assert probe([seen("pod-1-0"), seen("pod-1-1")], "2") == 0
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [None, [], [seen("pod-2")], [seen("pod-11")], [seen("pod-1", live=False)], [seen("pod-1", True, "no answer")]],
+    ids=["no statistics", "nobody", "another", "a longer name", "not live", "no store"],
+)
+def test_the_probe_says_not_ready_otherwise(hosts: list[dict[str, Any]] | None) -> None:
+    assert probe(hosts) == 1
+
+
+def test_the_probe_wants_every_process() -> None:
+    assert probe([seen("pod-1-0"), seen("pod-1-1", live=False)], "2") == 1
