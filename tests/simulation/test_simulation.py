@@ -16,7 +16,15 @@ SEEDS = int(os.environ.get("EMQ_SIMULATED_SEEDS", "240"))
 LONGEST_S = 600
 """Many times what it takes, for a machine that is busy with something else."""
 
-CONSEQUENCES = ("refused", "refused checkpoint", "redelivered", "moves", "dead", "starts")
+CONSEQUENCES = (
+    "refused lanes.settle",
+    "refused log.read",
+    "refused checkpoint",
+    "redelivered",
+    "moves",
+    "dead",
+    "starts",
+)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,10 @@ import contextlib
 import itertools
 import random
 from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
+from emq import errors, message
 from emq.admin import Admin
 from emq.allocation import records
 from emq.allocation.memory_tree import MemoryEnsemble
@@ -24,6 +27,7 @@ from support.simulation.network import RemoteDatabase, RemoteStore
 from support.simulation.promises import Rules
 from support.simulation.publisher import Publisher
 from support.simulation.schedule import END_S, SESSION_S, Schedule
+from support.simulation.work import Work
 
 QUIET_S = 120.0
 """So long after the last fault everything must be done."""
@@ -59,7 +63,7 @@ class Cluster:
         self._clocks = itertools.cycle(schedule.offsets_s)
         self._lives: Counter[str] = Counter()
         self._names = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         """Create the topics, and start the first hosts and those who publish."""
@@ -103,11 +107,10 @@ class Cluster:
             self.alive.remove(member)
             self.gone.append(member)
 
-    def spawn(self, work: object) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that belongs to no host."""
-        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
 
     async def resize(self, pick: int) -> None:
         """Set the next size of a topic that has sizes."""
@@ -121,7 +124,7 @@ class Cluster:
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host."""
         path, data = records.Paths(ENVIRONMENT).order(member.name), records.encode(order)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(errors.EMQError):  # the servers are away, or somebody else was quicker
             if await self.operator.read(path) is None:
                 await self.operator.create(path, data)
             else:
@@ -194,9 +197,6 @@ class Cluster:
 
     async def dead(self) -> list[str]:
         """Names of the works in the dead letters."""
-        from emq import message
-        from support.simulation.work import Work
-
         found = []
         store = MemoryStore(self.world)
         for topic in await self.catalog.list():
@@ -209,7 +209,7 @@ class Cluster:
 
     async def bury(self) -> None:
         """Take down what is left of every host that did not end by itself; nothing of it counts any more."""
-        for task in list(self._tasks):
+        for task in self._tasks:
             task.cancel()
         members = [m for m in self.alive + self.gone if m.task is not None and not m.task.done()]
         for member in members:

@@ -27,6 +27,7 @@ class Violation(NamedTuple):
 
 class Start(NamedTuple):
     """Attributes:
+    id: of the message.
     at: true time, seconds since the simulation began.
     number: place among all starts.
     epoch: of the owner; -1 if the host did not own the group.
@@ -39,6 +40,7 @@ class Start(NamedTuple):
     group: str
     epoch: int
     work: Work
+    id: str
     offset: int
     queue: str
     attempt: int
@@ -82,9 +84,8 @@ class Evidence:
         self.succeeded: set[str] = set()
         self.moved: set[str] = set()
         self.acknowledged: set[tuple[str, str]] = set()  # (lane or slot, message id) that nothing is left of
-        self.added: set[tuple[str, str, int]] = set()
-        self.retried: set[storage.Settle] = set()
-        self.repeated: set[str] = set()  # names: what was put into its lane once more, by a call whose answer was lost
+        self.added: set[str] = set()
+        self.repeated: set[str] = set()  # ids of lane entries
         self.watermarks: dict[str, Checkpoint] = {}
         self.now_over = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
@@ -114,7 +115,9 @@ class Evidence:
     def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
         work, group = Work.parse(m.payload), f"{m.topic}/{m.group}"
         number = len(self.starts)
-        self.starts.append(Start(self.now, number, host, group, epoch, work, m.offset, queue, m.attempt, m.started_us))
+        self.starts.append(
+            Start(self.now, number, host, group, epoch, work, m.id, m.offset, queue, m.attempt, m.started_us)
+        )
         if m.offset < 0 and (group, m.id.partition("~")[0]) in self.acknowledged:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
@@ -157,14 +160,11 @@ class Evidence:
             self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
 
     def _added(self, add: storage.Add, was_new: bool) -> None:
-        """An owner repeats an add whose answer was lost. If what it had added is done by then, it runs again."""
         work = Work.parse(message.decode(add.body).payload)
-        if was_new and add.epoch is not None:
-            made = (add.slot, add.id, add.epoch)
-            if made in self.added and (add.slot, add.id.partition("~")[0]) in self.acknowledged:
-                self.repeated.add(work.name)
-            self.added.add(made)
         if add.epoch is not None:
+            if was_new and "~" in add.id:
+                # From a slot. An add whose answer was lost is repeated; if its entry is done by then, it runs again.
+                (self.repeated if add.id in self.added else self.added).add(add.id)
             self.moved.add(work.name)
             self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
         self.acknowledged.discard((add.slot, add.id.partition("~")[0]))
@@ -176,10 +176,6 @@ class Evidence:
 
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
-            if was_prepared and settle.verdict is storage.Verdict.RETRY:
-                if settle in self.retried:
-                    self.repeated.add(Work.parse(message.decode(settle.body).payload).name)
-                self.retried.add(settle)
 
     def _lane_claimed(self, claim: storage.Claim, claimed: storage.Claimed) -> None:
         for id_, _ in claimed.entries:

@@ -11,6 +11,9 @@ from support.simulation.member import Member
 from support.simulation.network import Network
 from support.simulation.schedule import SESSION_S, Event
 
+LONGEST_DELAY_S = 2.5
+"""Of a call to store or database, and of its answer."""
+
 
 async def happen(cluster: Cluster, event: Event) -> None:
     """Make an event happen, and end it when its time is over."""
@@ -174,7 +177,7 @@ async def _spoil(cluster: Cluster, network: Network, fault: str, event: Event) -
     if fault == "down":
         network.down = True
     elif fault == "delay":
-        network.delay = lambda: cluster.rng.uniform(0, event.size)
+        network.delay = lambda: cluster.rng.uniform(0, LONGEST_DELAY_S * event.size)
     else:
         network.loses = lambda: cluster.rng.random() < event.size / 2
     await asyncio.sleep(event.for_s)

@@ -39,7 +39,7 @@ class Network:
         self._unavailable = unavailable
         self._unknown = unknown
         self._outside = contextvars.copy_context()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], None] = {}
 
     def heal(self) -> None:
         self.down, self.delay, self.loses = False, None, None
@@ -52,8 +52,8 @@ class Network:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         task = loop.create_task(self._carry(operation, answer), context=self._outside)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way[task] = None
+        task.add_done_callback(self._under_way.pop)
         return await answer
 
     async def _carry(self, operation: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:

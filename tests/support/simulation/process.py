@@ -59,25 +59,27 @@ class _Handle(asyncio.Handle):
     __slots__ = ()
 
     def _run(self) -> None:
-        _run(self, super()._run)  # type: ignore[misc]
+        _run(self, super()._run)
 
 
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
 
     def _run(self) -> None:
-        _run(self, super()._run)  # type: ignore[misc]
+        _run(self, super()._run)
 
 
 class SimulatedLoop(VirtualLoop):
     """A virtual loop that looks whose callback it runs."""
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         handle = super().call_soon(callback, *args, context=context)
         handle.__class__ = _Handle
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         timer = super().call_at(when, callback, *args, context=context)

@@ -85,9 +85,7 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
                 yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
         times[name, attempt] += 1
         before = first.setdefault((name, attempt), start)
-        if before is start:
-            continue
-        if name in evidence.repeated:
+        if before is start or start.id in evidence.repeated:
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")

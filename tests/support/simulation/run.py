@@ -86,7 +86,7 @@ async def _at(cluster: Cluster, event: Any) -> None:
 def _happened(evidence: Evidence, dead: list[str]) -> Counter[str]:
     happened = Counter(evidence.happened)
     happened["refused"] = sum(evidence.refusals.values())
-    happened["refused checkpoint"] = evidence.refusals["checkpoint"]
+    happened.update({f"refused {call}": n for call, n in evidence.refusals.items()})
     happened["dead"] = len(dead)
     happened["starts"] = len(evidence.starts)
     attempts = Counter((start.work.name, start.attempt) for start in evidence.starts)
