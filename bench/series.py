@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +32,10 @@ class SeriesFile:
     """Where a process writes its samples; each is in the file at once."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("w", buffering=1)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def add(self, started: int, cpu_s: float) -> None:
-        self._file.write("{} {} {}\n".format(*sampled(started, cpu_s)))
+        os.write(self._file, "{} {} {}\n".format(*sampled(started, cpu_s)).encode())
 
 
 def read(path: Path) -> list[Sample]:
