@@ -12,7 +12,7 @@ from emq.allocation.plan import Plan, Why, effective
 from emq.allocation.ring import Ring
 
 _REASONS = {
-    Why.RING: "it is the first on the way around the ring",
+    Why.RING: "it was the first on the way around the ring when the group came",
     Why.WALKED: "those before it on the way had no room, or others needed filling first",
     Why.EVENED: "it was moved there to even out the loads",
     Why.ALONE: "it is larger than a host's fair share and has the host to itself",

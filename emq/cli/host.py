@@ -32,7 +32,8 @@ def host(
 ) -> None:
     """Be a host, with one or several processes, until Ctrl-C or SIGTERM; then stop cleanly.
 
-    Several processes divide the groups among themselves; one that dies is started again.
+    Several processes divide the groups among themselves; one that dies is started again. With --cluster, each process
+    is a member of its own: HOST-0, HOST-1 and so on, HOST being the setting host_name.
     """
     from emq.cli import consuming
 

@@ -203,7 +203,7 @@ def _head(view: View) -> str:
 def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
     return (
         row.host,
-        f"{row.state}, leads" if row.leads else row.state,
+        _state(row),
         _weight(row),
         row.groups,
         row.waiting,
@@ -215,6 +215,12 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         None if row.machine is None else f"{row.machine}:{row.pid}",
         None if row.joined_s is None else f"{output.duration(max(0.0, time.time() - row.joined_s))}",
     )
+
+
+def _state(row: HostRow) -> str:
+    if row.state == "absent" and row.drain:
+        return "absent, to be drained"
+    return f"{row.state}, leads" if row.leads else row.state
 
 
 def _weight(row: HostRow) -> str:

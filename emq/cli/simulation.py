@@ -26,6 +26,7 @@ FEW = 16
 BIN = 0.05
 """Of the fair share; with more hosts, those within it share a bar."""
 BAR = 40
+LEGEND = "moved: groups that got another host; writes, reads, KB: nodes of the coordination tree, by all hosts together"
 
 
 class Wanted(NamedTuple):
@@ -137,7 +138,7 @@ def _data(outcome: Outcome, wanted: Wanted) -> dict[str, Any]:
 def _render(outcome: Outcome) -> RenderableType:
     from rich.console import Group
 
-    parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps)]
+    parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps), LEGEND]
     for step in outcome.steps:
         parts += ["", f"Loads over the fair share, {step.what}", *bars(step.loads)]
     if len(outcome.steps) > 1:
@@ -149,12 +150,13 @@ def _head(outcome: Outcome) -> list[str]:
     needed, measured = outcome.needed, outcome.message_us == forecast.MESSAGE_US
     busy = _percent(outcome.qps * outcome.message_us / 1e6 / outcome.hosts)
     rest = "" if outcome.hosts == needed else f"; the {outcome.hosts:,} here would be {busy} busy"
+    nothing = "handlers that do nothing, " if measured else ""
     return [
         f"{outcome.load.what}: {output.number(outcome.qps)} starts a second",
-        f"{output.count(needed, 'host')} needed: {outcome.message_us:g} us of a core for a message, each host at most "
-        f"{outcome.utilisation:.0%} busy{rest}",
-        f"This assumes {'handlers that do nothing, ' if measured else ''}one core for each host, and a backlog that is "
-        "read in batches; the store's servers come on top. Measure yours and give it as --message-us.",
+        f"{output.count(needed, 'host')}, of one process each, needed: {outcome.message_us:g} us of a core for a "
+        f"message, at most {outcome.utilisation:.0%} busy{rest}",
+        f"This assumes {nothing}one core each, and a backlog that is read in batches; the store's servers come on top. "
+        "Measure yours and give it as --message-us.",
     ]
 
 

@@ -30,7 +30,11 @@ MAX_FAILURES = 10
 
 
 class Supervisor:
-    """Runs one child for each share of the groups; the shares do not move while a child is being restarted.
+    """Runs the children and starts again those that fail.
+
+    In a cluster each child is a member under a name of its own, and keeps it when it is started again; it then waits
+    for the session of the one that failed to end, when its groups go to others. Without a cluster each child has a
+    fixed share of the groups, which does not move while it is being restarted.
 
     States of a child: *running*, *waiting* (it failed and is started again after a while), *ended* (after a signal,
     or for good). Children are in process groups of their own, so that Ctrl-C reaches only this process, which passes
@@ -44,6 +48,8 @@ class Supervisor:
     def __init__(self, settings: Settings, processes: int) -> None:
         self._settings = settings
         self._processes = processes
+        # A child that is started again goes on under its old name.
+        self._name = settings.host_name or f"{socket.gethostname()}-{os.getpid()}"
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
 
@@ -56,7 +62,10 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        log.info("starting %d host processes; Ctrl-C stops", self._processes)
+        members = (
+            f", the members {self._name}-0 to {self._name}-{self._processes - 1}" if self._settings.cluster else ""
+        )
+        log.info("starting %d host processes%s; Ctrl-C stops", self._processes, members)
         try:
             async with asyncio.TaskGroup() as group:
                 for index in range(self._processes):
@@ -89,6 +98,11 @@ class Supervisor:
                 )
             wait_s = BACKOFF_S[min(failures, len(BACKOFF_S)) - 1]
             log.warning("host process %d ended with status %s; starting it again in %g s", index + 1, code, wait_s)
+            if self._settings.cluster and code < 0:
+                # It was killed, so it could not end its session.
+                log.info(
+                    "it is a member again when its old session has ended, within %g s", self._settings.session_timeout_s
+                )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._stopping.wait()
@@ -97,7 +111,7 @@ class Supervisor:
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "emq.cli", "host", "--member", f"{index}/{self._processes}"),
             stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, **_environment(self._settings)},
+            env={**os.environ, **_environment(msgspec.structs.replace(self._settings, host_name=self._name))},
             start_new_session=True,
         )
         self._children[index] = child
@@ -116,8 +130,6 @@ class Supervisor:
 def _environment(settings: Settings) -> dict[str, str]:
     """The settings as environment variables, which go before a settings file."""
     plain: dict[str, Any] = msgspec.to_builtins(settings)
-    # A child that is started again goes on under its old name.
-    plain["host_name"] = settings.host_name or f"{socket.gethostname()}-{os.getpid()}"
     return {f"EMQ_{name.upper()}": str(value) for name, value in plain.items()}
 
 
