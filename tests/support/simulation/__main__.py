@@ -11,12 +11,17 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import Progress
 
 from support.simulation.batch import Result, run_batch
 from support.simulation.report import report
 from support.simulation.run import simulate
+
+Failures = Sequence[tuple[int, str]]
 
 BATCH = 5
 SHOWN = 5
@@ -67,7 +72,7 @@ def _many(options: argparse.Namespace) -> int:
             done += result.seeds
             failures += result.failures
             happened.update(result.happened)
-            bar(done, len(failures))
+            bar(done, result.failures)
     failures.sort()
     if options.json:
         _say(json.dumps({"seeds": done, "failures": failures, "happened": happened}))
@@ -101,17 +106,20 @@ def _summary(happened: Counter[str]) -> str:
 
 
 @contextlib.contextmanager
-def _bar(total: int, out: TextIO | None) -> Iterator[Any]:
-    """A progress bar; where nobody watches, nothing."""
-    if out is None or not out.isatty():
-        yield lambda done, failed: None
+def _bar(total: int, out: TextIO | None) -> Iterator[Callable[[int, Failures], None]]:
+    """A progress bar, and each failure as it comes; where nobody watches, only the failures."""
+    if out is None:
+        yield lambda done, failures: None
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(file=out)) as progress:
+    with Progress(console=Console(file=out), disable=not out.isatty()) as progress:
         task = progress.add_task("seeds", total=total)
-        yield lambda done, failed: progress.update(task, completed=done, description=f"seeds, {failed} fail")
+
+        def advance(done: int, failures: Failures) -> None:
+            progress.update(task, completed=done)
+            for _, text in failures:
+                progress.console.print(text.partition("\n")[0], markup=False, highlight=False)
+
+        yield advance
 
 
 if __name__ == "__main__":
