@@ -13,7 +13,7 @@ import pytest
 
 from emq import servers
 
-S = TypeVar("S", bound=servers.Server | servers.Ensemble)
+S = TypeVar("S", bound=servers.Server | servers.Ensemble | servers.RedisCluster)
 
 
 def missing(reason: str) -> None:
@@ -40,6 +40,12 @@ def redis_server() -> Iterator[servers.RedisServer]:
 
 
 @pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[servers.RedisCluster]:
+    """Three masters with a replica each; who kills nodes or moves hash slots starts a cluster of its own."""
+    yield from _serve(lambda: servers.start_redis_cluster(appendonly=True))
+
+
+@pytest.fixture(scope="session")
 def postgres_server() -> Iterator[servers.PostgresServer]:
     yield from _serve(servers.start_postgres)
 
@@ -59,6 +65,11 @@ def zookeeper_ensemble() -> Iterator[servers.Ensemble]:
 @pytest.fixture(scope="session")
 def redis_url(redis_server: servers.RedisServer) -> str:
     return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_url(redis_cluster: servers.RedisCluster) -> str:
+    return redis_cluster.url
 
 
 @pytest.fixture(scope="session")

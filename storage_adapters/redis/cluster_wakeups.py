@@ -46,38 +46,45 @@ class ClusterWakeUps:
         self._shards = {shard.channel(instance): shard for shard in shards}
         self._plain = shards[0].channel(instance)
         self._closed = False
-        self._watching: asyncio.Queue[News] | None = None
+        self._news: asyncio.Queue[News] = asyncio.Queue()
+        self._ears: Ears | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._closed = True
-        if self._watching is not None:
-            self._watching.put_nowait([])
+        self._news.put_nowait([])
+        await self._end()
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        news: asyncio.Queue[News] = asyncio.Queue()
-        self._watching = news
-        ears = Ears(self._topology, list(self._shards), self._plain, news)
-        tasks = [asyncio.create_task(ears.keep()), asyncio.create_task(self._sweep(news))]
+        if self._closed:
+            return
+        self._ears = Ears(self._topology, list(self._shards), self._plain, self._news)
+        self._tasks = [asyncio.create_task(self._ears.keep()), asyncio.create_task(self._sweep())]
         try:
             while not self._closed:
-                names = await news.get()
+                names = await self._news.get()
                 if names is None or names:
                     yield names
         finally:
-            ears.end()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await ears.close()
+            await self._end()
 
-    async def _sweep(self, news: asyncio.Queue[News]) -> None:
+    async def _end(self) -> None:
+        """End the subscriptions, whoever is first: the watcher or the store."""
+        if self._ears is not None:
+            self._ears.end()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._ears.close()
+
+    async def _sweep(self) -> None:
         """Find wake-ups that were not heard, every few seconds. Ends by cancellation."""
         while True:
             await asyncio.sleep(SWEEP_S)
             calls = (sweep(self._server, shard, channel) for channel, shard in self._shards.items())
             for found in await asyncio.gather(*calls, return_exceptions=True):
                 if isinstance(found, list):
-                    news.put_nowait(found)
+                    self._news.put_nowait(found)
                 elif not isinstance(found, errors.EMQError):
                     log.error("the sweep for lost wake-ups failed", exc_info=found)
 
@@ -119,8 +126,7 @@ class Ears:
 
     async def close(self) -> None:
         """End all subscriptions."""
-        ears, self._ears = list(self._ears.values()), {}
-        await asyncio.gather(*(ear.close() for ear in ears), return_exceptions=True)
+        await asyncio.gather(*(ear.close() for ear in self._ears.values()), return_exceptions=True)
 
     async def _settle(self) -> bool:
         """Make the subscriptions what they should be; answers whether every node could be asked."""
@@ -157,8 +163,9 @@ class Ears:
         await ear.listen(channels, self._plain if plain else None)
 
     async def _drop(self, address: str) -> None:
-        if (ear := self._ears.pop(address, None)) is not None:
+        if (ear := self._ears.get(address)) is not None:
             await ear.close()
+            self._ears.pop(address, None)
 
     def _hear(self, kind: str, channel: str, data: Any) -> None:
         if kind in ("message", "smessage"):

@@ -50,5 +50,5 @@ class RedisStore:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._wakeups.close()
+            await self._wakeups.close()
             await self._disconnect()

@@ -30,8 +30,8 @@ class WakeUps(Protocol):
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """See `emq.storage.Store.watch`."""
 
-    def close(self) -> None:
-        """The watcher ends, in a few seconds at the latest."""
+    async def close(self) -> None:
+        """The watcher ends, in a few seconds at the latest. Comes before the connections are closed."""
 
 
 async def sweep(server: Scripts, shard: Shard, channel: str) -> list[str]:
@@ -50,7 +50,7 @@ class ServerWakeUps:
         self._channels = {shard.channel(instance): shard for shard in shards}
         self._closed = False
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._closed = True
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:

@@ -19,7 +19,7 @@ from emq.stores import open_store
 from storage_adapters.memory import MemoryStore, World, forget
 from storage_adapters.put_get import Options, PutGetStore
 
-NAMES = ("memory", "sqlite", "postgresql", "redis", "put_get")
+NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "put_get")
 
 CAN = {"put_get": PUT_GET, "redis": EVERYTHING - {Can.REPLICATE}}
 """What each is asked for, where that is not everything. The Redis server of the tests has no replica."""
@@ -55,7 +55,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         yield _put_get(topic)
         return
     urls = {"memory": f"memory://{topic}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
-    servers = {"postgresql": "postgres_url", "redis": "redis_url"}
+    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
     url = urls[name] if name in urls else request.getfixturevalue(servers[name])
     yield Target(name, topic, CAN.get(name, EVERYTHING), lambda environment: open_store(url, environment))
     forget(topic)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from slot_model import FOLDS, SlotModel
-from slot_user import NOW, STORES
+from slot_user import IN_ORDER, NOW
 from target import Target, settle_down, watching
 from test_models import StoreMachine
 
 from emq import errors
 from emq.slots import Add, Claim, Claimed, Fold, Keep, Recover, Settle, Slot, SlotKind, SlotState, Verdict
 
-pytestmark = STORES
+pytestmark = IN_ORDER
 
 MEMBERS = (b"a", b"b", b"c\x00", b"\xff")
 OWNERS = (Verdict.ACK, Verdict.RETRY, Verdict.DEAD)
