@@ -142,9 +142,11 @@ class Scenario:
                 if not host.killed and not host.stopped:
                     host.check()
             if time.monotonic() > deadline:
+                calm_s = (now_us - max(starts.moved_us)) / 1e6
                 raise InvalidRun(
-                    f"{patience_s:g} s after {kind!r} {len(stale)} groups are not consumed, and some moved "
-                    f"{(now_us - max(starts.moved_us)) / 1e6:.1f} s ago; see the hosts' logs (--keep DIRECTORY)"
+                    f"{patience_s:g} s after {kind!r} {len(stale)} groups are not consumed, the last one moved "
+                    f"{calm_s:.1f} s ago, and each new host {'has' if holds() else 'does not yet have'} groups; "
+                    "leave the machine alone, or see the hosts' logs (--keep DIRECTORY)"
                 )
             await asyncio.sleep(POLL_S)
 

@@ -285,10 +285,14 @@ class Leader:
         """What the children of a node hold; only those that changed are read again."""
         names = await self._tree.children(parent, self._changed.set)
         paths = [f"{parent}/{name}" for name in names]
-        unread = [path for path in paths if path not in self._nodes]
+        # A copy: what changes while others are read is dropped from `_nodes`, but its host is a member all the same.
+        known = {path: self._nodes[path] for path in paths if path in self._nodes}
+        unread = [path for path in paths if path not in known]
         self._outdated.difference_update(unread)
         nodes = await asyncio.gather(*(self._tree.read(path, self._watcher(path)) for path in unread))
-        self._nodes.update(zip(unread, nodes, strict=True))
+        read = dict(zip(unread, nodes, strict=True))
+        self._nodes.update(read)
+        known.update(read)
         gone = [p for p in self._nodes if p.startswith(parent) and p not in paths]
         for path in gone:
             del self._nodes[path]
@@ -296,7 +300,7 @@ class Leader:
             self._outdated.discard(path)
         found = {}
         for name, path in zip(names, paths, strict=True):
-            if (node := self._nodes.get(path)) is not None:
+            if (node := known[path]) is not None:
                 found[name] = records.decode(node.data, kind, path)
             if path in self._outdated:  # it changed while the others were read
                 self._nodes.pop(path, None)
