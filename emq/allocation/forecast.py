@@ -32,6 +32,9 @@ WINDOW_S = 1.0
 
 LEAST_QPS = 0.01
 
+GENERATION = 1_800_000_000
+"""Generations are about the time of day in seconds; this one is as long as real ones, for the sizes of nodes."""
+
 Quotas = Mapping[str, float]
 
 
@@ -119,8 +122,8 @@ def _qps_for_groups(sizes: Sequence[float]) -> float:
     for _ in range(50):
         middle = (low + high) / 2
         count = sum(max(1, math.ceil(middle * size / total / model.DEFAULT_GROUP_QPS)) for size in sizes)
-        low, high = (middle, high) if count < GROUPS else (low, middle)
-    return high
+        low, high = (middle, high) if count <= GROUPS else (low, middle)
+    return low
 
 
 def quotas_of(topics: Iterable[Topic]) -> dict[str, float]:
@@ -143,7 +146,7 @@ class Forecast:
         self._timeout_s = session_timeout_s
         self._random = random.Random(seed)
         self._previous: Previous | None = None
-        self._generation = 0
+        self._generation = GENERATION
         self._named = 0
 
     def start(self, hosts: int) -> Step:
@@ -229,7 +232,7 @@ class Forecast:
         changed = {host: entries for host, entries in lists.items() if entries != before.get(host)}
         chunks = {host: records.encode_list(entries) for host, entries in changed.items()}
         pointers = {host: Pointer(host, self._generation, len(chunks.get(host, (b"",)))) for host in lists}
-        record = records.encode(Record("online", self._generation, 1, "host", time.time(), pointers))
+        record = records.encode(Record("online", self._generation, 1, "host", float(self._generation), pointers))
         awaited = {
             (host, former.host)
             for host, entries in changed.items()

@@ -73,10 +73,9 @@ class View:
 
     @property
     def hosts(self) -> list[str]:
-        """Every host that is a member, is in the plan, or has an order that changes anything; by name."""
+        """Every host that is a member, has groups by the plan, or has an order that changes anything; by name."""
         ordered = {host for host, order in self.orders.items() if order != Order()}
-        planned = set() if self.record is None else self.record.lists.keys() - {NOBODY}
-        return sorted(self.members.keys() | planned | ordered)
+        return sorted((self.members.keys() | self._by_host.keys() | ordered) - {NOBODY})
 
     @functools.cached_property
     def weights(self) -> dict[str, float]:

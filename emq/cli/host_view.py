@@ -102,7 +102,7 @@ def state(view: View, host: str, groups: int) -> str:
     """What a host is in; see `HostRow`."""
     member, order = view.members.get(host), view.orders.get(host, Order())
     if member is None:
-        return "gone" if view.record is not None and host in view.record.lists else "absent"
+        return "gone" if groups else "absent"
     if member.leaving:
         return "leaving"
     if order.drain:
@@ -127,13 +127,15 @@ def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
 def troubles(view: View, found: Iterable[HostRow], known: Known) -> list[str]:
     """What an operator should know of, a line each."""
     lines = [known.trouble] if known.trouble else []
-    if view.members and not view.leader:
+    if view.groups and not view.members:
+        lines.append(f"no host is there: nobody consumes the {output.count(len(view.groups), 'group')}")
+    elif view.members and not view.leader:
         lines.append("nobody leads at this moment")
     nobodys = len(view.of(NOBODY))
     if nobodys:
         lines.append(f"{output.count(nobodys, 'group')} without a host: none has a weight; see: emq weight --help")
     for row in found:
-        if row.state == "gone" and row.groups:
+        if row.state == "gone" and view.members:
             lines.append(f"{row.host}: gone, and its groups are not given to others yet")
         if row.ahead_s is not None and abs(row.ahead_s) > MAX_AHEAD_S:
             side = "ahead of" if row.ahead_s > 0 else "behind"

@@ -60,7 +60,7 @@ class Moves:
         deadline = time.monotonic() + timeout_s
         while True:
             self.now = await view.read(self._tree, self.before.environment)
-            left = len(await asyncio.to_thread(self._to_move)) or (0 if self.now.has_let_go(host) else 1)
+            left = len(self._to_move()) or (0 if self.now.has_let_go(host) else 1)
             if not left or time.monotonic() > deadline:
                 return left
             on_left(left)

@@ -1,0 +1,254 @@
+"""A cluster seen from outside: what is read of it is of one plan, and orders are never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from support.followers import Follower, Meeting
+from support.virtual import LoopClock, virtual
+
+from emq import errors
+from emq.allocation import orders, records, view
+from emq.allocation.drafting import NOBODY
+from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
+from emq.allocation.records import EVERYBODY, Entry, Former, Order, Paths, Pointer, Record, Running
+from emq.allocation.view import Holding, Owned, View
+
+PATHS = Paths("online")
+QUOTAS = {f"t/{i}": 10.0 for i in range(12)}
+
+
+@contextlib.asynccontextmanager
+async def looking(ensemble: MemoryEnsemble | None = None) -> AsyncIterator[MemoryTree]:
+    tree = (ensemble or MemoryEnsemble(LoopClock())).tree()
+    async with view.opened(tree, "memory"):
+        yield tree
+
+
+def running(incarnation: str = "i", generation: int = 5, draining: tuple[str, ...] = (), **more: object) -> Running:
+    return msgspec.structs.replace(
+        Running(incarnation, "m", 1, 1.0, 0.0, generation=generation, draining=draining), **more
+    )
+
+
+def seen(members: dict[str, Running], groups: dict[str, Owned], generation: int = 5) -> View:
+    lists = {host: Pointer("i", generation, 1) for host in {*members, *(o.host for o in groups.values())}}
+    record = Record("online", generation, 1, "a", 0.0, lists)
+    return View("online", record, members, {}, groups, "a")
+
+
+async def write_plan(tree: MemoryTree, generation: int, groups: dict[str, int], *, drop: bool = False) -> None:
+    """A plan that gives these groups to host a."""
+    if not drop:
+        entries = {group: Entry(epoch, "ring") for group, epoch in groups.items()}
+        for n, chunk in enumerate(records.encode_list(entries)):
+            await tree.create(PATHS.list("a", generation, n), chunk)
+    data = records.encode(Record("online", generation, 1, "a", 0.0, {"a": Pointer("i", generation, 1)}))
+    if await tree.read(PATHS.serverlist) is None:
+        await tree.create(PATHS.serverlist)
+    await tree.write(PATHS.serverlist, data, -1)
+
+
+@virtual
+async def test_a_cluster_is_seen_as_it_is() -> None:
+    meeting = Meeting(QUOTAS)
+    async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0), looking(meeting.ensemble) as tree:
+        await asyncio.sleep(8)
+        found = await view.read(tree, "online")
+        assert found.leader == "a"
+        assert found.hosts == ["a", "b"]
+        assert found.weights == {"a": 1.0, "b": 2.0}
+        assert found.groups.keys() == QUOTAS.keys()
+        assert (len(found.of("a")), len(found.of("b"))) == (4, 8)
+        assert {found.holding(group) for group in QUOTAS} == {Holding.HELD}
+        assert all(found.has_let_go(host) and found.is_planned(host) for host in "ab")
+        assert found.record is not None
+        assert found.record.lists.keys() == {"a", "b"}
+
+
+@virtual
+async def test_a_tree_in_which_nobody_ever_was_is_empty_and_stays_so() -> None:
+    ensemble = MemoryEnsemble(LoopClock())
+    async with looking(ensemble) as tree:
+        found = await view.read(tree, "online")
+        assert (found.record, found.hosts, found.groups, found.leader) == (None, [], {}, "")
+        assert await tree.children("/") == []
+
+
+@virtual
+async def test_who_looks_is_no_member_and_its_session_ends_with_it() -> None:
+    ensemble = MemoryEnsemble(LoopClock())
+    async with looking(ensemble) as tree:
+        await view.read(tree, "online")
+        assert len(ensemble.sessions) == 1
+    await asyncio.sleep(0.1)
+    assert not ensemble.sessions
+
+
+@virtual
+async def test_a_group_waits_while_its_former_owner_drains() -> None:
+    meeting = Meeting(QUOTAS)
+    async with Follower(meeting, "a", drain_s=5.0), looking(meeting.ensemble) as tree:
+        await asyncio.sleep(2)
+        async with Follower(meeting, "b"):
+            await asyncio.sleep(2)
+            found = await view.read(tree, "online")
+            moving = [*found.of("b")]
+            assert moving
+            assert {found.holding(group) for group in moving} == {Holding.WAITING}
+            assert {(*found.awaited(group),) for group in moving} == {("a",)}
+            assert {*found.members["a"].draining} == {*moving}
+            assert not found.has_let_go("a")
+            await asyncio.sleep(6)
+            found = await view.read(tree, "online")
+            assert {found.holding(group) for group in moving} == {Holding.HELD}
+
+
+@pytest.mark.parametrize(
+    ("members", "entry", "host", "holding", "awaited"),
+    [
+        ({"a": running()}, Entry(5, ""), "a", Holding.HELD, []),
+        ({"a": running(generation=4)}, Entry(5, ""), "a", Holding.UNSEEN, []),
+        ({"a": running(generation=4)}, Entry(3, ""), "a", Holding.HELD, []),
+        ({"a": running(fenced={"t/0": 5})}, Entry(5, ""), "a", Holding.FENCED, []),
+        ({"a": running("another")}, Entry(5, ""), "a", Holding.ORPHANED, []),
+        ({"b": running()}, Entry(5, ""), "a", Holding.ORPHANED, []),
+        ({"a": running()}, Entry(5, ""), NOBODY, Holding.NOBODYS, []),
+        ({"a": running(), "b": running(generation=4)}, Entry(5, "", (Former("b", "i", 5),)), "a", "waiting", ["b"]),
+        ({"a": running(), "b": running()}, Entry(5, "", (Former("b", "i", 5),)), "a", Holding.HELD, []),
+        ({"a": running(), "b": running("new", 0)}, Entry(5, "", (Former("b", "i", 5),)), "a", Holding.HELD, []),
+        ({"a": running()}, Entry(5, "", (Former("b", "i", 5),)), "a", Holding.HELD, []),
+        (
+            {"a": running(), "b": running(draining=("t/0",))},
+            Entry(5, "", (Former("b", "i", 5),)),
+            "a",
+            "waiting",
+            ["b"],
+        ),
+        ({"a": running(), "b": running(draining=("t/1",))}, Entry(5, "", (Former("b", "i", 5),)), "a", "held", []),
+        (
+            {"a": running(), "b": running(generation=4), "c": running(draining=("t/0",)), "d": running()},
+            Entry(5, "", (Former(EVERYBODY, "", 5),)),
+            "a",
+            Holding.WAITING,
+            ["b", "c"],
+        ),
+        ({"a": running(generation=4)}, Entry(5, "", (Former(EVERYBODY, "", 5),)), "a", Holding.UNSEEN, []),
+    ],
+)
+def test_how_far_a_group_is_follows_from_what_its_hosts_say(
+    members: dict[str, Running], entry: Entry, host: str, holding: str, awaited: list[str]
+) -> None:
+    found = seen(members, {"t/0": Owned(host, entry)})
+    assert found.holding("t/0") == holding
+    assert found.awaited("t/0") == awaited
+
+
+@virtual
+async def test_a_plan_that_changes_while_it_is_read_is_read_again() -> None:
+    async with looking() as tree:
+        await write_plan(tree, 1, {"t/0": 1})
+        read, changed = tree.read, False
+
+        async def reading(path: str, *watch: object) -> object:
+            nonlocal changed
+            node = await read(path)
+            if path == PATHS.serverlist and not changed:
+                changed = True
+                await write_plan(tree, 2, {"t/1": 2})
+                await tree.delete(PATHS.list("a", 1, 0))
+            return node
+
+        tree.read = reading  # type: ignore[method-assign, assignment]
+        found = await view.read(tree, "online")
+        assert found.generation == 2
+        assert found.owners == {"t/1": "a"}
+
+
+@virtual
+async def test_a_plan_that_never_stands_still_is_given_up() -> None:
+    ensemble = MemoryEnsemble(LoopClock())
+    async with looking(ensemble) as tree, looking(ensemble) as leader:
+        await write_plan(tree, 1, {"t/0": 1})
+        read, generation = tree.read, 1
+
+        async def reading(path: str, *watch: object) -> object:
+            nonlocal generation
+            if path == PATHS.serverlist:
+                generation += 1
+                await write_plan(leader, generation, {"t/0": generation})
+            return await read(path)
+
+        tree.read = reading  # type: ignore[method-assign, assignment]
+        with pytest.raises(errors.ClusterUnavailable, match="changed each time"):
+            await view.read(tree, "online")
+
+
+@virtual
+async def test_a_list_that_is_gone_and_a_node_of_others_are_named() -> None:
+    async with looking() as tree:
+        await write_plan(tree, 1, {}, drop=True)
+        with pytest.raises(errors.ForeignTree, match="/emq/online/serverlist/a"):
+            await view.read(tree, "online")
+    async with looking() as tree:
+        await tree.create(PATHS.host("x"), b"not ours")
+        with pytest.raises(errors.ForeignTree, match="/emq/online/running/x"):
+            await view.read(tree, "online")
+    async with looking() as tree:
+        data = records.encode(Record("sandbox", 1, 1, "a", 0.0, {}))
+        await tree.create(PATHS.serverlist, data)
+        with pytest.raises(errors.ForeignTree, match="'sandbox', not 'online'"):
+            await view.read(tree, "online")
+
+
+@virtual
+async def test_who_looks_does_not_wait_for_ever() -> None:
+    ensemble = MemoryEnsemble(LoopClock())
+    ensemble.quorum = False
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(errors.ClusterUnavailable, match="no ZooKeeper server of zoo:1 answered within 10 s"):
+        async with view.opened(ensemble.tree(), "zoo:1"):
+            pass
+    assert asyncio.get_running_loop().time() - began == pytest.approx(view.OPEN_S)
+
+
+@virtual
+async def test_two_orders_at_a_time_both_count() -> None:
+    ensemble = MemoryEnsemble(LoopClock())
+    ensemble.delay = lambda: 0.01
+    async with looking(ensemble) as one, looking(ensemble) as other:
+        for _ in range(2):  # the node is made, then written
+            await asyncio.gather(
+                orders.give(one, "online", "a", lambda order: msgspec.structs.replace(order, drain=not order.drain)),
+                orders.give(other, "online", "a", lambda order: Order((order.weight or 0.0) + 1, order.drain)),
+            )
+        assert (await view.read(one, "online")).orders == {"a": Order(weight=2.0, drain=False)}
+
+
+@virtual
+async def test_an_order_that_changes_nothing_writes_nothing() -> None:
+    async with looking() as tree:
+        assert await orders.give(tree, "online", "a", lambda order: order) == Order()
+        assert await tree.read(PATHS.order("a")) is None
+        await orders.give(tree, "online", "a", lambda order: Order(drain=True))
+        await orders.give(tree, "online", "a", lambda order: Order(drain=True))
+        node = await tree.read(PATHS.order("a"))
+        assert node is not None
+        assert node.version == 0
+        assert (await view.read(tree, "online")).hosts == ["a"]
+        await orders.give(tree, "online", "a", lambda order: Order())
+        assert (await view.read(tree, "online")).hosts == []
+
+
+@virtual
+async def test_an_order_is_for_a_host_that_there_can_be() -> None:
+    async with looking() as tree:
+        with pytest.raises(errors.InvalidSettings, match="'a/b'"):
+            await orders.give(tree, "online", "a/b", lambda order: Order(drain=True))
+        await tree.create(PATHS.order("a"), b"not ours")
+        with pytest.raises(errors.ForeignTree, match="/emq/online/operator/a"):
+            await orders.give(tree, "online", "a", lambda order: Order(drain=True))
