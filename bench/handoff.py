@@ -36,8 +36,6 @@ CALM_S = 6.5
 FRESH_S = 2.5
 """A group with a backlog has started something in this time, or it is not consumed."""
 UNDISTURBED_S = 10.0
-PHASE_S = 15.0
-"""What a phase takes, about, beside the session's time-out after a kill; the backlog is made for it."""
 PATIENCE_S = 60.0
 DRAIN_PATIENCE_S = 30.0
 POLL_S = 0.25
@@ -53,11 +51,13 @@ class Options(NamedTuple):
     rounds: int
     ensemble: int
     session_timeout_s: float
+    phase_s: float
 
     @property
     def per_group(self) -> int:
-        phases_s = self.rounds * (4 * PHASE_S + self.session_timeout_s)
-        return math.ceil(self.qps * (UNDISTURBED_S + 2 * PHASE_S + phases_s))
+        """Messages that last to the end of the last phase."""
+        rounds_s = self.rounds * (4 * self.phase_s + self.session_timeout_s)
+        return math.ceil(self.qps * (UNDISTURBED_S + 2 * self.phase_s + rounds_s))
 
     def topics(self) -> list[Topic]:
         if self.groups < GROUPS_OF_TOPIC or self.groups % GROUPS_OF_TOPIC:
@@ -137,7 +137,7 @@ class Scenario:
             if not stale and holds() and max(starts.moved_us) < now_us - CALM_S * 1e6:
                 return
             if any(starts.count(group) >= starts.per_group for group in stale):
-                raise InvalidRun(f"the backlog ran out in phase {kind!r}; run it on a machine with less to do")
+                raise InvalidRun(f"the backlog ran out in phase {kind!r}; give a larger --phase")
             for host in self._crew.hosts:
                 if not host.killed and not host.stopped:
                     host.check()
@@ -194,7 +194,7 @@ def _now_us() -> int:
 
 
 async def run(stage: Stage, *, keep: str, **values: Any) -> dict[str, Any]:
-    options = Options(session_timeout_s=values.pop("session_timeout"), **values)
+    options = Options(session_timeout_s=values.pop("session_timeout"), phase_s=values.pop("phase"), **values)
     asked = options.topics()
     with contextlib.ExitStack() as stack:
         directory = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="emq-handoff-")))
@@ -233,6 +233,7 @@ BENCHMARK = Benchmark(
         ("rounds", 3, "a host joins, one leaves, one is killed, one joins"),
         ("ensemble", 3, "ZooKeeper servers"),
         ("session-timeout", 6.0, "of the hosts' sessions, in seconds"),
+        ("phase", 15.0, "backlog for each change of hosts, in seconds; a busy machine needs more"),
         ("keep", "", "directory for the hosts' logs and records of starts; empty: they are not kept"),
     ),
     figures=(
