@@ -1,0 +1,287 @@
+"""A cluster of real host processes over real servers, under load, and what it must have kept when all is over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+
+import emq
+from emq import servers
+from emq.allocation.heartbeat import LEASE_SHARE
+from support import cluster_load, cluster_receipts
+from support.cluster_load import Load, LoadTopic
+from support.cluster_receipts import Crash, Receipt, Receipts
+
+SCRIPT = Path(__file__).with_name("cluster_host_process.py")
+SESSION_TIMEOUT_S = 3.0
+LEASE_US = SESSION_TIMEOUT_S * LEASE_SHARE * 1e6
+CHECKPOINT_S = 0.5
+REDIS_DATABASE = 7
+PATIENCE_S = 60.0
+WATCH_S = 0.2
+
+EXPIRED = re.compile(r"^(\d+)\.\d+ .*the session of host .* has expired", re.MULTILINE)
+"""In the log of a host that has learned that it is no member any more."""
+
+NEWER_OWNER = re.compile("has a newer owner than epoch")
+"""In the log of a host that a store has refused."""
+
+
+class HostProcess:
+    """One host process.
+
+    Attributes:
+        expected: whether it should be running; a test that waits fails as soon as one ends that should.
+    """
+
+    def __init__(self, name: str, directory: Path, environ: Mapping[str, str], handler_ms: float, ahead_s: float):
+        self.name = name
+        self.receipts = Receipts(directory / f"{name}.receipts", name)
+        self.log = directory / f"{name}.log"
+        self.ahead_s = ahead_s
+        self.expected = True
+        arguments = [str(self.receipts.path), str(handler_ms), str(ahead_s)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), *arguments], env=dict(environ), cwd=directory, stdout=log, stderr=log
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self.expected = False
+        if self.running:
+            self._process.kill()
+            self._process.send_signal(signal.SIGCONT)
+        self._process.wait()
+
+    async def stop(self, timeout_s: float = 20.0) -> int:
+        """Ask for a clean stop; answers the exit status."""
+        self.expected = False
+        self.signal(signal.SIGTERM)
+        return await self.wait(timeout_s)
+
+    async def wait(self, timeout_s: float = 20.0) -> int:
+        """Its exit status, once it has ended."""
+        self.expected = False
+        return await asyncio.to_thread(self._process.wait, timeout_s)
+
+
+class Place(NamedTuple):
+    """Where the servers are: URLs, that of ZooKeeper with a chroot."""
+
+    store: str
+    database: str
+    zookeeper: str
+
+
+@contextlib.contextmanager
+def _empty(url: str) -> Iterator[None]:
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+        yield
+        client.flushdb()
+
+
+class Cluster:
+    """Hosts over one store, database and ensemble; an asynchronous context manager that ends what still runs.
+
+    Attributes:
+        app: a client of the same cluster in this process; no host.
+        hosts: all host processes that were started, in order.
+        crashes: what may have had something repeated.
+    """
+
+    def __init__(self, place: Place, directory: Path, *, environment: str = "online", **settings: object) -> None:
+        self.place = place
+        self.directory = directory
+        self.hosts: list[HostProcess] = []
+        self.crashes: list[Crash] = []
+        self.environment = environment
+        self._settings = {"session_timeout_s": SESSION_TIMEOUT_S, "checkpoint_s": CHECKPOINT_S, **settings}
+        self._stack = contextlib.AsyncExitStack()
+        self._names = (f"{environment[0]}{n}" for n in itertools.count(1))
+        options = emq.Settings(cluster=place.zookeeper)
+        self.app = emq.App(place.store, database=place.database, environment=environment, options=options)
+
+    async def __aenter__(self) -> Cluster:
+        await self._stack.enter_async_context(self.app)
+        self._stack.callback(lambda: [host.kill() for host in self.hosts])
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    # ------------------------------------------------------------------------------------------------------- hosts
+
+    def start(
+        self, name: str = "", *, handler_ms: float = 20.0, ahead_s: float = 0.0, **settings: object
+    ) -> HostProcess:
+        """Start a host process, and do not wait for it."""
+        name = name or next(self._names)
+        values = {
+            "store": self.place.store,
+            "database": self.place.database,
+            "cluster": self.place.zookeeper,
+            "environment": self.environment,
+            "host_name": name,
+            **self._settings,
+            **settings,
+        }
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("EMQ_")}
+        environ |= {f"EMQ_{key.upper()}": str(value) for key, value in values.items()}
+        lives = sum(host.name.partition("+")[0] == name for host in self.hosts)
+        host = HostProcess(name if not lives else f"{name}+{lives}", self.directory, environ, handler_ms, ahead_s)
+        self.hosts.append(host)
+        return host
+
+    async def started(self, count: int, **options: Any) -> list[HostProcess]:
+        """Start so many hosts; returns when each of them handles messages."""
+        hosts = [self.start(**options) for _ in range(count)]
+        await self.until_working(*hosts)
+        return hosts
+
+    async def until_working(self, *hosts: HostProcess, since_us: int = 0) -> None:
+        """Return when each of these has started a message after that time."""
+        await self.until(lambda: all(any(r.started_us > since_us for r in h.receipts.all()[-50:]) for h in hosts))
+
+    def kill(self, host: HostProcess) -> None:
+        self.crashed(host)
+        host.kill()
+
+    def pause(self, host: HostProcess) -> None:
+        self.crashed(host)
+        host.signal(signal.SIGSTOP)
+
+    def crashed(self, host: HostProcess) -> None:
+        """From now on what it had not checkpointed may be repeated."""
+        self.crashes.append(Crash(host.name, now_us()))
+
+    # ---------------------------------------------------------------------------------------------------- watching
+
+    def receipts(self) -> list[Receipt]:
+        return [r for host in self.hosts for r in host.receipts.all()]
+
+    def groups_of(self, host: HostProcess, last_s: float = 2.0) -> set[str]:
+        """Groups of which it has started something lately."""
+        since_us = now_us() - last_s * 1e6
+        return {r.group for r in host.receipts.all() if r.what == "start" and r.started_us > since_us}
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            for host in self.hosts:
+                assert host.running or not host.expected, f"host {host.name} has ended:\n{host.logged[-3000:]}"
+            assert time.monotonic() < deadline, f"did not come true within {timeout_s:g} s\n{self.tails()}"
+            await asyncio.sleep(0.05)
+
+    def tails(self) -> str:
+        """The ends of the logs."""
+        return "\n".join(f"--- {host.name} (runs: {host.running})\n{host.logged[-1500:]}" for host in self.hosts)
+
+    # ---------------------------------------------------------------------------------------------------- promises
+
+    @contextlib.asynccontextmanager
+    async def load(
+        self,
+        topics: Sequence[LoadTopic] = cluster_load.TOPICS,
+        *,
+        backlog_s: float = 2.0,
+        quota: Callable[[Receipt], float] = lambda r: cluster_load.GROUP_QPS,
+        **expected: bool,
+    ) -> AsyncIterator[Load]:
+        """Publish for the length of the block; at its end all promises must have been kept.
+
+        Args:
+            quota: what a group may start in a second.
+            expected: see `check`.
+        """
+        back = asyncio.create_task(self._checkpoints_going_back())
+        try:
+            async with cluster_load.under_load(self.app, topics, backlog_s=backlog_s) as load:
+                yield load
+            await self._all_handled(load)
+        finally:
+            back.cancel()
+            went_back = (await asyncio.gather(back, return_exceptions=True))[0]
+        assert isinstance(went_back, asyncio.CancelledError), went_back
+        self.check(quota, **expected)
+
+    def check(self, quota: Callable[[Receipt], float], *, clean: bool = False) -> None:
+        """Fails with what was found to be broken of: no repetition without a cause, the cap, one owner.
+
+        Args:
+            clean: there must be no repetition at all.
+        """
+        receipts = self.receipts()
+        ahead_s = {host.name: host.ahead_s for host in self.hosts}
+        crashes = () if clean else [*self.crashes, *self._expiries()]
+        checkpoint_s = float(str(self._settings["checkpoint_s"]))
+        found = {
+            "repeated": cluster_receipts.unexcused(receipts, crashes, checkpoint_s),
+            "over the cap": cluster_receipts.over_cap(receipts, quota),
+            "two owners": cluster_receipts.two_owners(receipts, ahead_s),
+        }
+        broken = {name: (len(cases), cases[:5]) for name, cases in found.items() if cases}
+        assert not broken, f"{broken}\n{self.tails()}"
+
+    def _expiries(self) -> list[Crash]:
+        """Sessions that ended, on purpose or because the machine was too busy."""
+        return [
+            Crash(host.name, int(second) * cluster_receipts.SECOND_US)
+            for host in self.hosts
+            for second in EXPIRED.findall(host.logged)
+        ]
+
+    async def _all_handled(self, load: Load) -> None:
+        try:
+            await self.until(lambda: load.sent <= cluster_receipts.done(self.receipts()))
+        except AssertionError as exc:
+            lost = load.sent - cluster_receipts.done(self.receipts())
+            raise AssertionError(
+                f"{len(lost)} of {len(load.sent)} were not handled: {sorted(lost)[:5]}; {exc}"
+            ) from exc
+
+    async def _checkpoints_going_back(self) -> None:
+        """Runs until one does, and fails then."""
+        before: dict[str, int] = {}
+        while True:
+            saved = {q: c.watermark for q, c in (await self.app.checkpoints.load_all()).items()}
+            lower = {q: (before[q], w) for q, w in saved.items() if w < before.get(q, 0)}
+            assert not lower, f"checkpoints went back: {lower}"
+            before = saved
+            await asyncio.sleep(WATCH_S)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+@contextlib.contextmanager
+def place_on(zookeeper: servers.Ensemble | servers.ZooKeeperServer, redis_url: str, directory: Path) -> Iterator[Place]:
+    """A place of its own on servers that others use, too."""
+    store = f"{redis_url.rpartition('/')[0]}/{REDIS_DATABASE}"
+    with _empty(store):
+        yield Place(store, f"sqlite:///{directory}/catalog.db", f"{zookeeper.url}/{uuid.uuid4().hex[:8]}")

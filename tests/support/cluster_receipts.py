@@ -1,0 +1,157 @@
+"""What the handlers of a cluster's host processes wrote down, and what was promised about it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+SECOND_US = 1_000_000
+
+LATE_S = 2.0
+"""How much later than its interval a checkpoint may be when the machine is busy."""
+
+
+class Receipt(NamedTuple):
+    """Attributes:
+    what: "start" or "end" of a handler.
+    started_us: when the delivery started, by the host's clock, in microseconds since the epoch.
+    epoch: under which the host owned the group then; 0 if it did not.
+    noted_us: when this was written, by the machine's clock, in microseconds since the epoch.
+    """
+
+    what: str
+    id: str
+    attempt: int
+    topic: str
+    group_index: int
+    priority: int
+    offset: int
+    started_us: int
+    epoch: int
+    noted_us: int
+    host: str
+
+    @property
+    def group(self) -> str:
+        return f"{self.topic}/{self.group_index}"
+
+
+class Crash(NamedTuple):
+    """A host was ended, stopped or cut off, so that it could not say how far it had come."""
+
+    host: str
+    at_us: int
+
+
+class Receipts:
+    """The lines of one host process; read again and again, each line once."""
+
+    def __init__(self, path: Path, host: str) -> None:
+        self.path = path
+        self._host = host
+        self._read = 0
+        self._found: list[Receipt] = []
+        path.touch()
+
+    def all(self) -> list[Receipt]:
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._found += [Receipt(*json.loads(line), self._host) for line in whole.splitlines()]
+        return self._found
+
+
+def starts(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """By the time of the start, over all hosts."""
+    return sorted((r for r in receipts if r.what == "start"), key=lambda r: r.started_us)
+
+
+def done(receipts: Iterable[Receipt]) -> set[str]:
+    return {r.id for r in receipts if r.what == "end"}
+
+
+def repeated(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
+    """Deliveries that were started again: (the earlier one, the repetition)."""
+    first: dict[tuple[str, int], Receipt] = {}
+    found = []
+    for r in starts(receipts):
+        before = first.setdefault((r.id, r.attempt), r)
+        if before is not r:
+            found.append((before, r))
+            first[r.id, r.attempt] = r
+    return found
+
+
+def unexcused(receipts: Iterable[Receipt], crashes: Sequence[Crash], checkpoint_s: float) -> list[str]:
+    """Repetitions of what was neither in flight nor waiting for its checkpoint when its host crashed."""
+    window_us = (checkpoint_s + LATE_S) * SECOND_US
+    excused: set[str] = set()
+    found = []
+    for before, again in repeated(receipts):
+        crashed = any(c.host == before.host and before.noted_us > c.at_us - window_us for c in crashes)
+        # What failed again may be retried again, too.
+        if crashed or (again.attempt > 1 and again.id in excused):
+            excused.add(again.id)
+        else:
+            found.append(f"{again.id} attempt {again.attempt} of {again.group}: {_brief(before)}, then {_brief(again)}")
+    return found
+
+
+def over_cap(receipts: Iterable[Receipt], quota: Callable[[Receipt], float]) -> list[str]:
+    """Groups that started more than their quota in an aligned second, by the clocks of their hosts."""
+    seconds: dict[tuple[str, int], list[Receipt]] = defaultdict(list)
+    for r in starts(receipts):
+        seconds[r.group, r.started_us // SECOND_US].append(r)
+    return [
+        f"{group} started {len(found)} in second {second}: {dict(Counter((r.host, r.epoch) for r in found))}"
+        for (group, second), found in seconds.items()
+        if len(found) > max(map(quota, found))
+    ]
+
+
+def two_owners(receipts: Iterable[Receipt], clock_ahead_s: Mapping[str, float] | None = None) -> list[str]:
+    """Starts by a host after the first start of a later owner, starts without owning, and epochs of two hosts.
+
+    Args:
+        clock_ahead_s: by host; taken off, so that starts of hosts with different clocks can be compared.
+    """
+    ahead = clock_ahead_s or {}
+    latest: dict[str, Receipt] = {}
+    owner: dict[tuple[str, int], str] = {}
+    found = []
+    for r in sorted(starts(receipts), key=lambda r: r.started_us - ahead.get(r.host, 0.0) * SECOND_US):
+        if r.epoch == 0:
+            found.append(f"{r.group}: {_brief(r)} without owning it")
+        before = latest.get(r.group)
+        if before is not None and r.epoch < before.epoch:
+            found.append(f"{r.group}: {_brief(r)} after {_brief(before)}")
+        else:
+            latest[r.group] = r
+        if owner.setdefault((r.group, r.epoch), r.host) != r.host:
+            found.append(f"{r.group}: epoch {r.epoch} is both {owner[r.group, r.epoch]}'s and {r.host}'s")
+    return found
+
+
+def owners(receipts: Iterable[Receipt]) -> dict[str, list[tuple[str, int]]]:
+    """By group: who owned it, and when they first started something (microseconds), in order."""
+    found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for r in starts(receipts):
+        if not found[r.group] or found[r.group][-1][0] != r.host:
+            found[r.group].append((r.host, r.started_us))
+    return found
+
+
+def moves(receipts: Iterable[Receipt], from_us: int, to_us: int) -> Iterator[tuple[str, int]]:
+    """(group, how often its owner changed in that time) of each group that moved."""
+    for group, changes in owners(receipts).items():
+        if n := sum(from_us <= at < to_us for _, at in changes[1:]):
+            yield group, n
+
+
+def _brief(r: Receipt) -> str:
+    return f"{r.host} under epoch {r.epoch} at {r.started_us / SECOND_US:.3f}"
