@@ -1,0 +1,214 @@
+"""The ledger of a load run: what was published, when, and with what outcome, as Parquet segments.
+
+    <directory>/run=<run>/part-<partition>-<attempt>-<n>.parquet    what one attempt of a task has published
+    <directory>/run=<run>/run.json                                  written at the end: what there must be
+
+The `run=` directories are what Spark takes for partitions of a table. Each segment is written whole or not at all and
+says in its metadata (`emq.run`, `emq.partition`, `emq.attempt`, `emq.n`, `emq.rows`) what it is. A task that is tried
+again begins a new attempt with the same `seq` numbers; segments of the attempt that died stay, since what they say was
+published was published.
+
+| column | type | meaning |
+|---|---|---|
+| run | string | id of the run |
+| partition | int32 | Spark partition that published it |
+| seq | int64 | number of the message in the run, the same when a task is tried again |
+| topic | string | topic |
+| group | int32 | index of the group in the topic; null if not known |
+| priority | int8 | index of the priority, 0 is the highest |
+| offset | int64 | place in the queue; null where there is none |
+| id | string | message id; null where the outcome is unknown or refused |
+| key | string | message key, null for none |
+| sent_us | int64 | when the publish began, microseconds since the epoch |
+| answered_us | int64 | when it returned; null if it did not |
+| due_ms | int64 | when it is due, milliseconds since the epoch; null if at once |
+| outcome | string | one of `OUTCOMES` |
+| error | string | what a publish that was refused or is unknown failed with |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from emq import errors
+
+PUBLISHED: Final = "published"
+MERGED: Final = "merged"
+UNKNOWN: Final = "unknown"
+REFUSED: Final = "refused"
+OUTCOMES: Final = (PUBLISHED, MERGED, UNKNOWN, REFUSED)
+
+SCHEMA: Final = pa.schema(
+    [
+        ("run", pa.string()),
+        ("partition", pa.int32()),
+        ("seq", pa.int64()),
+        ("topic", pa.string()),
+        ("group", pa.int32()),
+        ("priority", pa.int8()),
+        ("offset", pa.int64()),
+        ("id", pa.string()),
+        ("key", pa.string()),
+        ("sent_us", pa.int64()),
+        ("answered_us", pa.int64()),
+        ("due_ms", pa.int64()),
+        ("outcome", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+
+RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SUMMARY = "run.json"
+_REPETITIVE = ("run", "partition", "topic", "group", "priority", "key", "outcome", "error")
+_UNDER_WAY = ".tmp"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one partition of a run has published in its attempt that ended in order.
+
+    Attributes:
+        partition: its number.
+        attempt: the attempt that ended.
+        segments: files that it wrote, numbered from 0.
+        rows: messages in them.
+        asked: messages a second that the plan wanted, over the whole run.
+        achieved: messages a second that were published.
+    """
+
+    partition: int
+    attempt: int
+    segments: int
+    rows: int
+    asked: float = 0.0
+    achieved: float = 0.0
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The summary of a run.
+
+    Attributes:
+        run: its id.
+        seed: by which it can be repeated.
+        plan: the plan as it was given, or the name of the file that was replayed.
+        started_us, ended_us: microseconds since the epoch; `ended_us` 0 while it goes on.
+        complete: every partition has ended in order.
+        parts: one for each partition.
+    """
+
+    run: str
+    seed: int
+    plan: str
+    started_us: int
+    ended_us: int = 0
+    complete: bool = False
+    parts: tuple[Part, ...] = ()
+
+
+def directory_of(directory: Path | str, run: str) -> Path:
+    """Where a run's ledger lies.
+
+    Raises:
+        InvalidSettings: the id does not fit a file name; choose another.
+    """
+    if not RUN.fullmatch(run):
+        raise errors.InvalidSettings(
+            f"run id {run!r} must be 1 to 100 letters, digits and ._- and begin with a letter or digit"
+        )
+    return Path(directory) / f"run={run}"
+
+
+class Writer:
+    """Writes the segments of one attempt of one partition. Not for many threads.
+
+    Args:
+        directory: that all runs share; made if it is not there. On a cluster it must be one that all executors see.
+        run, partition, attempt: of the task.
+        rotate_rows: messages after which a segment is written, at least 1; a crash loses at most so many.
+    """
+
+    def __init__(
+        self, directory: Path | str, run: str, partition: int, attempt: int, rotate_rows: int = 200_000
+    ) -> None:
+        if rotate_rows < 1:
+            raise errors.InvalidSettings(f"rotate_rows {rotate_rows} must be at least 1")
+        self._directory = directory_of(directory, run)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._names = {"run": run, "partition": partition}
+        self._partition = partition
+        self._attempt = attempt
+        self._rotate_rows = rotate_rows
+        self._tables: list[Any] = []
+        self._waiting = 0
+        self.segments = 0
+        self.rows = 0
+
+    def append(self, rows: int, columns: Mapping[str, Sequence[Any] | str | int | None]) -> None:
+        """Add messages.
+
+        Args:
+            rows: how many.
+            columns: by name, a sequence of that length, or one value that all share; those left out are null.
+
+        Raises:
+            ValueError: a name that is no column, or an outcome that is none of `OUTCOMES`.
+            OSError, pyarrow.ArrowException: a value that does not fit, or a segment that could not be written.
+        """
+        if unknown := columns.keys() - set(SCHEMA.names):
+            raise ValueError(f"column {min(unknown)!r} is none of a ledger's; those are {', '.join(SCHEMA.names)}")
+        outcomes = columns.get("outcome")
+        given = {outcomes} if isinstance(outcomes, str) or outcomes is None else set(outcomes)  # type: ignore[arg-type]
+        if wrong := given - set(OUTCOMES):
+            raise ValueError(f"outcome {min(map(str, wrong))!r} must be one of {', '.join(OUTCOMES)}")
+        values = {**columns, **self._names}
+        arrays = [_array(values.get(field.name), field.type, rows) for field in SCHEMA]
+        self._tables.append(pa.Table.from_arrays(arrays, schema=SCHEMA))
+        self._waiting += rows
+        if self._waiting >= self._rotate_rows:
+            self._write()
+
+    def close(self, asked: float = 0.0, achieved: float = 0.0) -> Part:
+        """Write what is left; answers what the run's summary has to say of this partition."""
+        if self._waiting:
+            self._write()
+        return Part(self._partition, self._attempt, self.segments, self.rows, asked, achieved)
+
+    def _write(self) -> None:
+        table = pa.concat_tables(self._tables)
+        path = self._directory / f"part-{self._partition}-{self._attempt}-{self.segments}.parquet"
+        header = {**self._names, "attempt": self._attempt, "n": self.segments, "rows": table.num_rows}
+        metadata = {f"emq.{name}": str(value) for name, value in header.items()}
+        temporary = path.with_name(f"_{path.name}{_UNDER_WAY}")
+        try:
+            pq.write_table(
+                table.replace_schema_metadata(metadata), temporary, compression="zstd", use_dictionary=list(_REPETITIVE)
+            )
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.segments += 1
+        self.rows += table.num_rows
+        self._tables, self._waiting = [], 0
+
+
+def _array(values: Any, kind: Any, rows: int) -> Any:
+    if values is None:
+        return pa.nulls(rows, kind)
+    if isinstance(values, str | int):
+        return pa.repeat(pa.scalar(values, kind), rows)
+    return pa.array(values, kind)
+
+
+def write_run(directory: Path | str, run: Run) -> None:
+    """Write a run's summary, over an earlier one if there is one; at once, or not at all."""
+    place = directory_of(directory, run.run)
+    place.mkdir(parents=True, exist_ok=True)
+    temporary = place / f"_{SUMMARY}{_UNDER_WAY}"
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(run)))
+    temporary.replace(place / SUMMARY)
