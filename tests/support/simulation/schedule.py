@@ -120,6 +120,11 @@ def _topics(rng: random.Random) -> list[TopicPlan]:
     return made + [make(rng) for make in rng.sample(others, rng.randint(1, 2))]
 
 
+def _load(rng: random.Random) -> float:
+    """What is published, compared with what may be started; above 1 a backlog grows, and hosts' buffers are full."""
+    return rng.choice((0.6, 0.8, 1.5))
+
+
 _LOG = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 
 
@@ -128,7 +133,7 @@ def _keyed(rng: random.Random) -> TopicPlan:
     groups = rng.randint(1, 6)
     qps = group_qps * groups
     return TopicPlan(
-        "keyed", qps, group_qps, min(25.0, 0.7 * qps), keys=rng.choice((2, 5, 12)), slow=0.05, options=dict(_LOG)
+        "keyed", qps, group_qps, min(25.0, _load(rng) * qps), keys=rng.choice((2, 5, 12)), slow=0.05, options=dict(_LOG)
     )
 
 
@@ -136,16 +141,22 @@ def _resized(rng: random.Random) -> TopicPlan:
     group_qps = rng.choice((3.0, 5.0, 10.0))
     sizes = tuple(group_qps * rng.randint(1, 8) for _ in range(3))
     return TopicPlan(
-        "resized", sizes[0], group_qps, min(20.0, 0.7 * min(sizes)), delayed=0.15, sizes=sizes, options=dict(_LOG)
+        "resized",
+        sizes[0],
+        group_qps,
+        min(20.0, _load(rng) * min(sizes)),
+        delayed=0.15,
+        sizes=sizes,
+        options=dict(_LOG),
     )
 
 
 def _smooth(rng: random.Random) -> TopicPlan:
-    return TopicPlan("smooth", 12.0, 6.0, 8.0, options={**_LOG, "pacing": "smooth"})
+    return TopicPlan("smooth", 12.0, 6.0, 12.0 * _load(rng), options={**_LOG, "pacing": "smooth"})
 
 
 def _slow_quota(rng: random.Random) -> TopicPlan:
-    return TopicPlan("rare", 1.5, 1.0, 0.8, failing=0.0, doomed=0.0, options=dict(_LOG))
+    return TopicPlan("rare", 1.5, 1.0, 1.5 * _load(rng), failing=0.0, doomed=0.0, options=dict(_LOG))
 
 
 _BACKOFF = {**_LOG, "retry": "backoff", "prepare_timeout_s": 20.0}
