@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Self
@@ -57,11 +56,12 @@ class Moves:
             host: that must have let go of what it lost, too.
             on_left: told each time how many groups are still to move.
         """
-        deadline = time.monotonic() + timeout_s
+        now_s = asyncio.get_running_loop().time
+        deadline = now_s() + timeout_s
         while True:
             self.now = await view.read(self._tree, self.before.environment)
             left = len(self._to_move()) or (0 if self.now.has_let_go(host) else 1)
-            if not left or time.monotonic() > deadline:
+            if not left or now_s() > deadline:
                 return left
             on_left(left)
             await asyncio.sleep(LOOK_S)
