@@ -1,0 +1,114 @@
+"""Hosts that are stopped, expired or cut off: others take over, and they themselves do nothing more until they are
+members again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support import cluster, cluster_receipts
+from support.cluster import LEASE_US, Cluster, HostProcess
+from support.cluster_proxy import PartingProxy
+
+from emq import servers
+
+
+@pytest.fixture
+async def hosts(zookeeper_ensemble: servers.Ensemble, redis_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    with cluster.place_on(zookeeper_ensemble, redis_url, tmp_path) as place:
+        async with Cluster(place, tmp_path) as made:
+            yield made
+
+
+async def until_taken_over(hosts: Cluster, former: HostProcess, since_us: int) -> set[str]:
+    """Return when others have started something in each group that it had; answers those groups."""
+    groups = hosts.groups_of(former)
+    assert groups
+
+    def taken() -> bool:
+        after = {r.group for r in hosts.receipts() if r.host != former.name and r.started_us > since_us}
+        return groups <= after
+
+    await hosts.until(taken)
+    return groups
+
+
+def behind(proxy: PartingProxy, hosts: Cluster) -> str:
+    """The cluster's URL by way of the proxy."""
+    return f"zookeeper://{proxy.servers}/{hosts.place.zookeeper.rpartition('/')[2]}"
+
+
+def starts_since(host: HostProcess, since_us: float, epochs: set[int]) -> list[cluster_receipts.Receipt]:
+    """What it started after that time under one of these epochs."""
+    return [r for r in cluster_receipts.starts(host.receipts.all()) if r.started_us > since_us and r.epoch in epochs]
+
+
+def epochs_of(host: HostProcess) -> set[int]:
+    return {r.epoch for r in host.receipts.all()}
+
+
+async def test_a_host_stopped_past_its_session_starts_nothing_more_and_is_refused_when_it_goes_on(
+    hosts: Cluster, zookeeper_ensemble: servers.Ensemble
+) -> None:
+    async with PartingProxy([server.port for server in zookeeper_ensemble.servers]) as proxy, hosts.load():
+        # Handlers are slow, so that many are in flight when their host stops.
+        stopped = hosts.start(handler_ms=300, cluster=behind(proxy, hosts))
+        await hosts.until_working(stopped, *(hosts.start(handler_ms=300) for _ in range(2)))
+        await asyncio.sleep(2)
+        hosts.pause(stopped)
+        paused_us, epochs = cluster.now_us(), epochs_of(stopped)
+        assert {r.id for r in stopped.receipts.all()} - cluster_receipts.done(stopped.receipts.all())
+        await until_taken_over(hosts, stopped, paused_us)
+        await proxy.silence()  # the stores are to refuse it before the ensemble tells it anything
+        stopped.signal(signal.SIGCONT)
+        await hosts.until(lambda: cluster.NEWER_OWNER.search(stopped.logged) is not None)
+        assert "has expired" not in stopped.logged
+        assert starts_since(stopped, paused_us, epochs) == []
+        await proxy.heal()
+        await hosts.until_working(stopped, since_us=cluster.now_us())
+        assert starts_since(stopped, paused_us, epochs) == []
+        assert f"session of host {stopped.name} has expired" in stopped.logged
+
+
+async def test_a_session_that_ends_without_a_crash_costs_its_groups_at_once(hosts: Cluster) -> None:
+    async with hosts.load():
+        expired, *_ = await hosts.started(3)
+        await asyncio.sleep(2)
+        epochs = epochs_of(expired)
+        expired.signal(signal.SIGUSR1)
+        hosts.crashed(expired)
+        await hosts.until(lambda: f"session of host {expired.name} has expired" in expired.logged)
+        expired_us = cluster.now_us()
+        await hosts.until_working(expired, since_us=expired_us)
+        assert starts_since(expired, expired_us, epochs) == []
+
+
+async def test_a_host_parted_from_the_ensemble_alone_stops_before_others_begin(
+    hosts: Cluster, zookeeper_ensemble: servers.Ensemble
+) -> None:
+    async with PartingProxy([server.port for server in zookeeper_ensemble.servers]) as proxy, hosts.load():
+        parted = hosts.start(cluster=behind(proxy, hosts))
+        others = [hosts.start() for _ in range(2)]
+        await hosts.until_working(parted, *others)
+        for part in (proxy.silence, proxy.cut):
+            await asyncio.sleep(2)
+            epochs = epochs_of(parted)
+            await part()
+            parted_us = cluster.now_us()
+            hosts.crashed(parted)
+            groups = await until_taken_over(hosts, parted, parted_us)
+            others_first_us = min(
+                r.started_us
+                for r in hosts.receipts()
+                if r.host != parted.name and r.group in groups and r.started_us > parted_us
+            )
+            own = [r.started_us for r in cluster_receipts.starts(parted.receipts.all())]
+            assert parted_us < own[-1] <= parted_us + LEASE_US  # it went on for as long as it might, and not longer
+            assert own[-1] < others_first_us
+            await proxy.heal()
+            healed_us = cluster.now_us()
+            await hosts.until_working(parted, since_us=healed_us)
+            assert starts_since(parted, healed_us, epochs) == []

@@ -1,0 +1,70 @@
+"""An ensemble without a quorum: hosts go on until their leases end, and take up again what they had when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support import cluster, cluster_load, cluster_receipts
+from support.cluster import LEASE_US, SESSION_TIMEOUT_S, Cluster
+
+from emq import servers
+
+
+@pytest.fixture
+def ensemble(zookeeper_ensemble: servers.Ensemble) -> Iterator[servers.Ensemble]:
+    """Started anew where it was left down."""
+    yield zookeeper_ensemble
+    for server in zookeeper_ensemble.servers:
+        if server.running:
+            os.kill(server.pid, signal.SIGCONT)
+    zookeeper_ensemble.restart(*(n for n, server in enumerate(zookeeper_ensemble.servers) if not server.running))
+
+
+@pytest.fixture
+async def hosts(ensemble: servers.Ensemble, redis_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    with cluster.place_on(ensemble, redis_url, tmp_path) as place:
+        async with Cluster(place, tmp_path) as made:
+            yield made
+
+
+async def kill(ensemble: servers.Ensemble) -> None:
+    await asyncio.to_thread(ensemble.kill, 0, 2)
+
+
+async def restart(ensemble: servers.Ensemble) -> None:
+    await asyncio.to_thread(ensemble.restart, 0, 2)
+
+
+async def stop(ensemble: servers.Ensemble) -> None:
+    for server in ensemble.servers[1:]:
+        os.kill(server.pid, signal.SIGSTOP)
+
+
+async def go_on(ensemble: servers.Ensemble) -> None:
+    for server in ensemble.servers[1:]:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+async def test_without_a_quorum_hosts_go_on_to_their_deadline_and_resume_when_it_is_back(
+    hosts: Cluster, ensemble: servers.Ensemble
+) -> None:
+    async with hosts.load(cluster_load.FEW_TOPICS):
+        members = await hosts.started(2)
+        for lose, find in ((kill, restart), (stop, go_on)):
+            await asyncio.sleep(2)
+            await lose(ensemble)
+            lost_us = cluster.now_us()
+            for member in members:
+                hosts.crashed(member)
+            await asyncio.sleep(SESSION_TIMEOUT_S * 1.5)
+            found_us = cluster.now_us()
+            for member in members:
+                started = [r.started_us for r in cluster_receipts.starts(member.receipts.all())]
+                assert lost_us < started[-1] <= lost_us + LEASE_US
+            await find(ensemble)
+            await hosts.until_working(*members, since_us=found_us)
