@@ -340,6 +340,24 @@ def test_a_weight_counts_at_once_and_until_it_is_reset(emq: Shell) -> None:
     scenario()
 
 
+def test_an_order_waits_for_other_hosts_and_for_groups_that_go_to_nobody_too(emq: Shell) -> None:
+    @virtual
+    async def scenario() -> None:
+        meeting = emq.meet()
+        async with Follower(meeting, "a", drain_s=3.0), Follower(meeting, "b"):
+            await asyncio.sleep(12)
+            now_s = asyncio.get_running_loop().time
+            began = now_s()
+            assert "to b" in await emq(orders.weight, "b", 4.0)
+            assert 3.0 < now_s() - began < 6.0
+            await emq(orders.weight, "b", 0.0)
+            began = now_s()
+            assert "to nobody" in await emq(orders.drain, "a", yes=True)
+            assert 3.0 < now_s() - began < 6.0
+
+    scenario()
+
+
 def test_a_move_that_takes_too_long_is_no_success(emq: Shell) -> None:
     @virtual
     async def scenario() -> None:

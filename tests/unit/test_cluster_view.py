@@ -137,6 +137,13 @@ async def test_a_group_waits_while_its_former_owner_drains() -> None:
             Holding.WAITING,
             ["b", "c"],
         ),
+        (
+            {"a": running(), "b": running(draining=("t/0",))},
+            Entry(5, "", (Former(EVERYBODY, "", 5),)),
+            "a",
+            Holding.WAITING,
+            ["b"],
+        ),
         ({"a": running(generation=4)}, Entry(5, "", (Former(EVERYBODY, "", 5),)), "a", Holding.UNSEEN, []),
     ],
 )
