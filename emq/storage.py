@@ -48,12 +48,15 @@ class Put(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read at most `limit` messages of `queue` from offset `start` on, as the owner of `epoch`."""
+    """Read at most `limit` messages of `queue` from offset `start` on, as the owner of `epoch`.
+
+    `epoch` None is for observers: such a read is not fenced, fences nobody off and does not arm the queue.
+    """
 
     queue: str
     start: int
     limit: int
-    epoch: int
+    epoch: int | None
 
 
 class Batch(NamedTuple):
@@ -63,7 +66,8 @@ class Batch(NamedTuple):
         offsets: ascending; a `range` where there were no holes.
         bodies: one for each offset.
         next: the offset to read from next. Offsets in [start, next) that are not in `offsets` are holes for certain.
-        exhausted: the read reached the tail, and the queue is now armed: the next put to it wakes the reader.
+        exhausted: the read reached the tail, and the queue is now armed: the next put to it wakes the reader (unless it
+            only observes).
     """
 
     offsets: Sequence[int]

@@ -61,12 +61,12 @@ class MemoryLog:
         answers: list[Batch | errors.NotOwner] = []
         left = max(max_bytes, 1)
         for read in reads:
-            if stale := self._world.fence(group_of(read.queue), read.epoch):
+            if read.epoch is not None and (stale := self._world.fence(group_of(read.queue), read.epoch)):
                 answers.append(stale)
                 continue
             batch = _read(self._world.queue(read.queue), read.start, read.limit, left)
             left -= sum(map(len, batch.bodies))
-            if batch.exhausted:
+            if batch.exhausted and read.epoch is not None:
                 self._world.arm(read.queue, self._wakeups)
             answers.append(batch)
         return answers

@@ -96,7 +96,7 @@ class PutGetLogStore:
 
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
         """See `LogStore.read`. `exhausted` also tells of an undecided hole: the wake-up comes when it is decided."""
-        refused = [self._fence(group_of(read.queue), read.epoch) for read in reads]
+        refused = [None if read.epoch is None else self._fence(group_of(read.queue), read.epoch) for read in reads]
         left = [max(max_bytes, 1)]
         missing = await gather(
             self._fetch(read, left) if stale is None else _nothing() for read, stale in zip(reads, refused, strict=True)
@@ -160,7 +160,7 @@ class PutGetLogStore:
                 exhausted = position in missing
                 break
             position += 1
-        if exhausted:
+        if exhausted and read.epoch is not None:
             self._arm(read.queue, position)
         return Batch(offsets, bodies, position, exhausted)
 

@@ -23,6 +23,9 @@ PUT_CHUNK = 1_000
 QUEUE_CHUNK = 1_000
 """Most queues in one script call; Lua's stack ends at about 8,000 values."""
 
+NO_EPOCH = -1
+"""What a script is told for None."""
+
 Request = TypeVar("Request", Read, Trim, str)
 
 
@@ -74,7 +77,8 @@ class RedisLogStore:
             args: list[Any] = [shard.channel(self._instance), max_bytes, int(self._server.followed)]
             for read in chunk:
                 keys.append(shard.log(read.queue))
-                args += (read.queue, group_of(read.queue), max(read.start, 1), read.limit, read.epoch)
+                epoch = NO_EPOCH if read.epoch is None else read.epoch
+                args += (read.queue, group_of(read.queue), max(read.start, 1), read.limit, epoch)
             answers = await self._server.run("read", keys, args, outlives=True)
             return [_read_answer(read, answer) for read, answer in zip(chunk, answers, strict=True)]
 
@@ -91,7 +95,7 @@ class RedisLogStore:
         async def one(shard: Shard, chunk: Sequence[Trim]) -> list[bool | errors.NotOwner]:
             args: list[Any] = []
             for trim in chunk:
-                epoch = -1 if trim.epoch is None else trim.epoch
+                epoch = NO_EPOCH if trim.epoch is None else trim.epoch
                 seal = "-" if trim.seal is None else int(trim.seal)
                 args += (trim.queue, group_of(trim.queue), max(trim.upto, 0), epoch, seal)
             keys = [shard.head, shard.fence, shard.sealed, *(shard.log(t.queue) for t in chunk)]

@@ -72,28 +72,41 @@ class SqlLog:
 
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
         """See `LogStore.read`."""
-        if not reads:
-            return []
-        return await self._backend.run(lambda t: self._read(t, reads, max(max_bytes, 1)))
+        answers: dict[int, Batch | errors.NotOwner] = {}
+        owned = {index: read for index, read in enumerate(reads) if read.epoch is not None}
+        observed = {index: read for index, read in enumerate(reads) if read.epoch is None}
+        if owned:
+            wanted = [(read, read.epoch or 0) for read in owned.values()]
+            found = await self._backend.run(lambda t: self._read(t, wanted, max(max_bytes, 1)))
+            answers.update(zip(owned, found, strict=True))
+            max_bytes -= sum(len(body) for batch in found if isinstance(batch, Batch) for body in batch.bodies)
+        if observed:
+            seen = await self._backend.run(
+                lambda t: _observe(t, [*observed.values()], max(max_bytes, 1)), read_only=True
+            )
+            answers.update(zip(observed, seen, strict=True))
+        return [answers[index] for index in range(len(reads))]
 
-    def _read(self, transaction: Transaction, reads: Sequence[Read], max_bytes: int) -> list[Batch | errors.NotOwner]:
-        queues = self._known.find_queues(transaction, [read.queue for read in reads])
-        self._raise(transaction, [read for read in reads if read.epoch > queues[read.queue].epoch], queues)
+    def _read(
+        self, transaction: Transaction, reads: Sequence[tuple[Read, int]], max_bytes: int
+    ) -> list[Batch | errors.NotOwner]:
+        queues = self._known.find_queues(transaction, [read.queue for read, _ in reads])
+        self._raise(transaction, [(r, epoch) for r, epoch in reads if epoch > queues[r.queue].epoch], queues)
         spans: list[Span] = []
-        for read in reads:
+        for read, epoch in reads:
             queue = queues[read.queue]
             first = max(read.start, queue.head)
-            end = first if read.epoch < queue.epoch else min(first + read.limit, queue.tail)
+            end = first if epoch < queue.epoch else min(first + read.limit, queue.tail)
             spans.append((queue.id, first, end, queue.tail))
         batches = _fetch(transaction, spans, max_bytes)
         answers: list[Batch | errors.NotOwner] = [*batches]
         unarmed: dict[int, tuple[int, int, int]] = {}
-        for index, (read, batch) in enumerate(zip(reads, batches, strict=True)):
+        for index, ((read, epoch), batch) in enumerate(zip(reads, batches, strict=True)):
             queue = queues[read.queue]
-            if read.epoch < queue.epoch:
-                answers[index] = not_owner(group_of(read.queue), read.epoch, queue.epoch)
+            if epoch < queue.epoch:
+                answers[index] = not_owner(group_of(read.queue), epoch, queue.epoch)
             elif batch.exhausted and queue.armed != transaction.instance:
-                unarmed[index] = (queue.id, queue.tail, read.epoch)
+                unarmed[index] = (queue.id, queue.tail, epoch)
         if unarmed:
             armed = {row[0] for row in transaction.rows("queues_arm", rows=[*unarmed.values()])}
             for index, (id_, *_) in unarmed.items():
@@ -102,13 +115,13 @@ class SqlLog:
                     answers[index] = batches[index]._replace(exhausted=False)
         return answers
 
-    def _raise(self, transaction: Transaction, higher: Sequence[Read], queues: dict[str, Queue]) -> None:
+    def _raise(self, transaction: Transaction, higher: Sequence[tuple[Read, int]], queues: dict[str, Queue]) -> None:
         """Note epochs that are higher than any before, in the table and in `queues`."""
         if not higher:
             return
-        groups = self._known.lock_groups(transaction, (group_of(read.queue) for read in higher))
-        for read in higher:
-            groups[group_of(read.queue)].fence(read.epoch)
+        groups = self._known.lock_groups(transaction, (group_of(read.queue) for read, _ in higher))
+        for read, epoch in higher:
+            groups[group_of(read.queue)].fence(epoch)
         save_groups(transaction, groups.values())
         for name, queue in queues.items():
             if group := groups.get(group_of(name)):
@@ -172,6 +185,21 @@ def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
         f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {len(put.bodies)} more "
         "do not fit; wait for its consumers or raise max_length"
     )
+
+
+def _observe(transaction: Transaction, reads: Sequence[Read], max_bytes: int) -> list[Batch]:
+    """Reads that change nothing, not even a row for a queue that was never used."""
+    names = sorted({read.queue for read in reads})
+    queues = {row[0]: Queue(*row) for row in transaction.rows("queues_find", names=names)}
+    spans: list[Span] = []
+    for read in reads:
+        if (queue := queues.get(read.queue)) is None:
+            first = max(read.start, FIRST_OFFSET)
+            spans.append((0, first, first, FIRST_OFFSET))
+        else:
+            first = max(read.start, queue.head)
+            spans.append((queue.id, first, min(first + read.limit, queue.tail), queue.tail))
+    return _fetch(transaction, spans, max_bytes)
 
 
 def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> list[Batch]:

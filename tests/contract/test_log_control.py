@@ -52,6 +52,22 @@ async def test_administration_trims_without_an_epoch(store: Store, target: Targe
     assert await store.log.bounds([target.queue()]) == [Bounds(offset + 1, offset + 1)]
 
 
+async def test_an_observer_reads_under_any_fence_and_fences_nobody_off(store: Store, target: Target) -> None:
+    queue, owned, unused = target.queue(), target.queue("low"), target.queue("low", 1)
+    offsets = await put_one(store.log, queue, b"a", b"b")
+    await put_one(store.log, owned, b"c")
+    await read_one(store.log, queue, offsets[0], epoch=5)
+    first = store.log.first_offset
+    batches = await store.log.read([Read(owned, first, 10, 5), Read(queue, first, 10, None), Read(owned, first, 9, 4)])
+    assert [list(b.bodies) for b in batches if isinstance(b, Batch)] == [[b"c"], [b"a", b"b"]]
+    assert isinstance(batches[2], errors.NotOwner)
+    assert list((await read_one(store.log, queue, offsets[0], epoch=5)).bodies) == [b"a", b"b"]
+    (empty,) = await store.log.read([Read(unused, 1, 10, None)])
+    assert isinstance(empty, Batch)
+    assert not empty.bodies
+    assert (await read_one(store.log, unused, 1, epoch=0)).next == 1
+
+
 async def test_a_fence_holds_for_all_instances(
     store: Store, other: Store, target: Target, needs: Callable[[Can], None]
 ) -> None:

@@ -94,6 +94,21 @@ async def test_what_was_not_armed_does_not_wake(store: Store, target: Target) ->
         assert watcher.woken == []
 
 
+async def test_an_observer_neither_arms_nor_takes_the_wake_up_of_the_owner(
+    store: Store, other: Store, target: Target
+) -> None:
+    armed, unarmed, canary = target.queue("high"), target.queue("low"), target.queue("high", 9)
+    async with watching(store, canary) as watcher:
+        await exhaust(store, armed)
+        await other.log.read([Read(queue, store.log.first_offset, 10, None) for queue in (armed, unarmed)])
+        await store.log.read([Read(unarmed, store.log.first_offset, 10, None)])
+        await put_one(other.log, unarmed, b"a")
+        await put_one(other.log, armed, b"b")
+        await watcher.wakes(armed)
+        await settle_down(store, watcher, canary)
+        assert unarmed not in watcher.woken
+
+
 async def test_a_read_cut_short_by_the_byte_limit_does_not_arm(store: Store, target: Target) -> None:
     canary = target.queue("high", 9)
     first, second = target.queue("high"), target.queue("low")

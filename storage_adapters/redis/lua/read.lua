@@ -4,7 +4,7 @@
 -- KEYS  1 hash head, 2 hash armed, 3 hash fence (group -> highest epoch seen), 4 zset woken, then a list each
 -- ARGV  1 the reader's channel, 2 most bytes of bodies, 3 whether the caller waits for a replica (0/1): then a call that
 --       brings bodies writes something, for WAIT waits for what was there before the caller's last write; then for each
---       queue: queue, group, start, limit, epoch
+--       queue: queue, group, start, limit, epoch (-1 for an observer, who neither fences nor arms)
 -- Returns for each queue 0 (stale epoch), or {next, exhausted (0/1), offset of the first body, bodies}.
 --       O(messages + queues + offsets between a queue's head and where it is read, by the node of some 8 KiB).
 local answer, budget, touch = {}, tonumber(ARGV[2]), ARGV[3] == '1'
@@ -18,9 +18,10 @@ local fences = redis.call('HMGET', KEYS[3], unpack(groups))
 for q = 1, #queues do
   local a = q * 5 - 1
   local start, limit, epoch = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
+  local owner = epoch >= 0
   local fence = tonumber(fences[q] or -1)
   if fence < epoch then redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4]) end
-  if fence > epoch then
+  if owner and fence > epoch then
     answer[q] = 0
   elseif budget <= 0 or limit <= 0 then
     answer[q] = {start, 0, start, {}}
@@ -39,11 +40,11 @@ for q = 1, #queues do
       end
     end
     answer[q] = {first + n, exhausted and 1 or 0, first, bodies}
-    if touch and n > 0 then
+    if touch and owner and n > 0 then
       redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4])
       touch = false
     end
-    if exhausted then
+    if exhausted and owner then
       armed[#armed + 1] = queues[q]
       armed[#armed + 1] = ARGV[1]
       heard[#heard + 1] = ARGV[1] .. '\n' .. queues[q]
