@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -19,6 +20,9 @@ from emq.schedule.levels import Delay
 from emq.schedule.spec import Missed
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
+
+MAX_ID = 128
+"""Characters of a message id."""
 
 
 class Producer:
@@ -59,6 +63,7 @@ class Producer:
         ttl_s: float | None = None,
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
+        message_id: str | None = None,
     ) -> str:
         """Publish one message; returns its id once the store has it, as durably as the topic asks.
 
@@ -78,6 +83,8 @@ class Producer:
                 topic's own counts if it is shorter.
             time_range_ms: for topics of kind range_merge: when it is due, from now.
             merge_key: for sorted topics with merge='key': what is merged; None for the payload.
+            message_id: by which who publishes again after an unknown outcome recognises the message; to be chosen
+                unique, of 1 to 128 characters. None for a fresh one. In a slot the id follows from what is merged.
 
         Raises:
             UnknownTopic: create the topic first.
@@ -90,15 +97,18 @@ class Producer:
         route = await self._router.route(topic)
         found, body, now_us = route.topic, _checked(route.topic, payload), self._clock.now_us()
         due_ms = due_ms_of(found, delay_ms, delay, at, now_us // 1000)
+        if message_id is not None:
+            _check_ids([message_id])
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
+            _refuse_slot_ids(found, message_id)
             score = slots.score_of(found, priority, due_ms, time_range_ms, now_us)
             return await self._slots.publish(found, body, score, slots.Told(key, headers, ttl_s, merge_key))
         _refuse_sorted_options(found, time_range_ms, merge_key)
         if due_ms is not None:
-            m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms)
+            m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
             return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
         index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-        id_ = self._ids.next()
+        id_ = message_id or self._ids.next()
         if ttl_s is None:
             encoded = message.encode(id_, body, key, now_us, sent_headers)
         else:
@@ -123,6 +133,7 @@ class Producer:
         ttl_s: float | None = None,
         time_range_ms: int | None = None,
         merge_keys: Sequence[bytes | str] | None = None,
+        message_ids: Sequence[str] | None = None,
     ) -> list[str]:
         """Publish messages to one topic in as few round trips as may be; returns their ids, in order.
 
@@ -134,17 +145,20 @@ class Producer:
             keys: one for each payload;
             scores: for sorted topics, a time (milliseconds since the epoch) or priority for each payload;
             merge_keys: for sorted topics with merge='key', one for each payload; None for the payloads.
+            message_ids: one for each payload, as for `publish`.
 
         Raises:
             As for `publish`.
         """
         payloads = list(payloads)
-        _check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys)
+        _check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
+        _check_ids(message_ids or ())
         found = (await self._router.route(topic)).topic
         bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
         due_ms = due_ms_of(found, delay_ms, None, at, now_us // 1000)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
+            _refuse_slot_ids(found, message_ids)
             if scores is None:
                 scores = (
                     [slots.score_of(found, priority, due_ms, time_range_ms, now_us)] * len(bodies) if bodies else []
@@ -158,13 +172,14 @@ class Producer:
             return await self._slots.publish_many(found, bodies, scores, all_keys, headers, ttl_s, merge_keys)
         _refuse_sorted_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None or ttl_s is not None:
+            told = {"priority": priority, "headers": headers, "delay_ms": delay_ms, "at": at, "ttl_s": ttl_s}
             each = (
-                self.publish(topic, b, key=k, priority=priority, headers=headers, delay_ms=delay_ms, at=at, ttl_s=ttl_s)
-                for b, k in zip(bodies, all_keys, strict=True)
+                self.publish(topic, b, key=k, message_id=i, **told)  # type: ignore[arg-type]
+                for b, k, i in zip(bodies, all_keys, message_ids or itertools.repeat(None, len(bodies)), strict=True)
             )
             return list(await asyncio.gather(*each))
         index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-        return await self._queues.publish_many(found.name, bodies, all_keys, index, sent_headers)
+        return await self._queues.publish_many(found.name, bodies, all_keys, index, sent_headers, message_ids)
 
     async def schedule(
         self,
@@ -220,11 +235,12 @@ class Producer:
         ttl_s: float | None,
         due_ms: int,
         schedule: bytes | None = None,
+        message_id: str | None = None,
     ) -> message.Message:
         by_number, now_us = topic.kind is Kind.PRIORITY, self._clock.now_us()
         return lanes.delayed(
             topic,
-            self._ids.next(),
+            message_id or self._ids.next(),
             body,
             key=key,
             priority=0 if topic.is_sorted else topic.priority_index(priority),
@@ -243,6 +259,19 @@ def _refuse_sorted_options(topic: Topic, *given: object) -> None:
         raise errors.InvalidMessage(
             f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
         )
+
+
+def _refuse_slot_ids(topic: Topic, given: object) -> None:
+    if given is not None:
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} is of kind {topic.kind}: a message's id follows from what is merged; give none"
+        )
+
+
+def _check_ids(ids: Iterable[str]) -> None:
+    for id_ in ids:
+        if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
+            raise errors.InvalidMessage(f"message id {id_!r} must be text of 1 to {MAX_ID} characters")
 
 
 def _check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:

@@ -69,13 +69,14 @@ class QueueProducer:
         keys: Sequence[str | None],
         priority: int,
         headers: dict[str, str] | None,
+        given_ids: Sequence[str] | None = None,
     ) -> list[str]:
         """Append many messages, 500 at a time; answers their ids."""
-        ids: list[str] = []
+        ids = [self._ids.next() for _ in bodies] if given_ids is None else list(given_ids)
         start = 0
         while start < len(bodies):
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
-            ids += await self._publish_part(name, bodies[start:end], keys[start:end], priority, headers)
+            await self._publish_part(name, bodies[start:end], keys[start:end], priority, headers, ids[start:end])
             start = end
         return ids
 
@@ -86,9 +87,9 @@ class QueueProducer:
         keys: Sequence[str | None],
         priority: int,
         headers: dict[str, str] | None,
-    ) -> list[str]:
+        ids: Sequence[str],
+    ) -> None:
         now_us = self._clock.now_us()
-        ids = [self._ids.next() for _ in bodies]
         encoded = [message.encode(i, b, k, now_us, headers) for i, b, k in zip(ids, bodies, keys, strict=True)]
         todo: Sequence[int] = range(len(bodies))
         for attempt in range(SEALED_TRIES):
@@ -113,7 +114,6 @@ class QueueProducer:
                 break
             await asyncio.sleep(attempt * REOPENING_S)
             await self._router.refresh()
-        return ids
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[str | Exception]:
         places: dict[str, list[int]] = {}

@@ -73,6 +73,36 @@ async def test_messages_without_a_key_go_round_and_those_of_a_key_stay_together(
     assert len(set.union(*of_key.values())) > 5
 
 
+async def test_ids_that_the_caller_gives_are_those_of_the_messages(r: Rig) -> None:
+    await r.topic("orders", 50)
+    assert await r.producer.publish_many("orders", [b"a", b"b"], message_ids=["run.1", "run.2"]) == ["run.1", "run.2"]
+    assert await r.producer.publish("orders", b"c", message_id="run.3") == "run.3"
+    assert await r.producer.publish("orders", b"d", message_id="run.4", ttl_s=60) == "run.4"
+    [found] = (await stored(r, "orders")).values()
+    assert [(m.id, m.payload) for m in found] == [
+        ("run.1", b"a"),
+        ("run.2", b"b"),
+        ("run.3", b"c"),
+        ("run.4", b"d"),
+    ]
+    for _ in range(2):  # a lane takes an id once
+        assert await r.producer.publish_many("orders", [b"e"], message_ids=["run.5"], delay_ms=60_000) == ["run.5"]
+    assert [entry.id for entry in await r.store.real.lanes.waiting("orders/0")] == ["run.5"]
+
+
+async def test_ids_that_cannot_be_are_refused(r: Rig) -> None:
+    await r.topic("orders", 50)
+    await r.topic("merged", 50, kind="range_merge", priorities=())
+    for ids in ([""], ["x" * 129], [7], [None]):
+        with pytest.raises(errors.InvalidMessage, match="1 to 128 characters"):
+            await r.producer.publish_many("orders", [b"a"], message_ids=ids)
+    with pytest.raises(errors.InvalidMessage, match="2 message_ids for 1 payloads"):
+        await r.producer.publish_many("orders", [b"a"], message_ids=["a", "b"])
+    with pytest.raises(errors.InvalidMessage, match="follows from what is merged"):
+        await r.producer.publish("merged", b"a", message_id="a", time_range_ms=1_000)
+    assert await stored(r, "orders") == {}
+
+
 async def test_priority_headers_and_text_arrive(r: Rig) -> None:
     await r.topic("orders", 50)
     await r.producer.publish("orders", "grüß", priority="high", headers={"a": "b"}, key="k")
