@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -75,22 +75,23 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
 
 
 def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
+    """Nothing repeats but what was in flight, or not checkpointed, when an owner ended without a word."""
     first: dict[tuple[str, int], Start] = {}
-    times: Counter[tuple[str, int]] = Counter()
+    began: dict[str, int] = {}
     for start in evidence.starts:
         name, attempt = start.work.name, start.attempt
         if start.offset >= 0 and (loaded := evidence.loaded.get((start.host, start.queue, start.epoch))) is not None:
             in_ranges = any(begin <= start.offset < end for begin, end in loaded.finished)
             if start.offset < loaded.watermark or in_ranges:
                 yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
-        times[name, attempt] += 1
         before = first.setdefault((name, attempt), start)
+        # What a lost owner had begun may be in its lane and back in its queue or slot, too; both are tried again then.
+        moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1
         if before is start or start.id in evidence.repeated:
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
-        # What failed again after a move may be retried again, too.
-        elif before.epoch == start.epoch and (attempt == 1 or times[name, attempt] > times[name, attempt - 1]):
+        elif before.epoch == start.epoch and not moved:
             yield Violation("D", start.group, f"{name} attempt {attempt} started twice under epoch {start.epoch}")
 
 
