@@ -67,6 +67,7 @@ class Evidence:
         published: what was published, in order: (work, whether it was confirmed).
         refusals: what fences have refused, by call.
         history: (when, group, text) to tell a failure with.
+        closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class Evidence:
         self.added: set[str] = set()
         self.repeated: set[str] = set()  # ids of lane entries
         self.watermarks: dict[str, Checkpoint] = {}
-        self.now_over = False
+        self.closed = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
     @property
@@ -95,19 +96,20 @@ class Evidence:
         return asyncio.get_running_loop().time()
 
     def note(self, group: str, text: str) -> None:
-        self.history.append((self.now, group, text))
+        if not self.closed:
+            self.history.append((self.now, group, text))
 
     def violated(self, promise: str, group: str, text: str) -> None:
         self.violations.append(Violation(promise, group, f"{text}, at {self.now:.3f} s"))
 
     def failed(self, host: str, failure: BaseException) -> None:
         """A host has ended by itself."""
-        if not self.now_over:
+        if not self.closed:
             self.violated("run", "", f"{host} has ended: {failure!r}")
 
     def complained(self, text: str) -> None:
         """Something was logged as an error, or nobody caught it."""
-        if not self.now_over:
+        if not self.closed:
             self.violated("run", "", text)
 
     # ------------------------------------------------------------------------------------------------ what hosts did
@@ -125,6 +127,8 @@ class Evidence:
         return number
 
     def ended(self, number: int, succeeded: bool) -> None:
+        if self.closed:
+            return
         self.ends[number] = self.now, succeeded
         start = self.starts[number]
         if succeeded:

@@ -66,7 +66,7 @@ async def _simulate(plan: Schedule) -> Outcome:
                 evidence.violated("L", left[0].partition(" ")[2].partition(":")[0] if left else "", f"left: {left}")
             await cluster.stop()
             dead = await cluster.dead()
-        evidence.now_over = True
+        evidence.closed = True
     violations = promises.judge(evidence, cluster.rules(), dead)
     happened = _happened(evidence, dead)
     logging.disable(logging.CRITICAL)
@@ -86,7 +86,8 @@ async def _at(cluster: Cluster, event: Any) -> None:
 def _happened(evidence: Evidence, dead: list[str]) -> Counter[str]:
     happened = Counter(evidence.happened)
     happened["refused"] = sum(evidence.refusals.values())
-    happened.update({f"refused {call}": n for call, n in evidence.refusals.items()})
+    happened["refused checkpoint"] = evidence.refusals["checkpoint"]
+    happened["refused settle"] = sum(evidence.refusals[call] for call in ("lanes.add", "lanes.settle", "sorted.settle"))
     happened["dead"] = len(dead)
     happened["starts"] = len(evidence.starts)
     attempts = Counter((start.work.name, start.attempt) for start in evidence.starts)
