@@ -128,11 +128,15 @@ class Cluster:
 
     async def __aenter__(self) -> Cluster:
         await self._stack.enter_async_context(self.app)
-        self._stack.callback(lambda: [host.kill() for host in self.hosts])
+        self._stack.callback(self._kill_all)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
+
+    def _kill_all(self) -> None:
+        for host in self.hosts:
+            host.kill()
 
     # ------------------------------------------------------------------------------------------------------- hosts
 
@@ -162,6 +166,16 @@ class Cluster:
         hosts = [self.start(**options) for _ in range(count)]
         await self.until_working(*hosts)
         return hosts
+
+    async def until_spread(self, *hosts: HostProcess) -> None:
+        """Return when the groups have been shared evenly by these hosts, and by nobody else, for a while."""
+
+        def spread() -> bool:
+            counts = [len(self.groups_of(host, 1.5)) for host in hosts]
+            everybody = sum(len(self.groups_of(host, 1.5)) for host in self.hosts)
+            return everybody == sum(counts) and min(counts) > 0 and max(counts) <= 1.1 * sum(counts) / len(counts) + 1
+
+        await self.until(spread)
 
     async def until_working(self, *hosts: HostProcess, since_us: int = 0) -> None:
         """Return when each of these has started a message after that time."""
