@@ -159,37 +159,31 @@ def data(view: View, known: Known) -> dict[str, Any]:
     }
 
 
-def render(view: View, known: Known) -> RenderableType:
-    """For people."""
+def render(view: View, known: Known, *, wide: bool = True) -> RenderableType:
+    """For people; see `table`."""
     from rich.console import Group
 
     found = rows(view, known)
     if not found:
         return "\n".join(["the cluster has no hosts; start one with: emq host", *troubles(view, found, known)])
-    return Group(output.plain(_head(view)), table(view, found), *map(output.plain, troubles(view, found, known)))
+    said = map(output.plain, troubles(view, found, known))
+    return Group(output.plain(_head(view)), table(view, found, wide=wide), *said)
 
 
-def table(view: View, found: Iterable[HostRow]) -> RenderableType:
-    """The hosts, one a line."""
-    columns = (
-        "host",
-        "state",
-        "weight",
-        "groups",
-        "waiting",
-        "qps",
-        "load",
-        "per s",
-        "released",
-        "draining",
-        "runs on",
-    )
+def table(view: View, found: Iterable[HostRow], *, wide: bool = True) -> RenderableType:
+    """The hosts, one a line; what matters least is left out unless it is `wide`."""
+    cells = [_cells(view, row) for row in found]
+    shown = [column for column in _COLUMNS if wide or column not in _WIDE_ONLY]
     return output.table(
         "",
-        (*columns, "since"),
-        (_cells(view, row) for row in found),
-        right=("groups", "waiting", "qps", "load", "per s"),
+        shown,
+        [[line[_COLUMNS.index(column)] for column in shown] for line in cells],
+        right=("groups", "qps", "load", "per s"),
     )
+
+
+_COLUMNS = ("host", "state", "weight", "groups", "qps", "load", "per s", "released", "runs on", "since")
+_WIDE_ONLY = ("qps", "runs on", "since")
 
 
 def _head(view: View) -> str:
@@ -207,15 +201,13 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         row.host,
         _state(row),
         _weight(row),
-        row.groups,
-        row.waiting,
+        f"{row.groups:,}" + (f", {row.waiting:,} waiting" if row.waiting else ""),
         row.quota,
         None if row.load is None else f"{row.load:.2f}",
         row.started_per_s,
         _released(view, row),
-        row.draining or None,
         None if row.machine is None else f"{row.machine}:{row.pid}",
-        None if row.joined_s is None else f"{output.duration(max(0.0, time.time() - row.joined_s))}",
+        None if row.joined_s is None else output.duration(max(0, round(time.time() - row.joined_s))),
     )
 
 
@@ -233,4 +225,5 @@ def _weight(row: HostRow) -> str:
 def _released(view: View, row: HostRow) -> str:
     if row.generation is None:
         return "-"
-    return "all" if row.generation >= view.generation and not row.draining else f"up to {row.generation}"
+    seen = "all" if row.generation >= view.generation else f"up to {row.generation}"
+    return f"{seen} but {row.draining:,}" if row.draining else seen

@@ -26,8 +26,8 @@ async def hosts(
     """Show the hosts of the cluster: weights, groups, load, and how far each has followed the plan.
 
     Load is the sum of a host's quotas over its fair share by weight. Waiting: its groups that a former owner has not
-    let go of yet, or that it has not taken. Released: the plan of which it let go of all that it lost; draining: what
-    it has not. Joining: no plan knows it yet; gone: the plan knows it, and it is no more.
+    let go of yet, or that it has not taken. Released: how much it let go of that plans took from it, all or up to which
+    plan, and how many groups it still drains. Joining: no plan knows it yet; gone: the plan does, and it is no more.
 
     Example: emq hosts --watch
     """
@@ -42,7 +42,8 @@ async def hosts(
         async def look() -> tuple[object, Callable[[], RenderableType]]:
             known = await cluster.known(session)
             seen = await view.read(tree, session.settings.environment)
-            return host_view.data(seen, known), lambda: host_view.render(seen, known)
+            wide = session.out.width >= refreshing.WIDE
+            return host_view.data(seen, known), lambda: host_view.render(seen, known, wide=wide)
 
         await refreshing.show(session, look, watch=watch, interval_s=interval, count=count)
 

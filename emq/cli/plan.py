@@ -92,18 +92,19 @@ async def plan(
         await simulation.run(session, wanted)
         return
     from emq.allocation import view
-    from emq.cli import cluster, plan_view
+    from emq.cli import cluster, plan_view, refreshing
 
     async with cluster.tree_of(session) as tree:
         known = await cluster.known(session)
         seen = await view.read(tree, session.settings.environment)
+    wide = session.out.width >= refreshing.WIDE
     if name is None:
-        session.show(plan_view.whole(seen, known), lambda: plan_view.render(seen, known))
+        session.show(plan_view.whole(seen, known), lambda: plan_view.render(seen, known, wide=wide))
     else:
-        _detail(session, seen, known, name)
+        _detail(session, seen, known, name, wide=wide)
 
 
-def _detail(session: Session, view: View, known: Known, name: str) -> None:
+def _detail(session: Session, view: View, known: Known, name: str, *, wide: bool) -> None:
     from emq.cli import host_view, plan_view
 
     if name in view.groups:
@@ -116,10 +117,11 @@ def _detail(session: Session, view: View, known: Known, name: str) -> None:
             lambda: plan_view.topic_text(view, known, name, groups),
         )
         return
-    for row in host_view.rows(view, known):
-        if row.host == name:
-            session.show(plan_view.host_data(view, known, row), lambda: plan_view.host_text(view, known, row))  # noqa: B023
-            return
+    hosts = {row.host: row for row in host_view.rows(view, known)}
+    if name in hosts:
+        host = hosts[name]
+        session.show(plan_view.host_data(view, known, host), lambda: plan_view.host_text(view, known, host, wide=wide))
+        return
     raise errors.UnknownTopic(_unknown(view, known, name))
 
 

@@ -97,7 +97,7 @@ def whole(view: View, known: Known) -> dict[str, Any]:
     return {**summary(view, known), "host_list": found, "trouble": host_view.troubles(view, found, known)}
 
 
-def render(view: View, known: Known) -> RenderableType:
+def render(view: View, known: Known, *, wide: bool = True) -> RenderableType:
     """The plan and its hosts, for people."""
     from rich.console import Group
 
@@ -105,7 +105,7 @@ def render(view: View, known: Known) -> RenderableType:
     troubles = host_view.troubles(view, found, known)
     if view.record is None:
         return "\n".join(["there is no plan yet; a host that starts makes one: emq host", *troubles])
-    return Group(_facts(_lines(view, known)), "", host_view.table(view, found), *map(output.plain, troubles))
+    return Group(_facts(_lines(view, known)), "", host_view.table(view, found, wide=wide), *map(output.plain, troubles))
 
 
 def _lines(view: View, known: Known) -> list[tuple[str, str]]:
@@ -196,12 +196,12 @@ def host_data(view: View, known: Known, host: HostRow) -> dict[str, Any]:
     }
 
 
-def host_text(view: View, known: Known, host: HostRow) -> RenderableType:
+def host_text(view: View, known: Known, host: HostRow, *, wide: bool = True) -> RenderableType:
     """A host and its groups, for people."""
     from rich.console import Group
 
     member = view.members.get(host.host)
-    parts: list[RenderableType] = [host_view.table(view, [host])]
+    parts: list[RenderableType] = [host_view.table(view, [host], wide=wide)]
     if member is not None and member.draining:
         parts += ["", f"draining: {', '.join(sorted_groups(member.draining)[:MAX_GROUPS])}"]
     return Group(*parts, "", *_group_table(view, known, sorted_groups(view.of(host.host)), with_host=False))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Look = Callable[[], Awaitable[tuple[object, Callable[[], "RenderableType"]]]]
 """Looks now; answers plain values for JSON, and what makes of them something for people."""
 
+WIDE = 110
+"""Columns of a terminal from which on tables are shown in full."""
+
 DUTY = 0.25
 """Most of its time that a view spends asking."""
 

@@ -26,7 +26,6 @@ FEW = 16
 BIN = 0.05
 """Of the fair share; with more hosts, those within it share a bar."""
 BAR = 40
-LEGEND = "moved: groups that got another host; writes, reads, KB: nodes of the coordination tree, by all hosts together"
 
 
 class Wanted(NamedTuple):
@@ -138,9 +137,10 @@ def _data(outcome: Outcome, wanted: Wanted) -> dict[str, Any]:
 def _render(outcome: Outcome) -> RenderableType:
     from rich.console import Group
 
-    parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps), LEGEND]
+    parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps)]
     for step in outcome.steps:
         parts += ["", f"Loads over the fair share, {step.what}", *bars(step.loads)]
+    parts += ["", *_messages(outcome.steps)]
     if len(outcome.steps) > 1:
         parts += ["", *map(output.plain, _pauses(outcome))]
     return Group(*parts)
@@ -165,18 +165,14 @@ def _percent(share: float) -> str:
 
 
 def _table(steps: Sequence[Step]) -> RenderableType:
-    columns = ("", "hosts", "max/mean", "min/mean", "moved", "at least", "over", "plan s", "writes", "reads", "KB")
+    columns = ("", "hosts", "max/mean", "moved", "at least", "over", "plan s")
     rows = [
         (
             step.what,
             step.hosts,
             f"{step.max_over_mean:.3f}",
-            f"{step.loads[0]:.3f}",
             *((None, None, None) if i == 0 else (step.groups_moved, step.least, f"{step.moves_over_minimum:.3f}")),
             f"{step.plan_s:.2f}",
-            step.writes,
-            step.reads,
-            round(step.written_bytes / 1000),
         )
         for i, step in enumerate(steps)
     ]
@@ -203,6 +199,17 @@ def bars(loads: Sequence[float]) -> list[str]:
 def _bar(share: float) -> str:
     """At least a sliver of what is there at all."""
     return "#" * max(round(BAR * share), 1 if share else 0)
+
+
+def _messages(steps: Sequence[Step]) -> list[str]:
+    return [
+        "Messages to and from the coordination tree, by all hosts together:",
+        *(
+            f"  {step.what}: {output.count(step.writes, 'write')} and {output.count(step.reads, 'read')} of nodes; "
+            f"{output.number(round(step.written_bytes / 1000))} KB of lists"
+            for step in steps
+        ),
+    ]
 
 
 def _pauses(outcome: Outcome) -> list[str]:

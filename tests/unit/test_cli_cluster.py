@@ -178,6 +178,21 @@ def test_the_state_of_a_host_is_what_an_operator_would_call_it(
     assert row.state == state
 
 
+def test_a_narrow_terminal_shows_what_matters_most(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    @virtual
+    async def scenario() -> None:
+        meeting = emq.meet()
+        async with Follower(meeting, "web-0.internal"):
+            await asyncio.sleep(3)
+            assert "runs on" in await emq(hosts.hosts)
+            monkeypatch.setattr(session, "PIPE_WIDTH", 80)
+            said = await emq(hosts.hosts)
+            assert "runs on" not in said
+            assert "web-0.internal   member, leads   1" in said
+
+    scenario()
+
+
 def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
     members = {
         "a": Running("i", "m", 1, 1.0, 0.0, generation=5, ahead_s=-3.2),
@@ -259,6 +274,9 @@ def test_a_group_that_moves_names_whom_it_waits_for(emq: Shell) -> None:
                 await asyncio.sleep(2)
                 moving = [g["group"] for g in (await emq.json(plan.plan, "b"))["group_list"]]
                 assert "waits for a" in await emq(plan.plan, moving[0])
+                said = await emq(hosts.hosts)
+                assert f"{len(moving)}, {len(moving)} waiting" in said
+                assert f"all but {len(moving)}" in said
                 assert f"{len(moving)} groups: waits for its former owner" in await emq(plan.plan)
                 assert (await emq.json(plan.plan, "a"))["draining_list"] == moving
 
