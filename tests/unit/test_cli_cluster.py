@@ -3,86 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.followers import Follower, Meeting
+from support.cluster_shell import QUOTAS, TOPICS, Shell, run, shell
+from support.followers import Follower
 from support.virtual import virtual
-from typer.testing import CliRunner
 
 from emq import errors
-from emq.allocation import forecast, records, view
-from emq.allocation.records import Order, Paths, Running
-from emq.allocation.tree import Tree
-from emq.cli import cluster, host_view, hosts, orders, plan, plan_view, session, simulation
+from emq.allocation import records, view
+from emq.allocation.records import Order, Running
+from emq.cli import cluster, host_view, hosts, plan, plan_view, session
 from emq.cli.cluster import Known
-from emq.cli.commands import app
 from emq.cli.snapshots import Seen
-from emq.model import Topic, split
+from emq.model import Topic
 from emq.statistics import HostStatistics, Rates, Totals
-
-PATHS = Paths("online")
-TOPICS = [split(Topic("orders", 400)), split(Topic("mails", 90)), split(Topic("odd", 0.5))]
-QUOTAS = forecast.quotas_of(TOPICS)
-
-
-class Shell:
-    """Runs commands, as functions on a cluster in memory and as `emq` in a directory of their own."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-        self.known = Known(TOPICS, QUOTAS, 1, [])
-
-    def meet(self) -> Meeting:
-        """A cluster in memory, which the commands look at from now on."""
-        meeting = Meeting(QUOTAS)
-
-        @contextlib.asynccontextmanager
-        async def tree_of(session: object) -> AsyncIterator[Tree]:
-            async with view.opened(meeting.ensemble.tree(), "memory") as tree:
-                yield tree
-
-        async def known(session: object) -> Known:
-            return self.known
-
-        self._monkeypatch.setattr(cluster, "tree_of", tree_of)
-        self._monkeypatch.setattr(cluster, "known", known)
-        return meeting
-
-    async def __call__(self, command: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, **options: Any) -> str:
-        as_json = options.pop("json", False)
-        made = session.Session({"cluster": "zookeeper://z"}, json=as_json)
-        self._capsys.readouterr()
-        await command(made, *arguments, **options)
-        return self._capsys.readouterr().out
-
-    async def json(self, command: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, **options: Any) -> Any:
-        return json.loads(await self(command, *arguments, json=True, **options))
 
 
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_")]:
-        monkeypatch.delenv(name)
-    return Shell(monkeypatch, capsys)
-
-
-def run(line: str, code: int = 0, environ: Mapping[str, str] | None = None) -> str:
-    """What `emq` says, on standard output if it succeeds, else its one line on standard error."""
-    result = CliRunner().invoke(app, line.split(), env=environ)
-    assert result.exit_code == code, result.output
-    if code:
-        assert isinstance(result.exception, SystemExit), result.exception
-        assert code != 1 or result.stderr.count("\n") == 1
-    # A usage error is in a box, which breaks its lines.
-    return result.stdout if code == 0 else " ".join(result.stderr.replace("│", " ").split())
+    return shell(tmp_path, monkeypatch, capsys)
 
 
 def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> Seen:
@@ -311,142 +253,6 @@ def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained(
     assert "not in the catalog" in unknown
 
 
-# --------------------------------------------------------------------------------------------------- drain and weight
-
-
-def test_a_drain_waits_until_the_groups_have_moved_and_says_where_to(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a", drain_s=3.0), Follower(meeting, "b"), Follower(meeting, "c"):
-            await asyncio.sleep(12)
-            before = (await emq.json(hosts.hosts))["hosts"][0]["groups"]
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            done = await emq.json(orders.drain, "a")
-            assert 3.0 < loop.time() - began < 6.0
-            assert done["waited"]
-            assert done["drain"]
-            assert set(done["moved_to"]) <= {"b", "c"}
-            assert sum(done["moved_to"].values()) == before
-            [a, *_] = (await emq.json(hosts.hosts))["hosts"]
-            assert (a["state"], a["groups"], a["draining"]) == ("drained", 0, 0)
-            assert await emq(orders.drain, "a") == "a is to have no groups; nothing had to move\n"
-            assert "a may have groups again: " in await emq(orders.drain, "a", undo=True)
-            assert (await emq.json(hosts.hosts))["hosts"][0]["groups"] > 0
-
-    scenario()
-
-
-def test_a_weight_counts_at_once_and_until_it_is_reset(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"), Follower(meeting, "b"):
-            await asyncio.sleep(8)
-            said = await emq(orders.weight, "a", 3)
-            assert said.startswith("a is to have weight 3: ")
-            a, b = (await emq.json(hosts.hosts))["hosts"]
-            assert a["quota"] > 2 * b["quota"]
-            assert (a["weight"], a["ordered_weight"]) == (1.0, 3.0)
-            assert "3 (set: 1)" in await emq(hosts.hosts)
-            assert "is to have the weight that it is set to" in await emq(orders.weight, "a", reset=True)
-            a, b = (await emq.json(hosts.hosts))["hosts"]
-            assert a["ordered_weight"] is None
-            assert a["quota"] < 1.2 * b["quota"]
-
-    scenario()
-
-
-def test_an_order_waits_for_other_hosts_and_for_groups_that_go_to_nobody_too(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a", drain_s=3.0), Follower(meeting, "b"):
-            await asyncio.sleep(12)
-            now_s = asyncio.get_running_loop().time
-            began = now_s()
-            assert "to b" in await emq(orders.weight, "b", 4.0)
-            assert 3.0 < now_s() - began < 6.0
-            await emq(orders.weight, "b", 0.0)
-            began = now_s()
-            assert "to nobody" in await emq(orders.drain, "a", yes=True)
-            assert 3.0 < now_s() - began < 6.0
-
-    scenario()
-
-
-def test_a_move_that_takes_too_long_is_no_success(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a", drain_s=60.0), Follower(meeting, "b"):
-            await asyncio.sleep(8)
-            with pytest.raises(errors.EMQError, match=r"still under way after 5 s. Look with: emq hosts"):
-                await emq(orders.drain, "a", timeout=5.0)
-            [a, _] = (await emq.json(hosts.hosts))["hosts"]
-            assert a["state"] == "draining"
-            assert a["draining"] > 0
-
-    scenario()
-
-
-def test_nobody_is_left_only_if_that_is_meant(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"), Follower(meeting, "b", weight=0.0):
-            await asyncio.sleep(5)
-            for call in ((orders.drain, "a"), (orders.weight, "a", 0.0)):
-                with pytest.raises(errors.EMQError, match="nobody would consume the groups of a"):
-                    await emq(*call)
-            assert (await emq.json(hosts.hosts))["hosts"][0]["groups"] == 11
-            assert "11 groups moved, 11 to nobody" in await emq(orders.drain, "a", yes=True)
-            said = await emq(hosts.hosts)
-            assert "11 groups without a host" in said
-            assert "nobody" in await emq(plan.plan, "odd/0")
-
-    scenario()
-
-
-def test_an_order_for_a_host_that_is_not_there_must_be_meant_and_waits_for_it(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "web-1"):
-            await asyncio.sleep(3)
-            with pytest.raises(errors.InvalidSettings, match="no host 'web-2'; did you mean 'web-1'"):
-                await emq(orders.drain, "web-2")
-            assert "the order waits for it" in await emq(orders.drain, "web-2", force=True)
-            assert "absent, to be drained" in await emq(hosts.hosts)
-            async with Follower(meeting, "web-2"):
-                await asyncio.sleep(5)
-                assert (await emq.json(hosts.hosts))["hosts"][1]["state"] == "drained"
-                await emq(orders.drain, "web-2", undo=True)
-                assert (await emq.json(hosts.hosts))["hosts"][1]["groups"] > 0
-
-    scenario()
-
-
-def test_without_waiting_and_without_a_database_an_order_is_only_written(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"), Follower(meeting, "b"):
-            await asyncio.sleep(5)
-            assert await emq(orders.weight, "a", 2.0, wait=False) == "a is to have weight 2\n"
-            emq.known = Known([], {}, 0, [], "no database today")
-            assert "nothing is planned while the database is out of reach" in await emq(orders.drain, "b")
-
-    scenario()
-
-
-def test_a_weight_is_given_or_reset(emq: Shell) -> None:
-    for line in ("weight a", "weight a 2 --reset"):
-        assert "either a weight or --reset" in run(f"{line} --cluster zookeeper://z", 2)
-    assert "less than or equal to 1000" in run("weight a 1001 --cluster zookeeper://z", 2)
-
-
 # ---------------------------------------------------------------------------------------------- what can be in the way
 
 
@@ -476,51 +282,3 @@ def test_a_database_out_of_reach_does_not_hide_the_cluster(emq: Shell, tmp_path:
     assert found.quotas == {}
     assert "quotas and rates are not known" in found.trouble
     assert "not an SQLite database" in found.trouble
-
-
-# -------------------------------------------------------------------------------------------------------- simulation
-
-
-def test_a_simulation_needs_neither_cluster_nor_catalog_and_leaves_nothing_behind(emq: Shell, tmp_path: Path) -> None:
-    found = json.loads(run("plan --simulate --hosts 8 --topics 200 --qps 20000 --kill 2 --add 1 --weight 2 --json"))
-    assert [step["hosts"] for step in found["steps"]] == [8, 6, 7]
-    assert found["qps"] == pytest.approx(20_000, rel=1e-3)
-    assert all(step["max_over_mean"] <= 1.10 for step in found["steps"])
-    assert all(step["moves_over_minimum"] <= 1.2 for step in found["steps"])
-    assert found["steps"][0]["pause"] is None
-    assert found["steps"][1]["pause"]["most"] > 10
-    assert found["steps"][2]["pause"] == {"typical": 0.5, "most": 1.0}
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_million_a_second_takes_so_many_hosts_under_assumptions_that_are_named(emq: Shell) -> None:
-    said = run("plan --simulate --qps 1000000 --topics 2000 --kill 1")
-    assert "5 hosts, of one process each, needed: 2.6 us of a core for a message, at most 60% busy" in said
-    assert "This assumes handlers that do nothing" in said
-    assert "Predicted pause" in said
-    assert "1 of them killed: " in said
-    assert said.count("####") >= 9
-    found = json.loads(
-        run("plan --simulate --qps 1000000 --topics 2000 --message-us 300 --utilisation 0.5 --hosts 4 --json")
-    )
-    assert (found["hosts_needed"], found["hosts"]) == (600, 4)
-
-
-def test_a_simulation_is_of_the_catalog_where_there_is_one(emq: Shell) -> None:
-    run("topic create shop --qps 400")
-    assert "8 groups of the catalog's 1 topic: 400 starts a second" in run("plan --simulate --hosts 2")
-    assert "made-up" in run("plan --simulate --hosts 2 --topics 5 --qps 100")
-
-
-def test_a_simulation_refuses_what_cannot_be(emq: Shell) -> None:
-    assert "3 of 3 hosts leaves none" in run("plan --simulate --hosts 3 --topics 5 --qps 100 --kill 3", 2)
-    assert "leave the name out" in run("plan orders --simulate", 2)
-
-
-def test_the_picture_has_a_line_for_each_host_or_for_each_twentieth() -> None:
-    few = simulation.bars([0.5, 1.0])
-    assert [line.count("#") for line in few] == [20, 40]
-    many = simulation.bars([0.96] * 30 + [1.0] * 60 + [1.09])
-    assert [line.split("#")[0].strip() for line in many] == ["0.95 to 1.00", "1.00 to 1.05", "1.05 to 1.10"]
-    assert [line.count("#") for line in many] == [20, 40, 1]
-    assert many[-1].endswith(" 1 host")

@@ -1,0 +1,78 @@
+"""Commands on a cluster in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from emq.allocation import forecast, view
+from emq.allocation.tree import Tree
+from emq.cli import cluster, session
+from emq.cli.cluster import Known
+from emq.cli.commands import app
+from emq.model import Topic, split
+from support.followers import Meeting
+
+TOPICS = [split(Topic("orders", 400)), split(Topic("mails", 90)), split(Topic("odd", 0.5))]
+QUOTAS = forecast.quotas_of(TOPICS)
+
+
+class Shell:
+    """Runs commands, as functions on a cluster in memory and as `emq` in a directory of their own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        self.known = Known(TOPICS, QUOTAS, 1, [])
+
+    def meet(self) -> Meeting:
+        """A cluster in memory, which the commands look at from now on."""
+        meeting = Meeting(QUOTAS)
+
+        @contextlib.asynccontextmanager
+        async def tree_of(session: object) -> AsyncIterator[Tree]:
+            async with view.opened(meeting.ensemble.tree(), "memory") as tree:
+                yield tree
+
+        async def known(session: object) -> Known:
+            return self.known
+
+        self._monkeypatch.setattr(cluster, "tree_of", tree_of)
+        self._monkeypatch.setattr(cluster, "known", known)
+        return meeting
+
+    async def __call__(self, command: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, **options: Any) -> str:
+        as_json = options.pop("json", False)
+        made = session.Session({"cluster": "zookeeper://z"}, json=as_json)
+        self._capsys.readouterr()
+        await command(made, *arguments, **options)
+        return self._capsys.readouterr().out
+
+    async def json(self, command: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, **options: Any) -> Any:
+        return json.loads(await self(command, *arguments, json=True, **options))
+
+
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """In an empty directory, and without settings from the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("EMQ_")]:
+        monkeypatch.delenv(name)
+    return Shell(monkeypatch, capsys)
+
+
+def run(line: str, code: int = 0) -> str:
+    """What `emq` says, on standard output if it succeeds, else its one line on standard error."""
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == code, result.output
+    if code:
+        assert isinstance(result.exception, SystemExit), result.exception
+        assert code != 1 or result.stderr.count("\n") == 1
+    # A usage error is in a box, which breaks its lines.
+    return result.stdout if code == 0 else " ".join(result.stderr.replace("│", " ").split())
