@@ -118,11 +118,13 @@ class Puller:
 
     def _decoded(self, queue: OwnedQueue, batch: Batch, now_us: int) -> list[message.Message]:
         group = queue.group
-        topic, index, priority, finished = group.owner.topic.name, group.index, queue.priority, queue.tracker.finished()
+        topic, index, priority, tracker = group.owner.topic.name, group.index, queue.priority, queue.tracker
+        # Of a former owner's checkpoint: as ranges, or below the watermark once that has reached them.
+        some_finished = bool(tracker.finished()) or batch.offsets[0] < tracker.watermark
         ttl_s = group.owner.topic.options.ttl_s
         messages = []
         for offset, body in zip(batch.offsets, batch.bodies, strict=True):
-            if finished and queue.tracker.is_finished(offset):
+            if some_finished and tracker.is_finished(offset):
                 continue
             try:
                 m = message.decode(body)

@@ -174,6 +174,22 @@ async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again() -> Non
 
 
 @virtual
+async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_watermark_got_there_first() -> None:
+    b = Bench()
+    b.queue.tracker = OffsetTracker(1, ((21, 24),))
+    await b.put(25)
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 20)
+        while (m := b.group.take(0)) is not None:
+            b.queue.tracker.finish(m.offset)
+        assert (b.queue.tracker.watermark, b.queue.tracker.finished()) == (24, [])
+        b.readiness.drained(b.group)
+        await until(lambda: b.group.buffered > 0)
+    assert [m.offset for m in b.group.buffers[0]] == [24, 25]
+
+
+@virtual
 async def test_a_body_that_cannot_be_read_is_passed_on_as_it_is() -> None:
     b = Bench()
     await b.put(1, body=b"\xc1junk")
