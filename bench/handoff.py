@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import math
 import os
+import random
 import tempfile
 import time
 from collections.abc import Callable
@@ -83,6 +84,7 @@ class Scenario:
         self._starts = starts
         self._directory = directory
         self._settings = settings
+        self._random = random.Random(1)
         self.phases: list[Phase] = []
 
     def start(self) -> HostProcess:
@@ -97,7 +99,7 @@ class Scenario:
     async def undisturbed(self) -> None:
         """A phase in which nothing is done: what the groups' seconds look like without moves."""
         begin_us = _now_us()
-        await asyncio.sleep(UNDISTURBED_S)
+        await asyncio.sleep(UNDISTURBED_S + self._random.random())
         self.phases.append(Phase("calm", begin_us, _now_us()))
 
     async def join(self) -> None:
@@ -119,6 +121,8 @@ class Scenario:
         self, kind: str, begin_us: int, patience_s: float, holds: Callable[[], bool] = lambda: True
     ) -> None:
         await self._calm(kind, patience_s, holds)
+        # Calm is counted from the first second of the last move; the next change may come at any part of a second.
+        await asyncio.sleep(self._random.random())
         self.phases.append(Phase(kind, begin_us, _now_us()))
 
     async def _calm(self, kind: str, patience_s: float, holds: Callable[[], bool]) -> None:
