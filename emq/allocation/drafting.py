@@ -12,6 +12,10 @@ NOBODY = "_nobody"
 """Host of the groups that no host may have; no real host's name begins like this."""
 
 
+LATELY_S = 10.0
+"""Longer than clocks may differ for caps to hold over a move."""
+
+
 class Place(NamedTuple):
     """Where a group was: with which host, and as what in its list."""
 
@@ -71,11 +75,13 @@ def draft(
     why: Mapping[str, str],
     members: Mapping[str, Running],
     previous: Previous | None,
+    now_s: float,
 ) -> dict[str, dict[str, Entry]]:
     """The lists of a new plan, by host, `NOBODY`'s too; every member has one, if an empty one.
 
     A group that stays where it is keeps its epoch. One that moves gets the new generation as its epoch, and after it
-    come its former owner and whoever that one still waited for, as far as they may still hold it.
+    come its former owner and whoever that one still waited for, as far as they may still hold it, or have let go so
+    lately that by the clock of the new owner their last second may not be over.
     """
     lists: dict[str, dict[str, Entry]] = {host: {} for host in members}
     for group, host in owner.items():
@@ -83,7 +89,9 @@ def draft(
         if place is not None and place.host == host and _keeps(group, place, members, previous):
             entry = place.entry
         else:
-            entry = Entry(generation, why.get(group, ""), _formers(group, host, generation, place, members, previous))
+            entry = Entry(
+                generation, why.get(group, ""), _formers(group, host, generation, place, members, previous, now_s)
+            )
         lists.setdefault(host, {})[group] = entry
     return lists
 
@@ -104,6 +112,7 @@ def _formers(
     place: Place | None,
     members: Mapping[str, Running],
     previous: Previous | None,
+    now_s: float,
 ) -> tuple[Former, ...]:
     if previous is None:
         # There is no telling what hosts hold that outlived their plan.
@@ -113,13 +122,13 @@ def _formers(
     formers = [*place.entry.after]
     if (incarnation := previous.incarnations.get(place.host)) is not None and place.host != host:
         formers.append(Former(place.host, incarnation, generation))
-    return tuple(f for f in formers if _may_hold(f, group, host, members))
+    return tuple(f for f in formers if _matters(f, group, host, members, now_s))
 
 
-def _may_hold(former: Former, group: str, host: str, members: Mapping[str, Running]) -> bool:
+def _matters(former: Former, group: str, host: str, members: Mapping[str, Running], now_s: float) -> bool:
     if former.host == EVERYBODY:
         return not all(m.has_let_go(group, former.generation) for m in members.values())
     member = members.get(former.host)
     if former.host == host or member is None or member.incarnation != former.incarnation:
         return False
-    return not member.has_let_go(group, former.generation)
+    return not member.has_let_go(group, former.generation) or member.released_s > now_s - LATELY_S

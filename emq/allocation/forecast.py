@@ -226,7 +226,7 @@ class Forecast:
         """
         self._generation += 1
         members = {h: Running(h, "", 0, w, 0.0, generation=self._generation - 1) for h, w in self.weights.items()}
-        lists = drafting.draft(self._generation, owner, why, members, self._previous)
+        lists = drafting.draft(self._generation, owner, why, members, self._previous, 0.0)
         before: dict[str, dict[str, records.Entry]] = {}
         for group, place in (self._previous.places if self._previous is not None else {}).items():
             before.setdefault(place.host, {})[group] = place.entry

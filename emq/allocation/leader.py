@@ -205,7 +205,8 @@ class Leader:
         old, version, previous = self._in_force
         least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)
         generation = await self._next_generation(least)
-        lists = drafting.draft(generation, owner, made.moved, members, previous)
+        now = self._clock.now()
+        lists = drafting.draft(generation, owner, made.moved, members, previous, now)
         standing = _by_host(previous)
         pointers: dict[str, Pointer] = {}
         written: list[tuple[str, bytes]] = []
@@ -220,7 +221,6 @@ class Leader:
             pointers[host] = Pointer(incarnation, generation, len(chunks))
         for start in range(0, len(written), TOGETHER):
             await asyncio.gather(*(self._tree.create(*node) for node in written[start : start + TOGETHER]))
-        now = self._clock.now()
         record = Record(self._environment, generation, catalog, self._host, now, pointers, made.max_over_mean)
         data = records.encode(record)
         if version < 0:
@@ -276,7 +276,10 @@ class Leader:
         places: dict[str, Place] = {}
         for host, entries in zip(hosts, lists, strict=True):
             if entries is None:
-                raise tree.Conflict(f"a list of host {host} is gone: another plan came into force, or it was deleted")
+                again = await self._tree.read(self._paths.serverlist)
+                if again is not None and again.version == node.version:
+                    raise planned.gone(self._paths, host)
+                raise tree.Conflict("another plan came into force")
             places |= {group: Place(host, entry) for group, entry in entries.items()}
         incarnations = {h: p.incarnation for h, p in record.lists.items() if h != NOBODY}
         return _InForce(record, node.version, Previous(places, incarnations))

@@ -94,11 +94,6 @@ class Levelling:
         return sum(self._fill(host) for host in self._loads.below(LOW)) > 0
 
     def _fill(self, host: str) -> bool:
-        """Take from the others, what moved last only if nothing else is left."""
-        settled = self._take(host, self._recent)
-        return self._take(host, ()) or settled
-
-    def _take(self, host: str, spared: Container[str]) -> bool:
         """Take from the fullest hosts in turn, each time the largest group that fits: the fewest moves."""
         loads, moved = self._loads, False
         fullest = [(-loads.ratio(giver), giver) for giver in loads.shares if loads.ratio(giver) > LOW]
@@ -107,7 +102,7 @@ class Levelling:
         while fullest and loads.ratio(host) < ENOUGH:
             _, giver = heapq.heappop(fullest)
             if giver not in gifts:
-                gifts[giver] = self._gifts(giver, host, spared)
+                gifts[giver] = self._gifts(giver, host)
             group = next(gifts[giver], None)
             if group is not None:
                 self._move(group, host)
@@ -115,14 +110,16 @@ class Levelling:
                 heapq.heappush(fullest, (-loads.ratio(giver), giver))
         return moved
 
-    def _gifts(self, giver: str, host: str, spared: Container[str]) -> Iterator[str]:
+    def _gifts(self, giver: str, host: str) -> Iterator[str]:
         """Groups that the giver can spare and the host can take, the largest first, then those that meet it first.
+
+        Those that moved last come after all others.
 
         What is too large once stays too large: with each gift the host has less room and the giver less to spare.
         """
         loads = self._loads
-        groups = [group for group in loads.by_demand(giver) if group not in spared]
-        for group in sorted(groups, key=lambda g: (-loads.demand[g], self._ring.distance(g, host), g)):
+        recent, groups = self._recent, loads.by_demand(giver)
+        for group in sorted(groups, key=lambda g: (g in recent, -loads.demand[g], self._ring.distance(g, host), g)):
             demand = loads.demand[group]
             after = loads.ratio_with(host, demand)
             if after <= 1 and after < loads.ratio(giver) and loads.ratio_with(giver, -demand) >= LOW:

@@ -301,10 +301,7 @@ class ClusterMembership:
                 again = await planned.read_record(self._tree, self._paths, self._environment)
                 if again is not None and again.generation != record.generation:
                     return None
-                raise errors.ForeignTree(
-                    f"a list of host {self.host} that the plan names is not below {self._paths.lists(self.host)}; "
-                    "something else deletes there"
-                )
+                raise planned.gone(self._paths, self.host)
             self._entries, self._pointer = entries, pointer
         return self._entries
 

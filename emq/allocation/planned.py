@@ -38,3 +38,11 @@ async def read_list(tree: Tree, paths: Paths, host: str, pointer: Pointer) -> di
     nodes = await asyncio.gather(*(tree.read(name) for name in names))
     found = [node.data for node in nodes if node is not None]
     return records.decode_list(found, paths.lists(host)) if len(found) == len(names) else None
+
+
+def gone(paths: Paths, host: str) -> errors.ForeignTree:
+    """A list that the plan in force names is missing."""
+    return errors.ForeignTree(
+        f"groups of host {host} that the plan names are not below {paths.lists(host)}: something else has deleted them; "
+        f"stop all hosts, delete {paths.serverlist}, and start them again"
+    )

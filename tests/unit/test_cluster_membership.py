@@ -424,3 +424,19 @@ async def test_a_plan_that_breaks_its_own_rules_is_not_published(monkeypatch: py
         for member in cluster.members.values():
             await member.membership.offer(quotas(13), 3)
         await cluster.settled(13)
+
+
+@virtual
+async def test_a_list_that_somebody_deleted_is_said_by_name_and_not_planned_over() -> None:
+    async with cluster_of("a", "b") as cluster:
+        before, plan_before = cluster.owners, await cluster.record()
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        await tree.delete(PATHS.list("a", plan_before.lists["a"].generation, 0))
+        leader = next(m for m in cluster.members.values() if m.membership._leader.leading).membership._leader
+        with pytest.raises(
+            errors.ForeignTree, match=r"groups of host a .*; stop all hosts, delete /emq/online/serverlist"
+        ):
+            await leader._read()
+        assert cluster.owners == before
+        await tree.close()

@@ -21,6 +21,8 @@ def somebody_has(former: Former, group: str) -> bool:
     return False
 
 
+NOW = 1_000_000.0
+
 FORMER = Former("b", "y", 7)
 
 
@@ -109,7 +111,7 @@ def previous(places: dict[str, Place], **incarnations: str) -> Previous:
 def test_a_group_that_stays_keeps_its_epoch_and_one_that_moves_waits_for_its_former_owner() -> None:
     before = previous({"t/0": Place("a", Entry(5, "ring")), "t/1": Place("a", Entry(5, "ring"))}, a="x", b="y")
     members = {"a": running("x"), "b": running("y")}
-    lists = drafting.draft(9, {"t/0": "a", "t/1": "b"}, {"t/1": "evened"}, members, before)
+    lists = drafting.draft(9, {"t/0": "a", "t/1": "b"}, {"t/1": "evened"}, members, before, NOW)
     assert lists["a"] == {"t/0": Entry(5, "ring")}
     assert lists["b"] == {"t/1": Entry(9, "evened", (Former("a", "x", 9),))}
 
@@ -117,7 +119,7 @@ def test_a_group_that_stays_keeps_its_epoch_and_one_that_moves_waits_for_its_for
 def test_who_was_waited_for_is_waited_for_still_when_a_group_moves_on() -> None:
     before = previous({"t/0": Place("b", Entry(5, "ring", (Former("a", "x", 5),)))}, a="x", b="y", c="z")
     members = {"a": running("x", generation=4), "b": running("y"), "c": running("z")}
-    lists = drafting.draft(9, {"t/0": "c"}, {}, members, before)
+    lists = drafting.draft(9, {"t/0": "c"}, {}, members, before, NOW)
     assert lists["c"]["t/0"].after == (Former("a", "x", 5), Former("b", "y", 9))
 
 
@@ -125,28 +127,28 @@ def test_nobody_waits_for_hosts_that_are_gone_or_have_let_go() -> None:
     formers = (Former("a", "x", 5), Former("gone", "w", 5), Former("again", "old", 5))
     before = previous({"t/0": Place("b", Entry(5, "ring", formers))}, a="x", b="y", c="z")
     members = {"a": running("x", generation=5), "c": running("z"), "again": running("new")}
-    assert drafting.draft(9, {"t/0": "c"}, {}, members, before)["c"]["t/0"].after == ()
+    assert drafting.draft(9, {"t/0": "c"}, {}, members, before, NOW)["c"]["t/0"].after == ()
     draining = {**members, "a": running("x", generation=5, draining=("t/0",))}
-    assert drafting.draft(9, {"t/0": "c"}, {}, draining, before)["c"]["t/0"].after == (Former("a", "x", 5),)
+    assert drafting.draft(9, {"t/0": "c"}, {}, draining, before, NOW)["c"]["t/0"].after == (Former("a", "x", 5),)
 
 
 def test_a_host_that_came_back_gets_its_groups_under_a_new_epoch() -> None:
     before = previous({"t/0": Place("a", Entry(5, "ring"))}, a="old")
     members = {"a": running("new")}
     assert drafting.changed({"t/0": "a"}, members, before)
-    assert drafting.draft(9, {"t/0": "a"}, {}, members, before)["a"]["t/0"].epoch == 9
+    assert drafting.draft(9, {"t/0": "a"}, {}, members, before, NOW)["a"]["t/0"].epoch == 9
 
 
 def test_a_group_that_a_stranger_took_is_given_anew() -> None:
     before = previous({"t/0": Place("a", Entry(5, "ring"))}, a="x")
     members = {"a": running("x", fenced={"t/0": 5})}
     assert drafting.changed({"t/0": "a"}, members, before)
-    assert drafting.draft(9, {"t/0": "a"}, {}, members, before)["a"]["t/0"] == Entry(9, "")
+    assert drafting.draft(9, {"t/0": "a"}, {}, members, before, NOW)["a"]["t/0"] == Entry(9, "")
     assert not drafting.changed({"t/0": "a"}, {"a": running("x", fenced={"t/0": 4})}, before)
 
 
 def test_without_a_former_plan_everybody_is_waited_for() -> None:
-    lists = drafting.draft(9, {"t/0": "a"}, {}, {"a": running("x"), "b": running("y")}, None)
+    lists = drafting.draft(9, {"t/0": "a"}, {}, {"a": running("x"), "b": running("y")}, None, NOW)
     assert lists == {"a": {"t/0": Entry(9, "", (Former(EVERYBODY, "", 9),))}, "b": {}}
 
 
@@ -154,12 +156,12 @@ def test_groups_that_nobody_may_have_remember_who_may_still_hold_them() -> None:
     before = previous({"t/0": Place("a", Entry(5, "ring"))}, a="x")
     members = {"a": running("x", leaving=True)}
     owner = drafting.places(Plan({}, {}), {"t/0": 1.0})
-    lists = drafting.draft(9, owner, {}, members, before)
+    lists = drafting.draft(9, owner, {}, members, before, NOW)
     assert lists == {"a": {}, NOBODY: {"t/0": Entry(9, "", (Former("a", "x", 9),))}}
     after = previous({"t/0": Place(NOBODY, lists[NOBODY]["t/0"])}, a="x")
     both = {**members, "b": running("y")}
     assert not drafting.changed(owner, members, after)
-    assert drafting.draft(10, {"t/0": "b"}, {}, both, after)["b"]["t/0"].after == (Former("a", "x", 9),)
+    assert drafting.draft(10, {"t/0": "b"}, {}, both, after, NOW)["b"]["t/0"].after == (Former("a", "x", 9),)
 
 
 def test_what_an_operator_wants_goes_before_what_a_host_is_set_to() -> None:
@@ -169,5 +171,13 @@ def test_what_an_operator_wants_goes_before_what_a_host_is_set_to() -> None:
 
 
 def test_the_reason_of_a_move_is_kept_with_the_group() -> None:
-    lists = drafting.draft(9, {"t/0": "a"}, {"t/0": Why.WALKED}, {"a": running()}, previous({}, a="x"))
+    lists = drafting.draft(9, {"t/0": "a"}, {"t/0": Why.WALKED}, {"a": running()}, previous({}, a="x"), NOW)
     assert lists["a"]["t/0"].why == "walked"
+
+
+def test_who_has_let_go_just_now_is_named_still_since_clocks_differ() -> None:
+    formers = (Former("a", "x", 5),)
+    before = previous({"t/0": Place("b", Entry(5, "ring", formers))}, a="x", b="y", c="z")
+    members = {"a": running("x", generation=5, released_s=NOW - 1), "b": running("y", generation=9), "c": running("z")}
+    assert drafting.draft(9, {"t/0": "c"}, {}, members, before, NOW)["c"]["t/0"].after == formers
+    assert drafting.draft(9, {"t/0": "c"}, {}, members, before, NOW + 10)["c"]["t/0"].after == ()

@@ -265,3 +265,14 @@ def test_a_host_that_goes_and_comes_back_moves_no_group_twice() -> None:
     back = plan(quotas, weights, left.owner, left.moved)
     assert len(back.moved) >= 40
     assert not left.moved.keys() & back.moved.keys()
+
+
+def test_a_host_that_joins_moves_nothing_between_the_others_whatever_moved_last() -> None:
+    for salt in range(20):
+        quotas = {f"{salt}-{i}/0": 10.0 for i in range(60)}
+        weights = dict.fromkeys("abcd", 1.0)
+        whole = plan(quotas, {h: w for h, w in weights.items() if h != "d"}).owner
+        grown = plan(quotas, weights, whole)
+        joined = plan(quotas, {**weights, "e": 1.0}, grown.owner, grown.moved)
+        assert {joined.owner[group] for group in joined.moved} == {"e"}
+        assert len(joined.moved) == 12
