@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import random
 from collections import Counter
@@ -122,13 +121,17 @@ class Cluster:
         self.evidence.note(plan.name, f"qps is {qps} now")
 
     async def order(self, member: Member, order: records.Order) -> None:
-        """Say what an operator wants of a host."""
+        """Say what an operator wants of a host, again until it is known to be said."""
         path, data = records.Paths(ENVIRONMENT).order(member.name), records.encode(order)
-        with contextlib.suppress(errors.EMQError):  # the servers are away, or somebody else was quicker
-            if await self.operator.read(path) is None:
-                await self.operator.create(path, data)
-            else:
-                await self.operator.write(path, data, -1)
+        while True:
+            try:
+                if await self.operator.read(path) is None:
+                    await self.operator.create(path, data)
+                else:
+                    await self.operator.write(path, data, -1)
+                return
+            except errors.EMQError:  # the servers are away
+                await asyncio.sleep(WATCH_S)
 
     def leader(self) -> Member | None:
         """The host that leads, if it is alive."""
