@@ -43,6 +43,6 @@ async def read_list(tree: Tree, paths: Paths, host: str, pointer: Pointer) -> di
 def gone(paths: Paths, host: str) -> errors.ForeignTree:
     """A list that the plan in force names is missing."""
     return errors.ForeignTree(
-        f"groups of host {host} that the plan names are not below {paths.lists(host)}: something else has deleted them; "
+        f"groups of host {host} that the plan names are not below {paths.lists(host)}: something has deleted them; "
         f"stop all hosts, delete {paths.serverlist}, and start them again"
     )
