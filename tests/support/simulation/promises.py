@@ -13,6 +13,9 @@ from support.simulation.evidence import Acquired, Evidence, Start, Violation
 
 SLACK = 1e-6
 
+LONGEST_OUTAGE_S = 30.0
+"""Of the database, for one host, at worst: several may come one after the other."""
+
 
 class Rules(NamedTuple):
     """What the promises depend on.
@@ -140,9 +143,13 @@ def _share(quota: float, second: int) -> int:
 
 
 def _in_force(quotas: Sequence[tuple[float, float]], at: float) -> list[float]:
-    """What the quota was around then: a change counts from when its host has read the catalog."""
+    """What the quota was then or not long before: a change counts from when the group's host can read the catalog."""
     ends = [begin for begin, _ in quotas[1:]] + [math.inf]
-    return [quota for (begin, quota), end in zip(quotas, ends, strict=True) if begin <= at + 1 and at - 8 <= end]
+    return [
+        quota
+        for (begin, quota), end in zip(quotas, ends, strict=True)
+        if begin <= at + 1 and at - LONGEST_OUTAGE_S <= end
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------------- K
