@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from support import cluster, cluster_load
-from support.cluster import Cluster, HostProcess, Place
+from support.cluster import Cluster, Place
+from support.cluster_process import HostProcess
 
 from emq import servers
 from emq.servers.server import free_port

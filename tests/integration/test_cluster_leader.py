@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from support import cluster
-from support.cluster import Cluster, HostProcess
+from support.cluster import Cluster
+from support.cluster_process import HostProcess
 from support.rig import until
 from support.virtual import LoopClock, virtual
 

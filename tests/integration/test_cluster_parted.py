@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from support import cluster, cluster_receipts
-from support.cluster import LEASE_US, Cluster, HostProcess
+from support.cluster import LEASE_US, Cluster
+from support.cluster_process import HostProcess
 from support.cluster_proxy import PartingProxy
 
 from emq import servers

@@ -8,24 +8,23 @@ import itertools
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import redis
+import sqlalchemy as sa
 
 import emq
 from emq import servers
 from emq.allocation.heartbeat import LEASE_SHARE
 from support import cluster_load, cluster_receipts
 from support.cluster_load import Load, LoadTopic
-from support.cluster_receipts import Crash, Receipt, Receipts
+from support.cluster_process import HostProcess
+from support.cluster_receipts import Crash, Receipt
 
-SCRIPT = Path(__file__).with_name("cluster_host_process.py")
 SESSION_TIMEOUT_S = 3.0
 LEASE_US = SESSION_TIMEOUT_S * LEASE_SHARE * 1e6
 CHECKPOINT_S = 0.5
@@ -38,55 +37,6 @@ EXPIRED = re.compile(r"^(\d+)\.\d+ .*the session of host .* has expired", re.MUL
 
 NEWER_OWNER = re.compile("has a newer owner than epoch")
 """In the log of a host that a store has refused."""
-
-
-class HostProcess:
-    """One host process.
-
-    Attributes:
-        expected: whether it should be running; a test that waits fails as soon as one ends that should.
-    """
-
-    def __init__(self, name: str, directory: Path, environ: Mapping[str, str], handler_ms: float, ahead_s: float):
-        self.name = name
-        self.receipts = Receipts(directory / f"{name}.receipts", name)
-        self.log = directory / f"{name}.log"
-        self.ahead_s = ahead_s
-        self.expected = True
-        arguments = [str(self.receipts.path), str(handler_ms), str(ahead_s)]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), *arguments], env=dict(environ), cwd=directory, stdout=log, stderr=log
-            )
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def logged(self) -> str:
-        return self.log.read_text()
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self.expected = False
-        if self.running:
-            self._process.kill()
-            self._process.send_signal(signal.SIGCONT)
-        self._process.wait()
-
-    async def stop(self, timeout_s: float = 20.0) -> int:
-        """Ask for a clean stop; answers the exit status."""
-        self.expected = False
-        self.signal(signal.SIGTERM)
-        return await self.wait(timeout_s)
-
-    async def wait(self, timeout_s: float = 20.0) -> int:
-        """Its exit status, once it has ended."""
-        self.expected = False
-        return await asyncio.to_thread(self._process.wait, timeout_s)
 
 
 class Place(NamedTuple):
@@ -294,8 +244,17 @@ def now_us() -> int:
 
 
 @contextlib.contextmanager
-def place_on(zookeeper: servers.Ensemble | servers.ZooKeeperServer, redis_url: str, directory: Path) -> Iterator[Place]:
-    """A place of its own on servers that others use, too."""
+def place_on(
+    zookeeper: servers.Ensemble, redis_url: str, directory: Path, *, postgres_url: str = ""
+) -> Iterator[Place]:
+    """A place of its own on servers that others use, too; the database is an SQLite file unless PostgreSQL is given."""
+    name = f"c{uuid.uuid4().hex[:8]}"
     store = f"{redis_url.rpartition('/')[0]}/{REDIS_DATABASE}"
+    database = f"{postgres_url.rpartition('/')[0]}/{name}" if postgres_url else f"sqlite:///{directory}/catalog.db"
+    if postgres_url:
+        engine = sa.create_engine(postgres_url.replace("://", "+psycopg://", 1), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        engine.dispose()
     with _empty(store):
-        yield Place(store, f"sqlite:///{directory}/catalog.db", f"{zookeeper.url}/{uuid.uuid4().hex[:8]}")
+        yield Place(store, database, f"{zookeeper.url}/{name}")
