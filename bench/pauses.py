@@ -40,11 +40,13 @@ class Pause(NamedTuple):
 
     Attributes:
         gap_us: the longest time between two starts, the one by its former owner, the next by its new one.
-        excess_us: what that is above the group's usual gap before.
+        pause_us: the same, but not counting what of it had passed before the former owner was killed.
+        excess_us: what the gap is above the group's usual gap before.
         by_kill: the former owner was killed.
     """
 
     gap_us: int
+    pause_us: int
     excess_us: int
     by_kill: bool
 
@@ -76,14 +78,15 @@ def pause(starts: Sequence[Start], phase: Phase, killed: Collection[int]) -> Pau
     """The group's pause in a phase; None if it has stayed with its owner. `killed`: hosts that were, at any time."""
     before = within(starts, phase.begin_us - (USUAL_S + 1) * MICRO, phase.begin_us)
     gaps = [
-        (later.us - earlier.us, earlier.host in killed)
+        (later.us - earlier.us, later.us, earlier.host in killed)
         for earlier, later in itertools.pairwise([*before[-1:], *within(starts, phase.begin_us, phase.end_us)])
         if earlier.host != later.host
     ]
     if not gaps:
         return None
-    gap_us, by_kill = max(gaps)
-    return Pause(gap_us, gap_us - usual_gap_us(before, phase.begin_us), by_kill)
+    gap_us, until_us, by_kill = max(gaps)
+    pause_us = min(gap_us, until_us - phase.begin_us) if by_kill else gap_us
+    return Pause(gap_us, pause_us, gap_us - usual_gap_us(before, phase.begin_us), by_kill)
 
 
 def usual_gap_us(starts: Sequence[Start], end_us: int) -> int:

@@ -24,6 +24,9 @@ BEATS = 6
 MAX_AHEAD_S = 0.5
 """A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
 
+JITTER_S = 0.03
+"""Differences that are the network's; not worth telling everybody."""
+
 AHEAD_EVERY = 30
 """Heartbeats between two looks at the ensemble's clock."""
 
@@ -96,7 +99,10 @@ class Heartbeat:
         node = await self._tree.read(path)
         if node is None:
             return
-        self.ahead_s = round((sent + answered) / 2 - node.written_s, 2)
+        ahead_s = round((sent + answered) / 2 - node.written_s, 2)
+        if abs(ahead_s - self.ahead_s) < JITTER_S:
+            return
+        self.ahead_s = ahead_s
         if abs(self.ahead_s) > MAX_AHEAD_S:
             log.warning(
                 "the clock of this host is %.1f s %s the ZooKeeper servers'; delays, schedules and the seconds of "

@@ -71,7 +71,7 @@ PHASES = [Phase("calm", at(10.5), at(19.5)), JOIN, KILL]
 def test_the_pause_is_the_gap_in_which_the_owner_changed_and_the_excess_what_is_above_the_usual_one() -> None:
     starts = history([(0, 0), (25, 1)], [(23, 25)])
     found = pauses.pause(starts, JOIN, killed=())
-    assert found == Pause(3 * MICRO - 400, 2 * MICRO, by_kill=False)
+    assert found == Pause(3 * MICRO - 400, 3 * MICRO - 400, 2 * MICRO, by_kill=False)
     assert pauses.pause(starts, KILL, killed=()) is None
 
 
@@ -164,8 +164,9 @@ def test_the_figures_of_a_run_say_what_moved_and_for_how_long() -> None:
     found = figures_of(starts, PHASES, {1}, topics_of(), session_timeout_s=6.0)
     assert found["clean_pause_p99_s"] == pytest.approx(2, abs=0.001)
     assert found["clean_excess_p99_s"] == pytest.approx(1, abs=0.001)
-    assert found["kill_pause_p99_s"] == pytest.approx(8, abs=0.001)
-    assert found["kill_pause_p99_beyond_timeout_s"] == pytest.approx(2, abs=0.001)
+    assert found["kill_pause_p99_s"] == pytest.approx(7.5, abs=0.001), "from the kill on"
+    assert found["kill_gap_p99_s"] == pytest.approx(8, abs=0.001)
+    assert found["kill_pause_p99_beyond_timeout_s"] == pytest.approx(1.5, abs=0.001)
     assert (found["join_moves"], found["kill_moves"], found["unmoved_pause_s"]) == (1, 1, 0)
 
 
