@@ -172,7 +172,7 @@ class Cluster:
         self,
         topics: Sequence[LoadTopic] = cluster_load.TOPICS,
         *,
-        backlog_s: float = 2.0,
+        backlog_s: float = 1.0,
         quota: Callable[[Receipt], float] = lambda r: cluster_load.GROUP_QPS,
         **expected: bool,
     ) -> AsyncIterator[Load]:

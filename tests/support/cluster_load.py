@@ -101,7 +101,7 @@ class Load:
 
 @contextlib.asynccontextmanager
 async def under_load(
-    app: emq.App, topics: Sequence[LoadTopic] = TOPICS, *, backlog_s: float = 2.0
+    app: emq.App, topics: Sequence[LoadTopic] = TOPICS, *, backlog_s: float = 1.0
 ) -> AsyncIterator[Load]:
     """Creates the topics and publishes to them for the length of the block."""
     await create(app, topics)
