@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from emq import servers
+from emq import errors, servers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 S = TypeVar("S", bound=servers.Server | servers.Ensemble | servers.RedisCluster)
 
@@ -75,3 +78,17 @@ def redis_cluster_url(redis_cluster: servers.RedisCluster) -> str:
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: servers.PostgresServer) -> str:
     return postgres_server.url
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local session for all tests of a run; a task that fails is tried once more."""
+    from spark import session
+
+    try:
+        session.require()
+    except errors.EMQError as exc:
+        missing(str(exc))
+    made = session.local_session("emq-tests", memory="1g")
+    yield made
+    made.stop()

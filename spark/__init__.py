@@ -1,0 +1,35 @@
+"""EMQ on Spark: a data source, a load generator, and the audit that proves the promises.
+
+    spark.register(session)
+    session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
+
+See `spark.datasource` for what can be read and written. Needs the extra `spark` and Java 17 or newer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(session: SparkSession) -> None:
+    """Make `format("emq")` known to a session, and let it hand filters down to the source. Safe to repeat.
+
+    The workers must be able to import `spark` and `emq`: install the package there, or submit it with --py-files
+    (see `spark.bundle`).
+
+    Raises:
+        EMQError: PySpark or pyarrow is missing; install what the text names.
+    """
+    from spark.session import require_packages
+
+    require_packages()
+    from spark.datasource import EMQDataSource
+
+    session.dataSource.register(EMQDataSource)
+    # Spark refuses sources that take filters unless this is set.
+    session.conf.set(PUSHDOWN, "true")

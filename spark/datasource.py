@@ -1,0 +1,83 @@
+"""EMQ as a data source of Spark, `format("emq")`.
+
+    import spark
+    spark.register(session)
+    messages = session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
+    messages.where("topic = 'shop.eu' and offset >= 1000").select("key", "payload")
+
+Reading (`session.read`), by the option `what`: `messages`, `catalog`, `offsets`, `lag`, `dead`; `session.readStream`
+reads messages. Name the columns you need with the option `columns`, or with `.schema(...)`: Spark tells a Python source
+nothing of the columns that a query uses. Readers look on: they own, claim and arm nothing.
+
+Writing (`df.write.format("emq").mode("append").save()` and `df.writeStream`): each row is published. See
+`spark.source_options` for the options, `spark.source_schema` for the columns, `spark.source_write` for what holds when
+a task is tried again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+
+from emq import errors
+from spark import source_options as so
+from spark import source_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class EMQDataSource(DataSource):
+    """Checks the options and the columns, and hands over to the reader or writer asked for.
+
+    Every method raises `InvalidSettings` for an option or column that cannot be; the text names those that can.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "emq"
+
+    def schema(self) -> str:
+        return source_schema.chosen(so.parse(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from spark.source_messages import MessagesReader
+        from spark.source_tables import TablesReader
+
+        options = so.parse(self.options, so.READ)
+        source_schema.check_read(options.what, schema)
+        return (MessagesReader if options.what == so.MESSAGES else TablesReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark.source_stream import MessagesStream
+
+        options = so.parse(self.options, so.STREAM)
+        if options.what != so.MESSAGES:
+            raise errors.InvalidSettings(
+                f"option what {options.what!r} cannot be streamed; messages can, read the others"
+            )
+        source_schema.check_read(options.what, schema)
+        return MessagesStream(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from spark.source_write import BatchWriter
+
+        options = so.parse(self.options, so.WRITE)
+        if overwrite:
+            raise errors.InvalidSettings("mode 'overwrite' is not for queues, which are appended to; use 'append'")
+        source_schema.check_write(schema, options.topic)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from spark.source_write import StreamWriter
+
+        options = so.parse(self.options, so.STREAM_WRITE)
+        source_schema.check_write(schema, options.topic)
+        return StreamWriter(options)

@@ -1,0 +1,128 @@
+"""A Spark session on this machine, and a plain word where Spark or its Java is missing."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from emq import errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA = 17
+"""The lowest version of Java that PySpark 4 runs on."""
+
+PACKAGES = ("pyspark", "pyarrow")
+
+TASK_TRIES = 3
+"""How often a task may be tried here, as on a cluster, where four is the default."""
+
+LOOPBACK = "127.0.0.1"
+
+
+def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> SparkSession:
+    """The Spark session of this process, started if there is none, with the data source `emq` registered.
+
+    Listens on 127.0.0.1 only and has no web interface. If a session is running, it is returned as it is, with
+    `conf` applied as far as Spark lets settings change while it runs.
+
+    Args:
+        app: shown as its name.
+        cores: worker processes at once, 1 or more.
+        memory: of the driver, which is also the executor here, such as `"512m"` or `"2g"`.
+        conf: more settings of Spark, with `_` for `.`: `spark_sql_shuffle_partitions="8"`.
+
+    Raises:
+        EMQError: PySpark or Java is missing, or `cores` is out of range; the text has the remedy.
+    """
+    require()
+    if cores < 1:
+        raise errors.EMQError(f"cores {cores} must be 1 or more")
+    from pyspark.sql import SparkSession
+
+    import spark
+
+    # Workers run what this names; without it they would miss the packages of a virtual environment.
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(app).master(f"local[{cores},{TASK_TRIES}]")
+    for name, value in {**_LOCAL, "spark.driver.memory": memory, **_dotted(conf)}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    spark.register(session)
+    return session
+
+
+def require() -> None:
+    """Return if Spark can run here.
+
+    Raises:
+        EMQError: a package or Java is missing or too old; install what the text names.
+    """
+    require_packages()
+    program = _java()
+    if program is None:
+        raise errors.EMQError(
+            f"Spark needs Java {JAVA} or newer and there is none; apt install openjdk-17-jre-headless, or set JAVA_HOME"
+        )
+    version = _java_version(program)
+    if version < JAVA:
+        raise errors.EMQError(
+            f"Spark needs Java {JAVA} or newer and {program} is {version or 'of unknown version'}; "
+            "install a newer one, or set JAVA_HOME to it"
+        )
+
+
+def require_packages() -> None:
+    """Return if the packages are there that an EMQ on Spark needs, wherever its Java runs.
+
+    Raises:
+        EMQError: one is missing; install what the text names.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise errors.EMQError(f"EMQ on Spark needs {' and '.join(missing)}; pip install 'emq[spark]'")
+
+
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # Arrow batches reach Python as they are, not copied row by row.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def _dotted(conf: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in conf.items()}
+
+
+def _java() -> str | None:
+    """As Spark's own scripts look for it."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        program = os.path.join(home, "bin", "java")
+        return program if os.access(program, os.X_OK) else None
+    return shutil.which("java")
+
+
+@functools.cache
+def _java_version(program: str) -> int:
+    """Major version; 0 if it does not tell. Spark needs a full Java, but a cut one tells no different version."""
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found.group(1)) if found else 0

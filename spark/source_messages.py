@@ -1,0 +1,126 @@
+"""Reading queues: what is planned on the driver, and what each task does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from emq import errors
+from emq.app import App
+from emq.model import Topic
+from emq.settings import Settings
+from emq.storage import Bounds, LogStore
+from spark import source_schema
+from spark.source_connection import Connection, ask, connected_store
+from spark.source_filters import Wanted
+from spark.source_options import Options
+from spark.source_rows import Found, RowMaker
+from spark.source_spans import Span, dealt, found_in, queues_of, reads_of, spans_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql.types import StructType
+
+CALL_BYTES = 8 << 20
+"""Bytes in one call to the store."""
+
+BOUNDS_CHUNK = 3_000
+"""Queues that are asked for their bounds in one call."""
+
+
+class SpansPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, spans: tuple[Span, ...]) -> None:
+        super().__init__(spans)
+        self.spans = spans
+
+
+class MessagesReader(DataSourceReader):
+    """What lies in the queues of log topics when the read is planned; what is trimmed meanwhile is left out.
+
+    Looks on only: nothing is claimed, fenced or armed. Filters on topic, group, priority and offset choose what is
+    read at all, one on `published` what is handed to Spark.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._wanted.take(filters, ("topic", "priority"), ("group", "offset", "published"))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        spans = ask(self._options.settings, self._spans)
+        return [SpansPartition(part) for part in dealt(spans, self._options.messages_per_partition)]
+
+    async def _spans(self, app: App) -> list[Span]:
+        topics = await topics_of(app, self._options.topics)
+        bounds = await bounds_of(app.store.log, queues_of(topics, self._wanted))
+        return list(spans_of(bounds, self._wanted))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SpansPartition):  # what Spark makes of no partitions at all
+            return iter(())
+        rows = RowMaker(source_schema.arrow(self._schema), self._wanted.range("published"))
+        return record_batches(self._options.settings, partition.spans, rows)
+
+
+async def topics_of(app: App, pattern: str) -> list[Topic]:
+    """Topics that match; raises `UnknownTopic` for a plain name that is not there."""
+    found = await app.catalog.list(pattern)
+    if not found and not set("*?[") & set(pattern):
+        return [await app.catalog.get(pattern)]
+    return found
+
+
+async def bounds_of(log: LogStore, queues: Sequence[str]) -> dict[str, Bounds]:
+    found: dict[str, Bounds] = {}
+    for start in range(0, len(queues), BOUNDS_CHUNK):
+        chunk = queues[start : start + BOUNDS_CHUNK]
+        found.update(zip(chunk, await log.bounds(chunk), strict=True))
+    return found
+
+
+def record_batches(
+    settings: Settings, spans: Sequence[Span], rows: RowMaker, *, all_there: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """What lies in the spans, a record batch for each call to the store; the next call is under way meanwhile.
+
+    Args:
+        all_there: raise `EMQError` where messages were trimmed; else they are left out.
+    """
+    with connected_store(settings) as (connection, store):
+        for found in _found(connection, store.log, spans):
+            if all_there and (short := [span for span, offsets, _ in found if len(offsets) < span.end - span.start]):
+                check_untrimmed(short, connection.run(bounds_of(store.log, [span.queue for span in short])))
+            batch = rows.batch(found)
+            if batch.num_rows:
+                yield batch
+
+
+def check_untrimmed(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> None:
+    """Raise `EMQError`, with the remedy, if messages of one of the spans are trimmed, or the store has lost them."""
+    for queue, start, end in spans:
+        head, tail = bounds[queue]
+        if head > start or tail < end:
+            gone = f"{start} to {min(head, end) - 1} were trimmed" if head > start else f"{tail} to {end - 1} are lost"
+            raise errors.EMQError(
+                f"queue {queue!r}: offsets {gone} before they were read; raise the topic's retention_s so that this "
+                "does not happen again, and set the option trimmed to 'skip' to go on behind them"
+            )
+
+
+def _found(connection: Connection, log: LogStore, spans: Sequence[Span]) -> Iterator[list[Found]]:
+    todo = list(spans)
+    reads = reads_of(todo)
+    call = connection.start(log.read(reads, CALL_BYTES)) if reads else None
+    while call is not None:
+        count, (found, left) = len(reads), found_in(todo[: len(reads)], call.result())
+        todo[:count] = left
+        reads = reads_of(todo)
+        call = connection.start(log.read(reads, CALL_BYTES)) if reads else None
+        yield found

@@ -1,0 +1,125 @@
+"""Rows of a write: putting them where they belong, and finding out whether they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from emq import errors
+from emq.app import App
+from emq.model import Kind, Topic
+from spark.source_messages import CALL_BYTES, bounds_of
+from spark.source_rows import decoded
+from spark.source_spans import Span, found_in, reads_of
+
+
+class Row(NamedTuple):
+    """A message to be published; fields as for `Producer.publish`."""
+
+    topic: str
+    payload: bytes
+    id: str
+    key: str | None = None
+    priority: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    at: datetime.datetime | None = None
+    ttl_s: float | None = None
+
+
+class Seen(NamedTuple):
+    """Attributes:
+    ids: of the messages that were looked for, those that are there.
+    trimmed: queues of which messages were trimmed that had come after the noted ends.
+    """
+
+    ids: frozenset[str]
+    trimmed: frozenset[str]
+
+
+def places(topic: Topic, priority: str | None) -> list[str]:
+    """The queues that a message of that priority may go to."""
+    if topic.is_sorted:
+        return []
+    index = topic.priority_index(priority)
+    return [topic.queue(group, index) for group in range(topic.groups)]
+
+
+async def put(app: App, topics: Mapping[str, Topic], rows: Sequence[Row]) -> None:
+    """Publish rows, those that go to queues together, in their order; raises as `Producer.publish_many`.
+
+    Args:
+        topics: the rows' topics by name.
+    """
+    alike: dict[tuple[object, ...], list[Row]] = {}
+    others: list[Row] = []
+    for row in rows:
+        if row.at is not None or topics[row.topic].is_sorted:
+            others.append(row)
+        else:
+            alike.setdefault((row.topic, row.priority, row.headers, row.ttl_s), []).append(row)
+    for same in alike.values():
+        first = same[0]
+        await app.producer.publish_many(
+            first.topic,
+            [row.payload for row in same],
+            keys=[row.key for row in same],
+            priority=first.priority,
+            headers=dict(first.headers) or None,
+            ttl_s=first.ttl_s,
+            message_ids=[row.id for row in same],
+        )
+    await _all(asyncio.create_task(_publish(app, topics[row.topic], row)) for row in others)
+
+
+async def _publish(app: App, topic: Topic, row: Row) -> None:
+    to_slot = topic.is_sorted and (row.at is None or topic.kind is not Kind.PRIORITY)
+    await app.producer.publish(
+        topic.name,
+        row.payload,
+        key=row.key,
+        priority=_number(topic, row.priority) if topic.kind is Kind.PRIORITY else row.priority,
+        headers=dict(row.headers) or None,
+        at=row.at,
+        ttl_s=row.ttl_s,
+        message_id=None if to_slot else row.id,
+    )
+
+
+async def _all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Wait for every task, then raise the first error: nothing is left under way that somebody might look for."""
+    for answer in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            raise answer
+
+
+def _number(topic: Topic, priority: str | None) -> float | None:
+    try:
+        return None if priority is None else float(priority)
+    except ValueError:
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} is of kind priority: {priority!r} must be a number, as text"
+        ) from None
+
+
+async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], ids: Collection[str]) -> Seen:
+    """Look for messages in queues.
+
+    Args:
+        tails: from where on; a queue that is not in there is looked through from its head.
+        ids: of the messages.
+    """
+    log, left, found_ids = app.store.log, set(ids), set[str]()
+    bounds = await bounds_of(log, queues)
+    trimmed = frozenset(queue for queue in queues if queue in tails and bounds[queue].head > tails[queue])
+    todo = [Span(queue, max(tails.get(queue, head), head), tail) for queue, (head, tail) in bounds.items()]
+    todo = [span for span in todo if span.start < span.end]
+    while todo and left:
+        reads = reads_of(todo)
+        found, rest = found_in(todo[: len(reads)], await log.read(reads, CALL_BYTES))
+        todo[: len(reads)] = rest
+        here = {m.id for _, _, bodies in found for m in decoded(bodies)} & left
+        found_ids |= here
+        left -= here
+    return Seen(frozenset(found_ids), trimmed)
