@@ -164,6 +164,7 @@ class Leader:
         if record is not None and self._is_behind(record):
             return
         before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
+        self._done = None  # until it is known to be in force
         made = await self._plan(quotas, weights, before, drafting.recent(previous))
         owner = drafting.places(made, quotas)
         if drafting.changed(owner, members, previous) or record is None or record.catalog != catalog:

@@ -80,7 +80,8 @@ class Settler:
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._sent: dict[tuple[str, str], bool] = {}
+        self._judged: dict[tuple[str, str], bool] = {}
+        self._added: dict[tuple[str, str], bool] = {}
         self.retried = 0
         self.dead = 0
         self.refused = 0
@@ -111,8 +112,9 @@ class Settler:
         If a call that put it there is under way, or its answer was lost, it was carried out, and must not be repeated:
         it would act on the new claim.
         """
-        if (group.name, id_) in self._sent:
-            self._sent[group.name, id_] = True
+        for sent in (self._judged, self._added):
+            if (group.name, id_) in sent:
+                sent[group.name, id_] = True
 
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
@@ -127,7 +129,6 @@ class Settler:
         moving: list[_Pending] = []
         while True:
             await self._something.wait()
-            moving = self._unproven(moving)
             batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
             await self._settle_slots([p for p in batch if p.message.member is not None and not p.moves])
             await self._settle_lanes([p for p in batch if p.message.member is None and not p.moves])
@@ -170,17 +171,16 @@ class Settler:
     def _sending(self, batch: Sequence[_Pending]) -> Iterator[None]:
         """Listen for claims of what is sent; after a failure, go on until `_unproven` asks."""
         for p in batch:
-            self._sent.setdefault((p.group.name, p.message.id), False)
+            self._judged.setdefault((p.group.name, p.message.id), False)
         yield
         for p in batch:
-            self._sent.pop((p.group.name, p.message.id), None)
+            self._judged.pop((p.group.name, p.message.id), None)
 
     def _unproven(self, batch: Iterable[_Pending]) -> list[_Pending]:
         """What is to be sent again; the rest is known to be done."""
         left = []
         for p in batch:
-            if p.message.member is None and self._sent.get((p.group.name, p.message.id)):
-                del self._sent[p.group.name, p.message.id]
+            if self._judged.pop((p.group.name, p.message.id), False):
                 self._lane_done(p, True)
             else:
                 left.append(p)
@@ -202,14 +202,21 @@ class Settler:
 
     async def _move(self, batch: list[_Pending]) -> None:
         adds = [_add(p) for p in batch]
-        with self._sending([p for p in batch if p.message.member is None]):  # a slot's has a new id each time
-            answers: list[bool | errors.NotOwner] = list(await self._lanes.add(adds))
+        places = [(add.slot, add.id) for add in adds]
+        for place in places:
+            self._added.setdefault(place, False)
+        answers: list[bool | errors.NotOwner] = [True] * len(batch)
+        unproven = [i for i, place in enumerate(places) if not self._added[place]]
+        for i, answer in zip(unproven, await self._lanes.add([adds[i] for i in unproven]), strict=True):
+            answers[i] = answer
         # What the lane refused must not leave its slot either.
         claimed = [i for i, p in enumerate(batch) if p.message.member is not None and isinstance(answers[i], bool)]
         if claimed:
             left = await self._members.settle([_slot_verdict(batch[i]) for i in claimed], _slots_of(batch))
             for i, answer in zip(claimed, left, strict=True):
                 answers[i] = answer
+        for place in places:
+            self._added.pop(place, None)
         for pending, answer in zip(batch, answers, strict=True):
             self._lane_done(pending, answer)
 

@@ -219,3 +219,26 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
         b.settler.acknowledge(b.group, again)
         await b.settler.idle()
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+
+
+@virtual
+async def test_a_member_whose_move_was_claimed_leaves_its_slot_and_is_not_added_again() -> None:
+    b = Bench()
+    slot = slots.Slot("t/0", slots.SlotKind.PRIORITY)
+    b.group.slot = OwnedSlot(b.group, slot)
+    await b.store.real.sorted.add([slots.Add(slot, b"x", 50, slots.Keep.LAST)])
+    [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], 1_000)
+    assert isinstance(claimed, slots.Claimed)
+    b.store.lanes.after["add"] = lost_answer
+    async with b.settling():
+        m = b.started("0-x", offset=-1)
+        m.member, m.token = b"x", claimed.entries[0].token
+        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+        await asyncio.sleep(0.1)
+        [again] = await b.claimed()
+        b.settler.claimed(b.group, again.id)
+        await b.store.real.lanes.settle([Settle("t/0", again.id, Verdict.ACK, EPOCH)])
+        await b.settler.idle()
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    assert (state.waiting, state.prepared) == (0, 0)
