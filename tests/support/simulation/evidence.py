@@ -85,8 +85,6 @@ class Evidence:
         self.succeeded: set[str] = set()
         self.moved: set[str] = set()
         self.acknowledged: set[tuple[str, str]] = set()  # (lane or slot, message id) that nothing is left of
-        self.added: set[str] = set()
-        self.repeated: set[str] = set()  # ids of lane entries
         self.watermarks: dict[str, Checkpoint] = {}
         self.closed = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
@@ -166,9 +164,6 @@ class Evidence:
     def _added(self, add: storage.Add, was_new: bool) -> None:
         work = Work.parse(message.decode(add.body).payload)
         if add.epoch is not None:
-            if was_new and "~" in add.id:
-                # From a slot. An add whose answer was lost is repeated; if its entry is done by then, it runs again.
-                (self.repeated if add.id in self.added else self.added).add(add.id)
             self.moved.add(work.name)
             self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
         self.acknowledged.discard((add.slot, add.id.partition("~")[0]))

@@ -90,7 +90,7 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         before = first.setdefault((name, attempt), start)
         # What a lost owner had begun may be in its lane and back in its queue or slot, too; both are tried again then.
         moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1
-        if before is start or start.id in evidence.repeated:
+        if before is start:
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
