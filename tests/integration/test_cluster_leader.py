@@ -37,7 +37,7 @@ async def test_leaders_killed_while_hosts_come_and_go_lose_nothing(hosts: Cluste
     chance = random.Random(11)
     async with hosts.load(), view.opened(hosts.app.coordination(), hosts.place.zookeeper) as tree:
         members = {host.name: host for host in await hosts.started(3)}
-        for _ in range(4):
+        for _ in range(3):
             joining = hosts.start()
             members[joining.name] = joining
             # Somewhere between its first node in the tree and the plan that gives it something.

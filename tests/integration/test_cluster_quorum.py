@@ -61,7 +61,7 @@ async def test_without_a_quorum_hosts_go_on_to_their_deadline_and_resume_when_it
             lost_us = cluster.now_us()
             for member in members:
                 hosts.crashed(member)
-            await asyncio.sleep(SESSION_TIMEOUT_S * 1.5)
+            await asyncio.sleep(SESSION_TIMEOUT_S * 1.2)
             found_us = cluster.now_us()
             for member in members:
                 started = [r.started_us for r in cluster_receipts.starts(member.receipts.all())]

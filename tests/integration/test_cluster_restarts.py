@@ -69,7 +69,7 @@ async def test_twenty_joins_and_leaves_clean_or_by_kill_lose_nothing(place_on_po
                 else:
                     leaving.expected = False
                     leaving.signal(signal.SIGTERM)
-            await asyncio.sleep(chance.uniform(0.4, 1.8))
+            await asyncio.sleep(chance.uniform(0.3, 1.3))
         await hosts.until_working(*members, since_us=cluster.now_us())
         assert len(hosts.crashes) > 2
     for host in hosts.hosts:

@@ -52,13 +52,13 @@ class Load:
 
     Attributes:
         sent: ids of all messages whose publish returned.
-        shares: of a topic's qps that is published, by topic; 0.75 where it is not given. One tenth comes on top of
+        shares: of a topic's qps that is published, by topic; 0.65 where it is not given. One tenth comes on top of
             that as retries.
     """
 
     def __init__(self, app: emq.App, topics: Sequence[LoadTopic], shares: Mapping[str, float] | None = None) -> None:
         self.sent: set[str] = set()
-        self.shares = dict.fromkeys((t.name for t in topics), 0.75) | dict(shares or {})
+        self.shares = dict.fromkeys((t.name for t in topics), 0.65) | dict(shares or {})
         self._app = app
         self._topics = topics
         self._numbers = itertools.count()
