@@ -66,6 +66,9 @@ async def _announce(app: App) -> None:
         await asyncio.sleep(0.01)
     await app.host.running.wait()
     ownership = app.host.ownership
+    if app.settings.cluster and not ownership.groups:
+        log.info("a member of the cluster [%s], which has no groups for it yet; Ctrl-C stops", app.settings.environment)
+        return
     idle = sum(owner.handler is None for owner in ownership.owned.values())
     log.info(
         "consuming %s in %s from %s [%s]%s; Ctrl-C stops",
