@@ -3,11 +3,18 @@
     import spark
     spark.register(session)
     messages = session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
-    messages.where("topic = 'shop.eu' and offset >= 1000").select("key", "payload")
+    messages.where("priority = 'high'").groupBy("topic").count()
 
 Reading (`session.read`), by the option `what`: `messages`, `catalog`, `offsets`, `lag`, `dead`; `session.readStream`
-reads messages. Name the columns you need with the option `columns`, or with `.schema(...)`: Spark tells a Python source
-nothing of the columns that a query uses. Readers look on: they own, claim and arm nothing.
+reads messages. Readers look on: they own, claim and arm nothing. Two things Spark leaves to you:
+
+- Name the columns you need with the option `columns`, or with `.schema(...)`: Spark tells a Python source nothing of
+  the columns that a query uses.
+- With `option("pushdown", True)`, filters on topic, group, priority, offset and published decide what is read. Spark
+  (4.3) plans the read of such a data frame once and keeps the filters for later queries of the same data frame, which
+  then miss rows; so give it only where the result of `load()` is used in one query, with one set of filters. Without
+  it, Spark filters what has been read, and a data frame may be used as often as you like. Either way, a data frame goes
+  on reading what was there when it was first used: `load()` again for what has come since.
 
 Writing (`df.write.format("emq").mode("append").save()` and `df.writeStream`): each row is published. See
 `spark.source_options` for the options, `spark.source_schema` for the columns, `spark.source_write` for what holds when
@@ -48,12 +55,14 @@ class EMQDataSource(DataSource):
         return source_schema.chosen(so.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark.source_messages import MessagesReader
-        from spark.source_tables import TablesReader
+        from spark.source_messages import FilteringMessagesReader, MessagesReader
+        from spark.source_tables import FilteringTablesReader, TablesReader
 
         options = so.parse(self.options, so.READ)
         source_schema.check_read(options.what, schema)
-        return (MessagesReader if options.what == so.MESSAGES else TablesReader)(options, schema)
+        if options.what == so.MESSAGES:
+            return (FilteringMessagesReader if options.pushdown else MessagesReader)(options, schema)
+        return (FilteringTablesReader if options.pushdown else TablesReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark.source_stream import MessagesStream

@@ -39,19 +39,15 @@ class SpansPartition(InputPartition):
 
 
 class MessagesReader(DataSourceReader):
-    """What lies in the queues of log topics when the read is planned; what is trimmed meanwhile is left out.
+    """What lies in the queues of log topics when the data frame is first used; what is trimmed meanwhile is left out.
 
-    Looks on only: nothing is claimed, fenced or armed. Filters on topic, group, priority and offset choose what is
-    read at all, one on `published` what is handed to Spark.
+    Looks on only: nothing is claimed, fenced or armed.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._wanted.take(filters, ("topic", "priority"), ("group", "offset", "published"))
 
     def partitions(self) -> Sequence[InputPartition]:
         spans = ask(self._options.settings, self._spans)
@@ -67,6 +63,16 @@ class MessagesReader(DataSourceReader):
             return iter(())
         rows = RowMaker(source_schema.arrow(self._schema), self._wanted.range("published"))
         return record_batches(self._options.settings, partition.spans, rows)
+
+
+class FilteringMessagesReader(MessagesReader):
+    """Reads no more than a query's filters ask for, with the option `pushdown`.
+
+    Those on topic, group, priority and offset choose what is read at all, one on `published` what is handed to Spark.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._wanted.take(filters, ("topic", "priority"), ("group", "offset", "published"))
 
 
 async def topics_of(app: App, pattern: str) -> list[Topic]:

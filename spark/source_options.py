@@ -34,6 +34,7 @@ class Options:
     what: str = MESSAGES
     topics: str = "*"
     columns: tuple[str, ...] = ()
+    pushdown: bool = False
     messages_per_partition: int = 100_000
     messages_per_batch: int = 0
     start: str = "head"
@@ -62,6 +63,12 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         return text.lower()
 
     return parse
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
 
 
 def _whole(text: str) -> int:
@@ -103,6 +110,7 @@ OPTIONS: dict[str, Option] = {
     "what": Option(READING, _one_of(*KINDS), "messages (default), catalog, offsets, lag or dead"),
     "topics": Option(READING, _text, "names of topics as a shell pattern; else all"),
     "columns": Option(READING, _names, "names of the columns to read, with commas; else all"),
+    "pushdown": Option((READ,), _truth, "filter while reading; only where the data frame is used in one query"),
     "messages_per_partition": Option(READING, _whole, "most messages that one task reads; 100000"),
     "messages_per_batch": Option((STREAM,), _whole, "most messages in a micro-batch; else all there are"),
     "start": Option((STREAM,), _one_of("head", "tail"), "begin a new query with what is stored, or with what comes"),
@@ -137,7 +145,7 @@ def parse(given: Mapping[str, str], use: str | None = None) -> Options:
             raise errors.InvalidSettings(f"option {name} {text!r} {exc}") from None
     where = {key: values.pop(key, None) for key in ("store", "database", "environment")}
     found = settings.load(None, **where)
-    _check_place(found)
+    check_place(found)
     return Options(found, **values)
 
 
@@ -148,7 +156,8 @@ def _unknown(name: str, uses: tuple[str, ...]) -> str:
     return f"there is no option {name!r} for {' and '.join(uses)}; these are: {valid}"
 
 
-def _check_place(found: Settings) -> None:
+def check_place(found: Settings) -> None:
+    """Raise `InvalidSettings` if what lies there cannot be seen by other processes."""
     scheme = found.store.partition(":")[0]
     if scheme == "memory" or found.database_url in ("sqlite://", "sqlite:///:memory:"):
         shown = stores.hide_password(found.store)

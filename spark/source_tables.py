@@ -41,15 +41,12 @@ class TopicsPartition(InputPartition):
 
 
 class TablesReader(DataSourceReader):
-    """Rows about topics. Filters on `topic` choose which are asked about; on `died`, which letters are read."""
+    """Rows about topics."""
 
     def __init__(self, options: so.Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._wanted.take(filters, ("topic",), ("died",) if self._options.what == so.DEAD else ())
 
     def partitions(self) -> Sequence[InputPartition]:
         topics = ask(self._options.settings, lambda app: topics_of(app, self._options.topics))
@@ -69,6 +66,13 @@ class TablesReader(DataSourceReader):
             rows = _ROWS[self._options.what](app, topics, self._wanted.range("died"))
             while page := connection.run(_page(rows)):
                 yield pa.RecordBatch.from_pylist([{n: row[n] for n in schema.names} for row in page], schema=schema)
+
+
+class FilteringTablesReader(TablesReader):
+    """With the option `pushdown`: filters on `topic` choose which are asked about, on `died` which letters are read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._wanted.take(filters, ("topic",), ("died",) if self._options.what == so.DEAD else ())
 
 
 async def _page(rows: AsyncIterator[Row]) -> list[Row]:

@@ -1,0 +1,211 @@
+"""What is read, and by which task: options, filters, ranges of offsets, the progress of a stream. No session needed."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from emq import errors
+from emq.model import Topic, split
+from emq.storage import Batch, Bounds
+from spark import source_options as so
+from spark import source_schema
+from spark.source_filters import Range, Wanted
+from spark.source_spans import CALL, CALL_QUEUES, Span, dealt, found_in, queues_of, reads_of, shared_out, spans_of
+from spark.source_stream import BEGINS, ENDS, Progress, advanced, spans_of_batch
+
+STORE = {"store": "redis://localhost"}
+NAMES, NUMBERS = ("topic", "priority"), ("group", "offset", "published")
+
+
+# ------------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("given", "use", "text"),
+    [
+        ({"topcis": "a"}, so.READ, "no option 'topcis'.*store, database, environment, what, topics"),
+        ({"topcis": "a"}, so.WRITE, "no option 'topcis'.*topic, per_second, run"),
+        ({"topics": "a"}, so.WRITE, "'topics' is for read and readStream, not for write; these are: .*topic"),
+        ({"start": "head"}, so.READ, "'start' is for readStream"),
+        ({"run": "a"}, so.STREAM_WRITE, "'run' is for write"),
+        ({"run": "a b"}, so.WRITE, "run 'a b' must be 1 to 64 ASCII characters"),
+        ({"what": "queues"}, so.READ, "what 'queues' must be one of messages, catalog, offsets, lag, dead"),
+        ({"environment": "test"}, so.READ, "must be one of online, sandbox"),
+        ({"messages_per_partition": "0"}, so.READ, "messages_per_partition '0' must be a whole number"),
+        ({"pushdown": "yes"}, so.READ, "pushdown 'yes' must be true or false"),
+        ({"messages_per_batch": "1e3"}, so.STREAM, "must be a whole number"),
+        ({"per_second": "nan"}, so.WRITE, "per_second 'nan' must be a number above 0"),
+        ({"store": "memory:"}, so.READ, "cannot be seen by Spark's workers"),
+    ],
+)
+def test_a_wrong_option_is_named_with_the_right_ones(given: dict[str, str], use: str, text: str) -> None:
+    with pytest.raises(errors.InvalidSettings, match=text) as caught:
+        so.parse({**STORE, **given}, use)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_are_taken_in_any_case_and_what_spark_adds_is_left_alone() -> None:
+    found = so.parse({"STORE": "redis://localhost", "Topics": "a*", "checkpointLocation": "x", "path": "y"}, so.STREAM)
+    assert (found.settings.store, found.topics) == ("redis://localhost", "a*")
+
+
+def test_every_option_has_a_default_and_a_meaning() -> None:
+    fields = {f.name for f in so.dataclasses.fields(so.Options)} | {"store", "database", "environment"}
+    assert fields - {"settings"} == set(so.OPTIONS)
+    assert all(option.meaning for option in so.OPTIONS.values())
+
+
+def test_columns_that_cannot_be_are_named() -> None:
+    def chosen(columns: str) -> str:
+        return source_schema.chosen(so.parse({**STORE, "columns": columns}))
+
+    assert chosen("offset, topic") == "`offset` bigint, `topic` string"
+    with pytest.raises(errors.InvalidSettings, match="no column 'ofset'; its columns are topic, group"):
+        chosen("ofset")
+    with pytest.raises(errors.InvalidSettings, match="repeats a name"):
+        chosen("topic,topic")
+    with pytest.raises(errors.InvalidSettings, match="'offset' of 'messages' is bigint, not string"):
+        source_schema.check_read(so.MESSAGES, StructType([StructField("offset", StringType())]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "text"),
+    [
+        ({"payload": LongType()}, "t", "'payload' is bigint and must be binary or string; cast it"),
+        ({"payload": StringType(), "qps": DoubleType()}, "t", "'qps' cannot be published; the columns are topic,"),
+        ({"key": StringType()}, "t", "no column 'payload'"),
+        ({"payload": StringType()}, "", "neither a column 'topic' nor the option topic"),
+    ],
+)
+def test_rows_that_cannot_be_published_are_refused_before_the_first(
+    columns: dict[str, object], topic: str, text: str
+) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidSettings, match=text):
+        source_schema.check_write(schema, topic)
+
+
+# ------------------------------------------------------------------------------------------------------------- filters
+
+
+def test_filters_on_queue_offset_and_time_are_taken_and_the_others_left_to_spark() -> None:
+    noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    taken = [
+        ds.EqualTo(("topic",), "a"),
+        ds.In(("topic",), ("a", "b")),
+        ds.IsNotNull(("topic",)),
+        ds.EqualNullSafe(("priority",), "high"),
+        ds.GreaterThan(("offset",), 9),
+        ds.LessThanOrEqual(("offset",), 19),
+        ds.EqualTo(("group",), 3),
+        ds.GreaterThanOrEqual(("published",), noon),
+    ]
+    left = [
+        ds.Not(ds.EqualTo(("topic",), "a")),
+        ds.EqualTo(("key",), "a"),
+        ds.IsNull(("topic",)),
+        ds.IsNotNull(("published",)),
+        ds.EqualTo(("headers", "a"), "a"),
+        ds.GreaterThan(("offset",), 1.5),
+        ds.EqualTo(("published",), datetime.datetime(2026, 1, 1)),
+    ]
+    wanted = Wanted()
+    assert list(wanted.take([*taken, *left], NAMES, NUMBERS)) == left
+    assert wanted.values == {"topic": {"a"}, "priority": {"high"}}
+    assert (wanted.range("offset"), wanted.range("group")) == (Range(10, 20), Range(3, 4))
+    assert wanted.range("published") == Range(1_767_268_800_000_000, None)
+
+
+def test_filters_that_exclude_each_other_leave_nothing() -> None:
+    wanted = Wanted()
+    wanted.take([ds.EqualTo(("topic",), "a"), ds.EqualTo(("topic",), "b")], NAMES, NUMBERS)
+    assert not wanted.admits(topic="a")
+    assert not wanted.admits(topic="b")
+
+
+# --------------------------------------------------------------------------------------------------------------- spans
+
+
+def test_only_queues_that_may_hold_what_is_wanted_are_asked() -> None:
+    topics = [split(Topic(name, 100)) for name in ("a", "b")]
+    wanted = Wanted()
+    wanted.take([ds.EqualTo(("topic",), "b"), ds.EqualTo(("priority",), "low")], NAMES, NUMBERS)
+    assert queues_of(topics, wanted) == ["b/0/low", "b/1/low"]
+    wanted.take([ds.GreaterThanOrEqual(("group",), 1)], NAMES, NUMBERS)
+    assert queues_of(topics, wanted) == ["b/1/low"]
+
+
+def test_long_queues_are_cut_into_ranges_and_short_ones_share_a_task() -> None:
+    bounds = {"t/0/a": Bounds(1, 26), "t/0/b": Bounds(7, 7), "t/1/a": Bounds(5, 8), "t/1/b": Bounds(1, 3)}
+    parts = dealt(spans_of(bounds, Wanted()), 10)
+    assert parts == [
+        (Span("t/0/a", 1, 11),),
+        (Span("t/0/a", 11, 21),),
+        (Span("t/0/a", 21, 26), Span("t/1/a", 5, 8), Span("t/1/b", 1, 3)),
+    ]
+    assert dealt([], 10) == []
+
+
+def test_a_call_is_bounded_in_messages_and_in_queues() -> None:
+    assert [read.limit for read in reads_of([Span("a", 0, CALL - 10), Span("b", 0, 50), Span("c", 0, 50)])] == [
+        CALL - 10,
+        10,
+    ]
+    assert len(reads_of([Span("a", 0, 1)] * 2 * CALL_QUEUES)) == CALL_QUEUES
+    assert all(read.epoch is None for read in reads_of([Span("a", 0, 1)]))
+
+
+def test_holes_are_passed_over_and_nothing_beyond_a_span_is_taken() -> None:
+    spans = [Span("a", 1, 6), Span("b", 1, 6), Span("c", 1, 6)]
+    answers = [
+        Batch([1, 4, 7, 8], [b"1", b"4", b"7", b"8"], 9, False),  # holes do not count towards the limit
+        Batch([2], [b"2"], 3, False),
+        Batch([], [], 6, True),
+    ]
+    found, left = found_in(spans, answers)
+    assert [list(offsets) for _, offsets, _ in found] == [[1, 4], [2], []]
+    assert left == [Span("b", 3, 6)]
+
+
+@pytest.mark.parametrize(("room", "backlogs"), [(10, [4, 5]), (10, [100, 50, 0, 1]), (2, [9, 9, 9, 9])])
+def test_room_is_shared_out_so_that_no_queue_is_left_behind(room: int, backlogs: list[int]) -> None:
+    shares = shared_out(room, backlogs)
+    assert all(0 < share <= held if held else share == 0 for share, held in zip(shares, backlogs, strict=True))
+    assert sum(shares) <= max(room, len(backlogs))
+
+
+# -------------------------------------------------------------------------------------------------------------- stream
+
+
+def test_a_batch_follows_from_its_end_alone_and_batches_join_without_gap() -> None:
+    bounds = {"t/0/a": Bounds(3, 13), "t/0/b": Bounds(1, 5)}
+    at: Progress = {ENDS: {"t/0/a": 3, "t/0/b": 1}, BEGINS: {}}
+    read: dict[str, list[int]] = {"t/0/a": [], "t/0/b": []}
+    while (end := advanced(at, bounds, 5, lost_fails=True)) != at:
+        for queue, start, stop in spans_of_batch(end):
+            read[queue] += range(start, stop)
+        at = end
+    assert read == {"t/0/a": [*range(3, 13)], "t/0/b": [*range(1, 5)]}
+
+
+def test_a_queue_that_comes_up_is_read_from_its_head_and_one_that_goes_is_forgotten() -> None:
+    at: Progress = {ENDS: {"old/0/a": 5}, BEGINS: {}}
+    end = advanced(at, {"new/0/a": Bounds(4, 9), "idle/0/a": Bounds(1, 1)}, None, lost_fails=True)
+    assert spans_of_batch(end) == [Span("new/0/a", 4, 9)]
+    assert "old/0/a" not in end[ENDS]
+
+
+def test_progress_stays_as_it_is_while_there_is_nothing_to_read() -> None:
+    at: Progress = {ENDS: {"t/0/a": 5}, BEGINS: {"t/0/a": 2}}
+    assert advanced(at, {"t/0/a": Bounds(1, 5), "u/0/a": Bounds(1, 1)}, None, lost_fails=True) is at
+
+
+def test_a_queue_that_ends_before_the_progress_is_noticed() -> None:
+    at: Progress = {ENDS: {"t/0/a": 50}, BEGINS: {}}
+    with pytest.raises(errors.EMQError, match=r"'t/0/a': offsets 9 to 49 are lost.*set the option trimmed to 'skip'"):
+        advanced(at, {"t/0/a": Bounds(1, 9)}, None, lost_fails=True)
+    assert spans_of_batch(advanced(at, {"t/0/a": Bounds(1, 9)}, None, lost_fails=False)) == [Span("t/0/a", 1, 9)]

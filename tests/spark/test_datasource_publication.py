@@ -1,0 +1,227 @@
+"""Publishing from tasks that die: nothing is lost, and nothing is published twice but what cannot be known."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq import errors, message
+from emq.app import App
+from emq.storage import Read, Trim
+from spark import source_publication as sp
+from spark.source_notes import Notes, Piece
+from spark.source_put import Row, put
+
+PIECE = Piece("run", 0, 3)
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    async with App(f"sqlite:///{tmp_path}/emq.db") as opened:
+        await opened.create_topic("t", 150)
+        yield opened
+
+
+@pytest.fixture
+async def notes(app: App) -> AsyncIterator[Notes]:
+    opened = await Notes.open(app.settings)
+    yield opened
+    await opened.close()
+
+
+def rows(*numbers: int, topic: str = "t", **fields: Any) -> list[Row]:
+    return [Row(topic, b"%d" % n, f"run.3.{n}", **fields) for n in numbers]
+
+
+async def published(app: App) -> Counter[str]:
+    """How often each message id lies in the queues."""
+    queues = [q for topic in await app.catalog.list() for q in topic.all_queues()]
+    found = await app.store.log.read([Read(q, 1, 100_000, None) for q in queues])
+    return Counter(
+        message.decode(b).id for batch in found if not isinstance(batch, errors.NotOwner) for b in batch.bodies
+    )
+
+
+async def begun(app: App, notes: Notes, attempt: str = "a", per_second: float = 0.0) -> sp.Publication:
+    publication = sp.Publication(app, notes, PIECE, attempt, per_second)
+    await publication.begin()
+    return publication
+
+
+class Died(Exception):
+    """Stands for the end of a task's process."""
+
+
+def dying(after: Callable[[Sequence[Row]], int]) -> Callable[..., Any]:
+    """A `put` that puts the first rows, as many as `after` says, and dies."""
+
+    async def die(app: App, topics: Any, given: Sequence[Row]) -> None:
+        await put(app, topics, given[: after(given)])
+        raise Died
+
+    return die
+
+
+async def test_a_task_that_is_not_disturbed_publishes_every_row_once(app: App, notes: Notes) -> None:
+    publication = await begun(app, notes)
+    for start in range(0, 30, 10):
+        await publication.publish(rows(*range(start, start + 10), key="k", headers=(("a", "b"),)))
+    assert await publication.end() == sp.Outcome(published=30)
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(30)}
+
+
+@pytest.mark.parametrize("stored", [0, 1, 7, 10])
+async def test_a_task_that_died_between_the_put_and_its_note_is_repeated_without_loss_or_double(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    first = await begun(app, notes)
+    await first.publish(rows(*range(10)))
+    monkeypatch.setattr(sp, "put", dying(lambda _: stored))
+    with pytest.raises(Died):
+        await first.publish(rows(*range(10, 20)))
+    monkeypatch.undo()
+    second = await begun(app, notes, "b")
+    await second.publish(rows(*range(7)))  # chunks need not be those of the first attempt
+    await second.publish(rows(*range(7, 25)))
+    assert await second.end() == sp.Outcome(published=15 - stored, skipped=10, found=stored)
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(25)}
+
+
+async def test_a_third_attempt_finds_what_the_first_two_published(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for attempt, stored in (("a", 4), ("b", 3)):
+        monkeypatch.setattr(sp, "put", dying(lambda _, stored=stored: stored))  # type: ignore[misc]
+        with pytest.raises(Died):
+            await (await begun(app, notes, attempt)).publish(rows(*range(10)))
+    monkeypatch.undo()
+    third = await begun(app, notes, "c")
+    await third.publish(rows(*range(10)))
+    assert await third.end() == sp.Outcome(published=3, found=7)
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
+
+
+async def test_a_put_of_unknown_outcome_is_cleared_up_by_the_same_task(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "TRY_AGAIN_S", 0.0)
+    failures = [3, 0]
+
+    async def flaky(app: App, topics: Any, given: Sequence[Row]) -> None:
+        stored = failures.pop(0) if failures else len(given)
+        await put(app, topics, given[:stored])
+        if stored < len(given):
+            raise errors.OutcomeUnknown("the connection broke")
+
+    monkeypatch.setattr(sp, "put", flaky)
+    publication = await begun(app, notes)
+    await publication.publish(rows(*range(10)))
+    assert await publication.end() == sp.Outcome(published=7, found=3)
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
+
+
+async def test_an_attempt_that_was_superseded_publishes_nothing_more(app: App, notes: Notes) -> None:
+    zombie = await begun(app, notes, "a")
+    await zombie.publish(rows(0, 1))
+    heir = await begun(app, notes, "b")
+    with pytest.raises(errors.EMQError, match="a later attempt"):
+        await zombie.publish(rows(2, 3))
+    await heir.publish(rows(*range(4)))
+    await heir.end()
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(4)}
+
+
+async def test_a_finished_piece_that_is_repeated_publishes_nothing(app: App, notes: Notes) -> None:
+    for attempt, outcome in (("a", sp.Outcome(published=10)), ("b", sp.Outcome(skipped=10))):
+        publication = await begun(app, notes, attempt)
+        await publication.publish(rows(*range(10)))
+        assert await publication.end() == outcome
+    assert (await published(app)).total() == 10
+
+
+async def test_other_rows_than_the_first_time_fail_the_task_before_any_is_lost(app: App, notes: Notes) -> None:
+    first = await begun(app, notes, "a")
+    await first.publish(rows(*range(10)))
+    await first.end()
+    with pytest.raises(errors.EMQError, match="other rows than"):
+        await (await begun(app, notes, "b")).publish(rows(1, 0, *range(2, 12)))
+    shorter = await begun(app, notes, "c")
+    await shorter.publish(rows(*range(5)))
+    with pytest.raises(errors.EMQError, match="other rows than"):
+        await shorter.end()
+    assert (await published(app)).total() == 10
+
+
+async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_counted(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "put", dying(lambda _: 10))
+    with pytest.raises(Died):
+        await (await begun(app, notes, "a")).publish(rows(*range(10), key="one queue"))
+    monkeypatch.undo()
+    topic = await app.catalog.get("t")
+    await app.store.log.trim([Trim(q, 5, None) for q in topic.all_queues()])  # four of the ten
+    again = await begun(app, notes, "b")
+    await again.publish(rows(*range(10), key="one queue"))
+    assert await again.end() == sp.Outcome(published=4, found=6, perhaps_twice=4)
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
+
+
+async def test_rows_of_many_topics_kinds_and_times_go_where_they_belong(app: App, notes: Notes) -> None:
+    await app.create_topic("merged", 50, kind="range_merge")
+    await app.create_topic("urgent", 50, kind="priority")
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    publication = await begun(app, notes)
+    await publication.publish(
+        [
+            *rows(1, priority="high"),
+            *rows(2, at=later),
+            *rows(3, topic="merged", at=later),
+            *rows(4, topic="urgent", priority="30"),
+            *rows(5, ttl_s=60.0),
+        ]
+    )
+    await publication.end()
+    assert set(await published(app)) == {"run.3.1", "run.3.5"}
+    lag = {entry.topic: entry for entry in await app.admin.slot_lag(await app.catalog.list())}
+    assert (lag["t"].delayed, lag["merged"].delayed, lag["urgent"].ready) == (1, 1, 1)
+    with pytest.raises(errors.InvalidMessage, match="must be a number"):
+        await publication.publish(rows(6, topic="urgent", priority="high"))
+
+
+async def test_a_delayed_row_that_is_repeated_waits_once(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    monkeypatch.setattr(sp, "put", dying(lambda _: 3))
+    with pytest.raises(Died):
+        await (await begun(app, notes, "a")).publish(rows(*range(5), at=later))
+    monkeypatch.undo()
+    again = await begun(app, notes, "b")
+    await again.publish(rows(*range(5), at=later))
+    assert (await again.end()).perhaps_twice == 0
+    assert [lag.delayed for lag in await app.admin.slot_lag(await app.catalog.list())] == [5]
+
+
+async def test_a_paced_publish_takes_its_time(app: App, notes: Notes) -> None:
+    publication = await begun(app, notes, per_second=200)
+    started = time.monotonic()
+    await publication.publish(rows(*range(100)))
+    assert time.monotonic() - started > 0.3
+    assert await publication.end() == sp.Outcome(published=100)
+
+
+async def test_notes_of_a_write_that_is_done_are_dropped_and_those_of_others_stay(app: App, notes: Notes) -> None:
+    for run, batch in (("a", 0), ("b", 1), ("b", 2)):
+        await notes.claim(Piece(run, batch, 0), "x")
+        await notes.save(Piece(run, batch, 0), "x", sp.Note(5, 7, 9, {"q": 3}))
+    await notes.forget("a")
+    await notes.forget("b", below=2)
+    found = [await notes.claim(Piece(run, batch, 0), "y") for run, batch in (("a", 0), ("b", 1), ("b", 2))]
+    assert found == [sp.Note(), sp.Note(), sp.Note(5, 7, 9, {"q": 3})]
