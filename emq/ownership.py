@@ -231,7 +231,7 @@ class Ownership:
         if settles:
             try:
                 await self._store.sorted.settle(settles)
-            except errors.StoreUnavailable as exc:
+            except (errors.StoreUnavailable, errors.StoreFull) as exc:
                 log.warning("%s; %d claimed messages are left to time out", exc, len(settles))
 
     def lost(self, group: OwnedGroup) -> None:

@@ -86,6 +86,20 @@ async def test_a_full_store_keeps_retries_waiting_and_goes_on_consuming() -> Non
 
 
 @virtual
+async def test_a_full_store_does_not_keep_a_host_from_letting_its_groups_go() -> None:
+    async with rig() as r:
+        await r.topic("t", 5, kind="priority", slots=1)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(40)], scores=range(17, 57))
+        seen = Seen()
+        store = FaultyStore(MemoryStore(r.world))
+        async with running(r.host(seen, store=store)):
+            await until(lambda: len(seen) >= 5)
+            store.sorted.fail(errors.StoreFull("no room left"), "settle")
+        async with r.consuming(seen):  # what could not be put back is recovered by the next owner
+            await until(lambda: {*seen.payloads} == {b"%d" % i for i in range(40)})
+
+
+@virtual
 async def test_a_database_outage_does_not_stop_delivery_and_its_checkpoints_follow() -> None:
     async with rig() as r:
         await r.topic("orders", 50, priorities=("p",))
