@@ -21,6 +21,9 @@ DEBOUNCE_S = 0.2
 CATALOG_WAIT_S = 5.0
 """How long a new leader waits for its catalog to be as new as the last leader's."""
 
+RESIGN_S = 5.0
+"""How long a leader may be without the database while others wait to lead, who may reach it."""
+
 RETRY_S = 0.5
 FOREIGN_S = 10.0
 
@@ -44,7 +47,8 @@ class Leader:
 
     Election: candidates are ephemeral nodes with numbers; the lowest leads, each other one watches the one before it
     (the election recipe of ZooKeeper's documentation). It is only for economy: should two lead at a time, the plan is
-    safe all the same, since it comes into force by one write that fails for who has not seen the last one.
+    safe all the same, since it comes into force by one write that fails for who has not seen the last one. Who cannot
+    reach the database for `RESIGN_S` seconds, and so cannot plan, lets the next one lead.
 
     The plan is computed in full each time, from the members, the groups and the plan in force, and is the same
     whoever computes it.
@@ -69,6 +73,7 @@ class Leader:
         self._quotas: Mapping[str, float] | None = None
         self._catalog = 0
         self._behind_since: float | None = None
+        self._unable_since: float | None = None
         self._in_force: _InForce | None = None
         self._done: object = None
         self._watchers: dict[str, Callable[[], None]] = {}
@@ -98,11 +103,13 @@ class Leader:
                 self.leading = await self._elected()
                 if self.leading:
                     await self._round()
-                    self._told = ""
+                    self._told, self._unable_since = "", None
                 await self._changed.wait()
                 await asyncio.sleep(DEBOUNCE_S if self.leading else 0)
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
                 self._in_force = None
+                if isinstance(exc, errors.DatabaseUnavailable) and self._unable_since is None:
+                    self._unable_since = self._clock.now()
                 self._complain(f"{exc}; the plan stays as it is")
                 await asyncio.sleep(RETRY_S)
             except (tree.Conflict, tree.NodeMissing, tree.NodeExists):
@@ -129,13 +136,23 @@ class Leader:
             raise errors.ClusterUnavailable("the candidate node of this host is gone already")
         place = names.index(self._candidate)
         if place == 0:
+            if len(names) > 1 and self._unable_since is not None and self._clock.now() > self._unable_since + RESIGN_S:
+                await self._resign()
+                return False
             if not self.leading:
                 log.info("host %s leads the cluster", self._host)
-                self._in_force, self._done, self._swept = None, None, False
+                self._in_force, self._done, self._swept, self._unable_since = None, None, False, None
             return True
         if await self._tree.read(f"{self._paths.leader}/{names[place - 1]}", self._changed.set) is None:
             self._changed.set()
         return False
+
+    async def _resign(self) -> None:
+        """Stand anew, behind the others."""
+        log.info("host %s cannot reach the database and lets another lead", self._host)
+        candidate, self._candidate, self._unable_since = self._candidate, "", None
+        self._changed.set()
+        await self._tree.delete(f"{self._paths.leader}/{candidate}")
 
     async def _stand(self, names: list[str]) -> None:
         for name in names:  # one of ours may be there, made by a call whose answer was lost
@@ -247,18 +264,19 @@ class Leader:
 
         A new leader looks at all hosts' lists once, for what others left who died while they wrote.
         """
-        text = str(catalog).encode()
+        version = str(catalog).encode()
         if await self._tree.read(self._paths.catalog) is None:
-            await self._tree.create(self._paths.catalog, text)
+            await self._tree.create(self._paths.catalog, version)
         else:
-            await self._tree.write(self._paths.catalog, text, -1)
+            await self._tree.write(self._paths.catalog, version, -1)
         for host in await self._tree.children(self._paths.serverlist):
             if host not in record.lists:
                 await self._tree.delete(self._paths.lists(host))
             if host not in record.lists or (old is not None and old.lists.get(host) == record.lists[host]):
                 continue
             for name in await self._tree.children(self._paths.lists(host)):
-                generation = int(name.partition("-")[0])
+                text = name.partition("-")[0]
+                generation = int(text) if text.isdecimal() else record.generation  # what others put there stays
                 # A later one is being written by somebody who leads by now.
                 if generation < record.generation and generation != record.lists[host].generation:
                     await self._tree.delete(f"{self._paths.lists(host)}/{name}")

@@ -5,121 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
 
 import pytest
+from support.members import PATHS, TIMEOUT_S, Cluster, cluster_of, quotas
 from support.rig import until
-from support.virtual import LoopClock, virtual
+from support.virtual import virtual
 
 from emq import errors
 from emq.allocation import plan, records
 from emq.allocation.heartbeat import LEASE_SHARE
-from emq.allocation.member import ClusterMembership
-from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
-from emq.allocation.records import Order, Paths, Record, Running
-
-TIMEOUT_S = 6.0
-PATHS = Paths("online")
-
-
-def quotas(groups: int, each: float = 10.0) -> dict[str, float]:
-    return {f"t{i}/0": each for i in range(groups)}
-
-
-class Cluster:
-    def __init__(self) -> None:
-        self.clock = LoopClock()
-        self.ensemble = MemoryEnsemble(self.clock)
-        self.generation = 0
-        self.members: dict[str, Member] = {}
-
-    async def next_generation(self, least: int) -> int:
-        self.generation = max(least, self.generation + 1)
-        return self.generation
-
-    def member(self, name: str, groups: int = 12, **options: float) -> Member:
-        return Member(self, name, groups, **options)
-
-    @property
-    def owners(self) -> dict[str, str]:
-        """Who holds what; fails if two hold the same."""
-        found: dict[str, str] = {}
-        for name, member in self.members.items():
-            for group in member.held:
-                assert group not in found, (group, name, found[group])
-                found[group] = name
-        return found
-
-    async def record(self) -> Record:
-        tree = self.ensemble.tree()
-        await tree.open(lambda state: None)
-        node = await tree.read(PATHS.serverlist)
-        await tree.close()
-        assert node is not None
-        return records.decode(node.data, Record, PATHS.serverlist)
-
-    async def settled(self, groups: int = 12) -> None:
-        """Every group has an owner, and nothing has changed for a while."""
-        await until(lambda: len(self.owners) == groups, 60)
-        await asyncio.sleep(2)
-        assert len(self.owners) == groups
-
-
-class Member:
-    """A host as far as its membership can tell: takes what it is given, lets go when it is told to."""
-
-    def __init__(self, cluster: Cluster, name: str, groups: int, **options: float) -> None:
-        self.cluster = cluster
-        self.name = name
-        self.quotas = quotas(groups)
-        self.tree: MemoryTree = cluster.ensemble.tree(TIMEOUT_S)
-        self.membership = ClusterMembership(
-            self.tree, "online", name, cluster.next_generation, cluster.clock, **options
-        )
-        self.held: dict[str, int] = {}
-        self.era = 0
-        self.drain_s = 0.0
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Member:
-        await self.membership.join()
-        await self.membership.offer(self.quotas, 1)
-        self.cluster.members[self.name] = self
-        self._task = asyncio.create_task(self._follow())
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.membership.hand_over(10.0)
-        await self.end()
-
-    async def end(self) -> None:
-        """Leave without handing over."""
-        self.cluster.members.pop(self.name, None)
-        assert self._task is not None
-        self._task.cancel()
-        await self.membership.leave()
-
-    async def _follow(self) -> None:
-        async for assignment in self.membership.assignments():
-            if assignment.era != self.era:
-                self.era, self.held = assignment.era, {}
-            gone = [g for g, e in self.held.items() if assignment.groups.get(g) != e]
-            if gone:
-                await asyncio.sleep(self.drain_s)
-                for group in gone:
-                    self.held.pop(group, None)
-                await self.membership.released(gone)
-            self.held.update(assignment.groups)
-
-
-@contextlib.asynccontextmanager
-async def cluster_of(*names: str) -> AsyncIterator[Cluster]:
-    cluster = Cluster()
-    async with contextlib.AsyncExitStack() as stack:
-        for name in names:
-            await stack.enter_async_context(cluster.member(name))
-        await cluster.settled()
-        yield cluster
+from emq.allocation.records import Order, Running
 
 
 @virtual

@@ -1,0 +1,68 @@
+"""What keeps a leader from planning does not keep the cluster from it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.members import PATHS, cluster_of
+from support.rig import until
+from support.virtual import virtual
+
+from emq import errors
+
+
+@virtual
+async def test_a_node_that_somebody_put_among_the_lists_stops_no_leader() -> None:
+    async with cluster_of("a", "b") as cluster:
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        await tree.create(f"{PATHS.lists('a')}/notes", b"by hand")
+        async with cluster.member("c"):
+            await cluster.settled()
+            assert set(cluster.owners.values()) == {"a", "b", "c"}
+        await cluster.settled()
+        assert await tree.read(f"{PATHS.lists('a')}/notes") is not None
+        await tree.close()
+
+
+@virtual
+async def test_a_leader_that_cannot_reach_the_database_lets_another_lead() -> None:
+    async with cluster_of("a", "b", "c") as cluster:
+        leader = next(m for m in cluster.members.values() if m.membership._leader.leading)
+
+        async def out_of_reach(least: int) -> int:
+            raise errors.DatabaseUnavailable("this host is cut off from the database")
+
+        leader.membership._leader._next_generation = out_of_reach
+        other = next(m for m in cluster.members.values() if m is not leader)
+        cluster.members.pop(other.name)
+        await other.end()
+        await cluster.settled()
+        assert not leader.membership._leader.leading
+        assert set(cluster.owners.values()) == set(cluster.members)
+
+
+@virtual
+async def test_while_nobody_reaches_the_database_each_tries_in_turn_and_nothing_moves() -> None:
+    async with cluster_of("a", "b") as cluster:
+        before = cluster.owners
+        tries: list[float] = []
+        next_generation = cluster.next_generation
+
+        async def out_of_reach(least: int) -> int:
+            tries.append(cluster.clock.now())
+            raise errors.DatabaseUnavailable("the database is down")
+
+        for member in cluster.members.values():
+            member.membership._leader._next_generation = out_of_reach
+            member.quotas.pop("t11/0")
+            await member.membership.offer(member.quotas, 2)
+        await asyncio.sleep(60)
+        assert 10 < len(tries) < 200
+        assert {group: host for group, host in cluster.owners.items() if group != "t11/0"} == {
+            group: host for group, host in before.items() if group != "t11/0"
+        }
+        for member in cluster.members.values():
+            member.membership._leader._next_generation = next_generation
+        await until(lambda: len(cluster.owners) == 11, 20)
+        await cluster.settled(11)
