@@ -31,6 +31,7 @@ NAMES = (
     "allocation",
     "handoff",
     "scale",
+    "audit",
 )
 
 

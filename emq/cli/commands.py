@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from emq.cli import dead, host, hosts, misc, offsets, orders, plan, publish, schedule, topics, trace, watching
+from emq.cli import (
+    audit,
+    dead,
+    host,
+    hosts,
+    load,
+    misc,
+    offsets,
+    orders,
+    plan,
+    publish,
+    schedule,
+    topics,
+    trace,
+    watching,
+)
 from emq.cli.session import command
 
 app = typer.Typer(
@@ -33,4 +48,6 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(misc.trail, name="trail")
+command(app, "audit")(audit.audit)
+command(app, "load")(load.load)
 command(app, "settings")(misc.settings)

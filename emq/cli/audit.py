@@ -1,0 +1,136 @@
+"""`emq audit`: the offset audit on a Spark of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emq import errors
+from emq.cli.session import Session
+from emq.cli.times import given_span_s
+
+if TYPE_CHECKING:
+    from emq.model import Topic
+    from spark.audit_store import StoreView
+
+_MANY = "May be given more than once."
+
+
+def audit(
+    session: Session,
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Where the trails lie.", show_default=False)
+    ],
+    ledger: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help=f"Where the ledgers of load runs lie. {_MANY}")
+    ] = None,
+    run: Annotated[
+        list[str] | None, typer.Option(metavar="RUN", help=f"The load run that is meant, '*' for all. {_MANY}")
+    ] = None,
+    topics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Judge caps by this export of topics, not by the catalog.")
+    ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option(metavar="STATE", help="Read only what is new since the last audit with this directory."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report to look at.")] = None,
+    findings: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every finding there, as Parquet. Overwrites it.")
+    ] = None,
+    crashed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help=f"This host was killed: its trail may end abruptly. {_MANY}"),
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Hosts still run, and their trails go on.")] = False,
+    purged: Annotated[bool, typer.Option("--purged", help="Dead letters were purged; do not miss them.")] = False,
+    max_skew: Annotated[str, typer.Option(metavar="SPAN", help="By how much clocks of hosts may differ.")] = "250ms",
+    crash_window: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long before its end a killed host may have saved nothing.")
+    ] = "5s",
+    cores: Annotated[int, typer.Option(min=1, help="Cores that Spark may use.")] = 2,
+    memory: Annotated[str, typer.Option(help="Memory that Spark may use, such as 2g.")] = "2g",
+) -> None:
+    """Prove the promises from ledgers, trails and the store, at any size. Exits with 1 if one is broken, with 2 if the
+    proof is void.
+
+    A store that is named (--store, EMQ_STORE or the settings file) is asked where unfinished messages are, and its
+    catalog for the caps. Without one, what was not delivered is only counted.
+    """
+    with _spark_installed():
+        from spark import audit_local, audit_report, audit_view, offset_audit
+        from spark import session as spark_session
+
+        spark_session.require()
+    found: tuple[list[Topic], StoreView] | None = None
+    if session.settings.store != _default_store() or session.overrides.get("store"):
+        found = asyncio.run(_look(session))
+    known = _read_topics(topics) if topics is not None else found[0] if found else None
+    options = offset_audit.AuditOptions(
+        trails=directories,
+        ledgers=ledger or (),
+        runs=run or (),
+        topics=known,
+        store=found[1] if found else None,
+        state=since,
+        crashed=frozenset(crashed or ()),
+        live=live,
+        purged=purged,
+        max_skew_s=given_span_s(max_skew, "--max-skew"),
+        crash_s=given_span_s(crash_window, "--crash-window"),
+    )
+    with _progress(session) as say:
+        say("starting Spark")
+        with audit_local.spark(cores, memory) as spark:
+            result = offset_audit.audit(spark, options, findings, say)
+    if report is not None:
+        audit_report.write(report, result)
+    session.show(result.to_dict(), lambda: audit_view.render(result))
+    raise typer.Exit(result.exit_status)
+
+
+async def _look(session: Session) -> tuple[list[Topic], StoreView]:
+    from spark import audit_store
+
+    async with session.app() as app:
+        return await audit_store.look(app)
+
+
+def _default_store() -> str:
+    from emq.settings import Settings
+
+    return Settings().store
+
+
+def _read_topics(path: Path) -> list[Topic]:
+    from emq import catalog_file, model
+
+    fmt = "json" if path.suffix == ".json" else "toml"
+    try:
+        found = catalog_file.load(path.read_text(), fmt)
+    except OSError as exc:
+        raise errors.InvalidSettings(f"topics {str(path)!r} cannot be read ({exc.strerror}); name an export") from exc
+    return [model.split(topic) for topic in found]
+
+
+@contextlib.contextmanager
+def _spark_installed() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise errors.EMQError(f"the audit needs the module {exc.name!r}; pip install 'emq[spark]'") from exc
+
+
+@contextlib.contextmanager
+def _progress(session: Session) -> Iterator[Callable[[str], None]]:
+    """One line that says what is being done, where somebody looks."""
+    if session.json or not session.err.is_terminal:
+        yield lambda _: None
+        return
+    with session.err.status("") as status:
+        yield lambda text: status.update(f"{text} ...")

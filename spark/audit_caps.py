@@ -1,0 +1,105 @@
+"""The cap holds (Q): starts counted in aligned seconds, and for smooth topics in every second, beginning anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from emq.model import MICRO, Topic, quotas
+from emq.trail import events
+from spark.audit_events import only
+
+
+class Cap(NamedTuple):
+    """What one group, or with `group` -1 the sum of a topic that borrows, may start.
+
+    Attributes:
+        whole, part: the quota in whole starts a second, and millionths of one.
+        most: of a smooth group: starts in any second; 0 where aligned seconds count.
+    """
+
+    topic: str
+    group: int
+    whole: int
+    part: int
+    most: int
+
+
+def of_topics(topics: Sequence[Topic]) -> list[Cap]:
+    """The caps that a catalog says."""
+    caps = []
+    for topic in topics:
+        options = topic.options
+        if options.borrow:
+            caps.append(Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), 0))
+            continue
+        for group, quota in enumerate(quotas(topic)):
+            burst = 1 + quota / 10 if options.burst is None else options.burst
+            most = math.floor(quota + burst + 1e-9) if options.pacing == "smooth" else 0
+            caps.append(Cap(topic.name, group, *divmod(round(quota * MICRO), MICRO), most))
+    return caps
+
+
+def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
+    """Caps as a small data frame."""
+    return spark.createDataFrame(list(caps), "topic string, `group` int, whole long, part long, most long")
+
+
+def aligned(seconds: DataFrame, caps: DataFrame) -> DataFrame:
+    """Seconds with more starts than the counter's rule allows (`emq.trail.checks.window_allowance`).
+
+    Args:
+        seconds: starts counted by topic, group and second, see `spark.audit_seconds`.
+    """
+    in_windows = F.broadcast(caps.where(F.col("most") == 0))
+    starts = only(seconds, events.STARTED)
+    by_group = starts.groupBy("topic", "group", "second").agg(F.sum("n").alias("n"))
+    sums = starts.groupBy("topic", "second").agg(F.sum("n").alias("n")).withColumn("group", F.lit(-1))
+    counted = by_group.unionByName(sums).join(in_windows, ["topic", "group"])
+    allowed = F.expr(f"whole + (part * (second + 1)) div {MICRO} - (part * second) div {MICRO}")
+    over = counted.withColumn("allowed", allowed).where(F.col("n") > F.col("allowed"))
+    return over.select(
+        F.lit("Q").alias("promise"),
+        F.lit("aligned second").alias("kind"),
+        "topic",
+        F.when(F.col("group") >= 0, F.col("group")).alias("group"),
+        (F.col("second") * MICRO).alias("at_us"),
+        F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed").alias("text"),
+    )
+
+
+def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
+    """Stretches of one second, beginning anywhere, in which a smooth group started too many.
+
+    Each start counts from its time until a second later; a stretch is named once, by the start that was one too many.
+
+    Args:
+        starts: started rows.
+    """
+    smooth = F.broadcast(caps.where(F.col("most") > 0).select("topic", "group", "most"))
+    mine = starts.select("topic", "group", "id", "time_us").join(smooth, ["topic", "group"])
+    comes = mine.select("topic", "group", "most", "id", F.col("time_us").alias("at"), F.lit(1).alias("step"))
+    goes = mine.select(
+        "topic",
+        "group",
+        "most",
+        F.lit(None).cast("string").alias("id"),
+        (F.col("time_us") + MICRO).alias("at"),
+        F.lit(-1).alias("step"),
+    )
+    order = Window.partitionBy("topic", "group").orderBy("at", "step").rowsBetween(Window.unboundedPreceding, 0)
+    swept = comes.unionByName(goes).withColumn("n", F.sum("step").over(order))
+    over = swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
+    return over.select(
+        F.lit("Q").alias("promise"),
+        F.lit("sliding second").alias("kind"),
+        "topic",
+        "group",
+        "id",
+        F.col("at").alias("at_us"),
+        F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most").alias("text"),
+    )

@@ -1,0 +1,86 @@
+"""The events to audit as one data frame: rows of the hosts' trail, and publishes from the ledgers of load runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from spark import ledger
+
+SENT: Final = "sent"
+"""A publish that a ledger tells of; the trail's own say `published`."""
+
+TRAIL: Final = (
+    "event string, time_us long, source string, topic string, `group` int, priority byte, offset long, until long, "
+    "id string, key string, attempt int, epoch long, published_us long, ready_us long, due_ms long, reason string"
+)
+
+LEDGER: Final = (
+    "run string, partition int, seq long, topic string, `group` int, priority byte, offset long, id string, "
+    "key string, sent_us long, answered_us long, due_ms long, outcome string, error string"
+)
+
+SLOT_ID: Final = "^[0-9]+-[0-9a-f]{24}(~.*)?$"
+"""Ids that follow from contents (`emq.message.slot_id`) and may therefore come back."""
+
+
+def of_trail(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The rows of these segments."""
+    return _read(spark, paths, TRAIL)
+
+
+def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The messages of these segments. Those of a task that was tried again count once for each id."""
+    found = _read(spark, paths, LEDGER)
+    if any(path.rpartition("/")[2].split("-")[2] != "0" for path in paths):
+        again = found.where(F.col("id").isNotNull()).dropDuplicates(["run", "partition", "seq", "id"])
+        found = again.unionByName(found.where(F.col("id").isNull()).dropDuplicates(["run", "partition", "seq"]))
+    return found
+
+
+def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths)
+
+
+def united(trail: DataFrame, sent: DataFrame) -> DataFrame:
+    """Trail and ledger with the trail's columns; of the ledger only what was published."""
+    published = sent.where(F.col("outcome") == ledger.PUBLISHED).select(
+        F.lit(SENT).alias("event"),
+        F.coalesce("answered_us", "sent_us").alias("time_us"),
+        F.concat(F.lit("ledger of "), "run").alias("source"),
+        "topic",
+        "group",
+        "priority",
+        "offset",
+        "id",
+        "key",
+        F.col("sent_us").alias("published_us"),
+        "due_ms",
+    )
+    return trail.unionByName(published, allowMissingColumns=True)
+
+
+def only(frame: DataFrame, *names: str) -> DataFrame:
+    """The rows of these events."""
+    return frame.where(F.col("event").isin(*names))
+
+
+def is_slot_id() -> Column:
+    """True for ids that may come back."""
+    return F.col("id").rlike(SLOT_ID)
+
+
+def origin() -> Column:
+    """The id under which a message was published."""
+    return F.substring_index("id", events.COPY, 1)
+
+
+def count(condition: Column) -> Column:
+    """How many rows of a group fulfil a condition."""
+    return F.sum(F.when(condition, 1).otherwise(0))

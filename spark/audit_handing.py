@@ -1,0 +1,74 @@
+"""Handing on to the next audit what it cannot read from new segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from emq.model import MICRO
+from spark import audit_messages, audit_offsets, audit_owners
+from spark.audit_frames import MESSAGES, Frames
+from spark.audit_input import Input
+from spark.audit_options import AuditOptions
+from spark.audit_result import Audit
+from spark.audit_state import Saved, State
+
+
+def hand_on(
+    state: State,
+    frames: Frames,
+    found: Input,
+    options: AuditOptions,
+    result: Audit,
+    unusual: DataFrame,
+    placed: DataFrame,
+    findings: DataFrame,
+) -> None:
+    """Write the next state, if one is kept.
+
+    Args:
+        unusual: messages that later steps looked at, see `spark.audit_steps`.
+        placed: open messages with their places.
+        findings: new ones, with their fingerprints.
+    """
+    if state.directory is None:
+        return
+    spark = placed.sparkSession
+    columns = [*audit_messages.KEY, *audit_messages.SUMS, *audit_messages.HIGHEST, *audit_messages.LOWEST]
+    open_ = placed.where(~F.col("is_life") & ~F.col("place").isin(*audit_offsets.ended(options.live)))
+    lately = unusual.where(~F.col("is_life") & ~F.col("is_open") & F.col("goes_on"))
+    known = state.carried("known", "fingerprint long").union(findings.select("fingerprint"))
+    owners = [_row(o) for o in _latest(frames.owners, frames.since_us)]
+    saved = Saved(
+        sources=found.sources,
+        ledger_names=sorted(found.ledger_names),
+        done=result.done,
+        queues=list(options.store.queues) if options.store is not None else state.saved.queues,
+        violations=result.violations,
+    )
+    state.hand_on(
+        saved,
+        {
+            "messages": spark.createDataFrame([], MESSAGES).unionByName(
+                lately.select(columns).unionByName(open_.select(columns))
+            ),
+            "recent": frames.carried_rows(unusual.where("is_life")),
+            "seconds": frames.seconds.where(F.col("second") >= frames.since_us // MICRO),
+            "owners": spark.createDataFrame(owners, audit_owners.FIELDS),
+            "known": known,
+        },
+    )
+
+
+def _latest(owners: Iterable[audit_owners.Ownership], since_us: int) -> Iterable[audit_owners.Ownership]:
+    """Those of late, and each group's last two."""
+    for group in audit_owners.by_group(owners).values():
+        for i, ownership in enumerate(reversed(group)):
+            if i < 2 or ownership.until_us >= since_us:
+                yield ownership
+
+
+def _row(o: audit_owners.Ownership) -> tuple[object, ...]:
+    return o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us, o.first_us, o.last_us

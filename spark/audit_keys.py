@@ -1,0 +1,88 @@
+"""Key order (K): messages of one key run one at a time, and first deliveries follow the order of their queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from spark.audit_events import only, origin
+
+NEVER_US = 1 << 62
+_ENDINGS = (events.SETTLED, events.RETRIED, events.DEAD)
+
+
+def deliveries(rows: DataFrame, cut_short: Mapping[str, int]) -> DataFrame:
+    """Started rows of messages with a key, with `until_us`: when that delivery ended, else when it was begun anew.
+
+    What neither ended nor began anew counts as running for ever; on a host whose trail was cut short, until that.
+
+    Args:
+        rows: events with their key.
+        cut_short: by such a source, the time of its last event in microseconds since the epoch.
+    """
+    keyed = only(rows, events.STARTED, *_ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
+    is_start = F.col("event") == events.STARTED
+    chosen = keyed.select(
+        *("topic", "key", "id", "time_us", "source", "attempt", "group", "priority", "offset"),
+        is_start.alias("is_start"),
+    )
+    order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
+    following = F.struct("time_us", "is_start", "source", "attempt")
+    chosen = chosen.withColumns({"next": F.lead(following).over(order), "rank": F.row_number().over(order)})
+    mine = (F.col("next.source") == F.col("source")) & (F.col("next.attempt") == F.col("attempt"))
+    ends = F.col("next.is_start") | mine
+    until = F.when(ends, F.col("next.time_us"))
+    for source, last_us in cut_short.items():
+        until = until.when(F.col("source") == source, last_us)
+    until = until.otherwise(NEVER_US)
+    return chosen.where("is_start").withColumn("until_us", until).drop("next", "is_start")
+
+
+def overlaps(deliveries: DataFrame) -> DataFrame:
+    """Deliveries that began while another message of their key ran."""
+    order = Window.partitionBy("topic", "key").orderBy("time_us", "offset")
+    before = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    found = deliveries.withColumn("before", before)
+    found = found.where((F.col("before.until_us") > F.col("time_us")) & (F.col("before.id") != F.col("id")))
+    return found.select(
+        F.lit("K").alias("promise"),
+        F.lit("overlap").alias("kind"),
+        "topic",
+        "group",
+        "priority",
+        "offset",
+        "id",
+        F.col("before.id").alias("other"),
+        "key",
+        "source",
+        F.col("time_us").alias("at_us"),
+        F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key").alias("text"),
+    )
+
+
+def disorder(deliveries: DataFrame) -> DataFrame:
+    """First deliveries that followed one with a higher offset, in their queue and of their key."""
+    first = deliveries.where((F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0))
+    order = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
+    before = F.max(F.struct("offset", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    found = first.withColumn("before", before).where(F.col("before.offset") > F.col("offset"))
+    text = F.format_string(
+        "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
+    )
+    return found.select(
+        F.lit("K").alias("promise"),
+        F.lit("disorder").alias("kind"),
+        "topic",
+        "group",
+        "priority",
+        "offset",
+        "id",
+        F.col("before.id").alias("other"),
+        "key",
+        "source",
+        F.col("time_us").alias("at_us"),
+        text.alias("text"),
+    )

@@ -1,0 +1,211 @@
+"""What became of messages that did not end in the trail, and what checkpoints claim (L, M, X), by the store.
+
+A message that was published and neither delivered, dead, dropped nor recalled must be where the store says that it is:
+in its queue at or above what is finished, or in its group's lane or slot. What a killed host did in its last moments is
+in no trail: up to `crash_s` of its groups' quotas may be finished by the checkpoint alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from spark.audit_events import only
+from spark.audit_store import QueueView, StoreView
+
+QUEUES: Final = (
+    "topic string, `group` int, priority int, watermark long, saved_epoch long, head long, tail long, "
+    "finished array<struct<begin: long, end: long>>"
+)
+_IDS = "topic string, id string"
+
+DROPPED, SKIPPED, QUEUED, LANE, DEAD, BLIND, CLAIMED = (
+    *("dropped", "skipped", "queued", "in a lane or slot", "dead", "finished by a killed host", "claimed"),
+)
+PASSED, TRIMMED, BEYOND, NOWHERE, UNKNOWN = ("passed", "trimmed", "beyond the tail", "nowhere", "not asked")
+LOST: Final[Mapping[str, str]] = {
+    SKIPPED: "its offset was skipped as a hole",
+    PASSED: "its offset is below the checkpoint, and nothing says that it was finished",
+    TRIMMED: "its offset was trimmed from the store",
+    BEYOND: "its offset is beyond what the store holds",
+    NOWHERE: "it is in no lane, slot or dead letters",
+}
+
+
+def ended(live: bool) -> tuple[str, ...]:
+    """Places of open messages from which nothing more is to come; while hosts run, what was unseen will be seen."""
+    return (DROPPED,) if live else (DROPPED, BLIND)
+
+
+def placed(
+    open_: DataFrame, rows: DataFrame, store: StoreView | None, blind: DataFrame, *, live: bool = False
+) -> DataFrame:
+    """Open messages with `place`: where each is, or how it was lost (`LOST`).
+
+    Args:
+        open_: of `spark.audit_messages.JUDGED`, those that are open.
+        rows: events, of which ranges that were skipped and dropped count.
+        blind: topic, group, most: how many messages a killed owner of the group may have finished unseen.
+        live: the store was asked before the segments were read, so what is beyond its tail may have come since.
+    """
+    spark = open_.sparkSession
+    ranged = open_.withColumn("place", F.lit(None).cast("string"))
+    for event, place in ((events.DROPPED, DROPPED), (events.SKIPPED, SKIPPED)):
+        ranged = _in_ranges(ranged, only(rows, event), place)
+    if store is None:
+        return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
+    queues = frame_of_queues(spark, store.queues)
+    waiting = spark.createDataFrame(list(store.waiting), _IDS).distinct().withColumn("waits", F.lit(True))
+    dead = spark.createDataFrame(list(store.dead), _IDS).distinct().withColumn("died", F.lit(True))
+    joined = (
+        ranged.join(F.broadcast(queues), ["topic", "group", "priority"], "left")
+        .join(waiting, ["topic", "id"], "left")
+        .join(dead, ["topic", "id"], "left")
+    )
+    found = joined.withColumn("place", F.coalesce("place", _by_store())).drop(*_added(queues), "waits", "died")
+    if live:
+        since = F.when(F.col("place") == BEYOND, QUEUED).otherwise(F.col("place"))
+        found = found.withColumn("place", since)
+    return _excused(found, store, blind)
+
+
+def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
+    """Checkpoints and bounds as a data frame."""
+    return spark.createDataFrame([tuple(queue) for queue in queues], QUEUES)
+
+
+def _added(queues: DataFrame) -> list[str]:
+    return [name for name in queues.columns if name not in ("topic", "group", "priority")]
+
+
+def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str) -> DataFrame:
+    """Give a place to what lies in one of the ranges of offsets."""
+    spans = ranges.select(
+        F.col("topic").alias("t"),
+        F.col("group").alias("g"),
+        F.col("priority").alias("p"),
+        F.col("offset").alias("begin"),
+        F.col("until").alias("end"),
+    ).distinct()
+    inside = (
+        (F.col("topic") == F.col("t"))
+        & (F.col("group") == F.col("g"))
+        & (F.col("priority") == F.col("p"))
+        & (F.col("offset") >= F.col("begin"))
+        & (F.col("offset") < F.col("end"))
+    )
+    hit = frame.join(F.broadcast(spans), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
+    joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
+    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
+
+
+def _by_store() -> Column:
+    offset = F.col("offset")
+    finished = (offset < F.col("watermark")) | F.exists("finished", lambda r: (r.begin <= offset) & (offset < r.end))
+    return (
+        F.when(F.col("waits"), LANE)
+        .when(F.col("died"), DEAD)
+        .when(F.col("in_lane") | F.col("watermark").isNull(), NOWHERE)
+        .when(finished, PASSED)
+        .when(offset < F.col("head"), TRIMMED)
+        .when(offset >= F.col("tail"), BEYOND)
+        .otherwise(QUEUED)
+    )
+
+
+def _excused(found: DataFrame, store: StoreView, blind: DataFrame) -> DataFrame:
+    """Take as many as may be claimed, or were finished unseen, out of what is missing in each group."""
+    spark = found.sparkSession
+    claimed = spark.createDataFrame([tuple(lane) for lane in store.lanes], "topic string, `group` int, claimed int")
+    rank = F.row_number().over(Window.partitionBy("topic", "group", "place").orderBy(F.desc("last_us"), "id"))
+    ranked = (
+        found.withColumn("rank", F.when(F.col("place").isin(NOWHERE, PASSED), rank))
+        .join(F.broadcast(claimed), ["topic", "group"], "left")
+        .join(F.broadcast(blind), ["topic", "group"], "left")
+    )
+    in_prepare = (F.col("place") == NOWHERE) & (F.col("rank") <= F.col("claimed"))
+    unseen = F.col("place").isin(NOWHERE, PASSED) & (F.col("rank") <= F.col("most"))
+    place = F.when(in_prepare, CLAIMED).when(unseen, BLIND).otherwise(F.col("place"))
+    return ranked.withColumn("place", place).drop("rank", "claimed", "most")
+
+
+def lost(placed: DataFrame) -> DataFrame:
+    """Messages that are lost (L)."""
+    why = F.create_map(*(F.lit(text) for pair in LOST.items() for text in pair))[F.col("place")]
+    return placed.where(F.col("place").isin(*LOST)).select(
+        F.lit("L").alias("promise"),
+        F.concat(F.lit("lost: "), "place").alias("kind"),
+        *("topic", "group", "priority", "offset", "id"),
+        F.col("last_us").alias("at_us"),
+        F.concat("id", F.lit(" is lost: "), why).alias("text"),
+    )
+
+
+def overrun(placed: DataFrame) -> DataFrame:
+    """Progress that went past an unfinished message (M)."""
+    kind = (
+        F.when(F.col("place") == SKIPPED, "skipped")
+        .when(F.col("place") == PASSED, "past what is finished")
+        .otherwise("trimmed past what is finished")
+    )
+    what = (
+        F.when(F.col("place") == SKIPPED, "was skipped as a hole, and holds")
+        .when(F.col("place") == PASSED, "is below the checkpoint, and not finished is")
+        .otherwise("was trimmed, and not finished is")
+    )
+    return placed.where(F.col("place").isin(SKIPPED, PASSED, TRIMMED)).select(
+        F.lit("M").alias("promise"),
+        kind.alias("kind"),
+        *("topic", "group", "priority", "offset", "id"),
+        F.col("last_us").alias("at_us"),
+        F.concat(F.format_string("offset %d of priority %d ", "offset", "priority"), what, F.lit(" "), "id").alias(
+            "text"
+        ),
+    )
+
+
+def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
+    """Offsets that one owner delivered for the first time twice under one epoch (M).
+
+    Args:
+        rows: events.
+        restarted: topic and id of messages that were started more often than they had attempts.
+    """
+    starts = only(rows, events.STARTED).where((F.col("attempt") == 1) & (F.col("offset") >= 0))
+    mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
+    counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
+        F.count("*").alias("times"), F.max("time_us").alias("at_us")
+    )
+    return counted.where(F.col("times") > 1).select(
+        F.lit("M").alias("promise"),
+        F.lit("backwards").alias("kind"),
+        *("topic", "group", "priority", "offset", "id", "source", "at_us"),
+        F.format_string(
+            "offset %d (%s) was delivered %d times by %s under epoch %d", "offset", "id", "times", "source", "epoch"
+        ).alias("text"),
+    )
+
+
+def regressed(queues: Sequence[QueueView], before: Sequence[QueueView]) -> list[dict[str, Any]]:
+    """Findings about checkpoints as such: beyond the tail, or behind an earlier audit's (M)."""
+    earlier = {(q.topic, q.group, q.priority): q for q in before}
+    found: list[dict[str, Any]] = []
+    for q in queues:
+        texts = []
+        if q.watermark > q.tail:
+            texts.append(("past the tail", f"the checkpoint {q.watermark} is beyond the tail {q.tail}"))
+        if (was := earlier.get((q.topic, q.group, q.priority))) is not None:
+            for name in ("watermark", "head", "tail", "epoch"):
+                now, then = getattr(q, name), getattr(was, name)
+                if now < then:
+                    texts.append(("backwards", f"{name} went back from {then} to {now} since the last audit"))
+        place = {"topic": q.topic, "group": q.group, "priority": q.priority}
+        found += [
+            {"promise": "M", "kind": kind, **place, "offset": q.watermark, "text": f"priority {q.priority}: {text}"}
+            for kind, text in texts
+        ]
+    return found

@@ -1,0 +1,103 @@
+"""Priority (P): no start while a message of higher priority is ready in the same group.
+
+Two steps. A sweep over each group in order of time counts what is ready of each priority; a start while something
+higher is ready is a suspect. What a suspect overtook may have been held back by its key; groups with suspects are
+therefore judged in full by the checker of small trails (`emq.trail.checks.inversions`), group by group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from spark.audit_events import origin
+
+_LEAVES, _READY = 0, 1
+_PLACES: Final = 16
+"""More than there can be priorities."""
+
+_FOUND: Final = "topic string, `group` int, n long, text string"
+
+
+def suspects(starts: DataFrame, priorities: int) -> DataFrame:
+    """Groups in which a start overtook something that was ready, keys not considered: topic, group.
+
+    Args:
+        starts: started rows of topics that serve strictly.
+        priorities: how many there are at most; 1 or less has no suspects.
+    """
+    rows = starts.select("topic", "group", F.col("priority").cast("int").alias("p"), "time_us", "ready_us")
+    # What was not seen to wait is not counted, and leaves no count either.
+    waited = (F.col("ready_us") > 0) & (F.col("ready_us") < F.col("time_us"))
+    same = ("topic", "group", "p")
+    leaves = rows.select(
+        *same, F.col("time_us").alias("t"), F.lit(_LEAVES).alias("kind"), F.when(waited, -1).otherwise(0).alias("step")
+    )
+    ready = rows.where(waited).select(
+        *same, F.col("ready_us").alias("t"), F.lit(_READY).alias("kind"), F.lit(1).alias("step")
+    )
+    # One number sorts quicker than three: time, then leaving before getting ready, then the higher priority first.
+    at = F.col("t") * (2 * _PLACES) + F.col("kind") * _PLACES + F.col("p")
+    swept = leaves.unionByName(ready).withColumn("at", at)
+    order = Window.partitionBy("topic", "group").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
+    above = F.lit(0)
+    for priority in range(priorities - 1):
+        waiting = F.sum(F.when(F.col("p") == priority, F.col("step")).otherwise(0)).over(order)
+        above = above + F.when(F.col("p") > priority, waiting).otherwise(0)
+    swept = swept.withColumn("above", above)
+    return swept.where((F.col("kind") == _LEAVES) & (F.col("above") > 0)).select("topic", "group").distinct()
+
+
+def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
+    """The starts in these groups that overtook a ready message which nothing held back.
+
+    Args:
+        rows: started rows, and settled and dead ones of messages with a key.
+        groups: suspects; few enough to be sent to every executor.
+    """
+    named = rows.withColumn("name", F.concat_ws("/", "topic", origin()))
+    chosen = named.join(F.broadcast(groups), ["topic", "group"], "left_semi").select(
+        *("event", "time_us", "topic", "group", "priority", "offset", "name", "key", "attempt", "source"),
+        *("ready_us", "published_us"),
+    )
+    found = chosen.groupBy("topic", "group").applyInArrow(_judge, _FOUND)
+    return found.select(F.lit("P").alias("promise"), F.lit("inversion").alias("kind"), "topic", "group", "n", "text")
+
+
+def _judge(key: Any, table: Any) -> Any:
+    """All of one group, as the small proof judges it; runs in a Python worker."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from emq.trail import checks
+
+    topic, group = (value.as_py() for value in key)
+    place = f"{topic}/{group}"
+    starts, ends = [], []
+    for row in table.sort_by([("time_us", "ascending"), ("offset", "ascending")]).to_pylist():
+        if row["event"] == events.STARTED:
+            row["place"] = place
+            starts.append(checks.Start(**{name: row[name] for name in checks.Start._fields}))
+        else:
+            row["final"] = True
+            ends.append(checks.End(**{name: row[name] for name in checks.End._fields}))
+    found = checks.inversions(starts, ends, None)
+    lines = list(_lines(found.count, found.examples))
+    return pa.table(
+        {
+            "topic": pa.array([topic] * len(lines), pa.string()),
+            "group": pa.array([group] * len(lines), pa.int32()),
+            "n": pa.array([n for n, _ in lines], pa.int64()),
+            "text": pa.array([text for _, text in lines], pa.string()),
+        }
+    )
+
+
+def _lines(count: int, examples: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Each example for one, and one line for those that are not listed."""
+    yield from ((1, text) for text in examples)
+    if count > len(examples):
+        yield count - len(examples), f"and {count - len(examples)} more in this group"

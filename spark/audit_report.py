@@ -1,0 +1,214 @@
+"""The answer of an audit as one HTML file that a person would rather look at than read."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+from emq import errors
+from spark import audit_svg
+from spark.audit_charts import Charts, Series
+from spark.audit_findings import NAMES, Kind
+from spark.audit_result import Audit
+from spark.audit_svg import Line, number, span
+
+SMALL = 12
+"""Tenants that have a picture of their own."""
+SHARES = (0.5, 0.9, 0.99)
+
+_STYLE = "audit_report.css"
+
+_COUNTS = (
+    ("published", "published"),
+    ("delivered", "delivered"),
+    ("in_store", "still in the store"),
+    ("unfinished", "unfinished"),
+    ("dead", "dead letters"),
+    ("dropped", "dropped or recalled"),
+    ("merged", "merged"),
+    ("publishes_unknown", "publishes with unknown outcome"),
+    ("finished_unseen", "finished by a killed host"),
+    ("lost", "lost"),
+)
+
+
+def write(path: Path, result: Audit) -> None:
+    """Write the report.
+
+    Raises:
+        InvalidSettings: the file cannot be written; name another.
+    """
+    try:
+        path.write_text(render(result), encoding="utf-8")
+    except OSError as exc:
+        raise errors.InvalidSettings(
+            f"report {str(path)!r} cannot be written ({exc.strerror}); name another file"
+        ) from exc
+
+
+def render(result: Audit) -> str:
+    """The report as text."""
+    body = "".join((*_head(result), *_promises(result), *_pictures(result.charts), *_details(result)))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>EMQ audit</title>'
+        f"<style>{_style()}</style></head><body><main>{body}</main></body></html>\n"
+    )
+
+
+def _style() -> str:
+    return resources.files("spark").joinpath(_STYLE).read_text(encoding="utf-8")
+
+
+def _head(result: Audit) -> Iterator[str]:
+    if result.broken:
+        css, verdict = "bad", f"Broken: {', '.join(result.broken)}"
+    elif result.flaws:
+        css, verdict = "void", "Void: trail or ledger is not complete"
+    else:
+        css, verdict = "good", "Every promise was kept"
+    counts = result.counts
+    yield f'<header class="{css}"><h1>{html.escape(verdict)}</h1>'
+    yield f"<p>{counts['events']:,} events in {counts['segments']:,} segments, {_period(result.charts)}</p></header>"
+    for flaw in result.flaws:
+        yield f'<p class="flaw">{html.escape(flaw)}</p>'
+    yield '<section class="counts">'
+    for name, text in _COUNTS:
+        if counts[name] or name in ("published", "delivered", "lost"):
+            yield f"<div><b>{counts[name]:,}</b>{text}</div>"
+    yield "</section>"
+
+
+def _promises(result: Audit) -> Iterator[str]:
+    yield '<section class="promises">'
+    for letter, text in NAMES.items():
+        count = result.broken.get(letter, 0)
+        css, said = ("bad", f"{count:,} broken") if count else ("good", "kept")
+        if not count and letter in result.unjudged:
+            css, said = "void", "not judged"
+        elif not count and result.flaws:
+            css, said = "void", "not proved"
+        yield f'<div class="{css}"><b>{letter}</b><span>{html.escape(text)}</span><i>{said}</i></div>'
+    yield "</section>"
+
+
+def _pictures(charts: Charts) -> Iterator[str]:
+    ends = (_clock(charts.first_s), _clock(charts.first_s + charts.step_s * len(charts.total.started)))
+    total = charts.total
+    yield '<section class="two">'
+    flow = [Line(total.published, "p1"), Line(total.started, "p0", True)]
+    yield _figure(
+        "Published and started a second",
+        f"{_key('p1', 'published')}{_key('p0', 'started')}{_cap(total)}",
+        audit_svg.lines(flow, 560, 190, cap=total.cap, ends=ends),
+    )
+    yield _figure(
+        "Lag: published and not finished",
+        f"highest {max(total.lag, default=0):,}",
+        audit_svg.lines([Line(total.lag, "p2", True)], 560, 190, ends=ends),
+    )
+    yield _figure("Wait from publish to first start", _waits_key(charts), audit_svg.waits(charts.waits, 560, 190))
+    last_us = (charts.first_s + charts.step_s * len(total.started)) * 1e6
+    yield _figure(
+        "Pauses when groups moved",
+        _pauses_key(charts),
+        audit_svg.dots(charts.pauses, charts.first_s * 1e6, last_us, 560, 190),
+    )
+    yield "</section>"
+    yield from _tenants(charts)
+
+
+def _tenants(charts: Charts) -> Iterator[str]:
+    if not charts.tenants:
+        return
+    shown = f"the {len(charts.tenants)} busiest of {charts.all_tenants:,}"
+    rows = [(s.name, [v / (s.cap or s.peak or 1) for v in s.started]) for s in charts.tenants]
+    yield _figure(
+        "How much of its cap each tenant used", f"{shown}; dark is all of it, red above", audit_svg.heat(rows, 1140)
+    )
+    yield '<section class="small">'
+    for series in charts.tenants[:SMALL]:
+        yield _small(series)
+    yield "</section>"
+
+
+def _small(series: Series) -> str:
+    rate = audit_svg.lines([Line(series.started, "p0", True)], 270, 70, cap=series.cap, axis=False)
+    lag = audit_svg.lines([Line(series.lag, "p2", True)], 270, 34, axis=False)
+    cap = f" of {number(series.cap)}" if series.cap else ""
+    return (
+        f"<figure><figcaption><b>{html.escape(series.name)}</b><span>peak {number(series.peak)}{cap}/s</span>"
+        f"</figcaption>{rate}{lag}<small>lag up to {max(series.lag, default=0):,}</small></figure>"
+    )
+
+
+def _details(result: Audit) -> Iterator[str]:
+    if result.kinds:
+        yield "<h2>Findings</h2><table><tr><th></th><th>what</th><th>how many</th><th>for example</th></tr>"
+        yield from map(_kind, result.kinds)
+        yield "</table>"
+    if result.notes:
+        yield "<h2>Notes</h2><ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in result.notes) + "</ul>"
+
+
+def _kind(kind: Kind) -> str:
+    css = "void" if kind.excused else "bad"
+    examples = "<br>".join(map(html.escape, kind.examples))
+    what = html.escape(kind.kind) + (" (allowed)" if kind.excused else "")
+    return f'<tr><td class="{css}">{kind.promise}</td><td>{what}</td><td>{kind.count:,}</td><td>{examples}</td></tr>'
+
+
+# ----------------------------------------------------------------------------------------------------------- captions
+
+
+def _figure(title: str, text: str, picture: str) -> str:
+    return f"<figure><figcaption><b>{title}</b><span>{text}</span></figcaption>{picture}</figure>"
+
+
+def _key(css: str, text: str) -> str:
+    return f'<em class="{css}">{html.escape(text)}</em>'
+
+
+def _cap(series: Series) -> str:
+    return f'<em class="capkey">cap {number(series.cap)}</em>' if series.cap else ""
+
+
+def _waits_key(charts: Charts) -> str:
+    texts = []
+    for i, (priority, found) in enumerate(charts.waits.items()):
+        half, _, most = (_quantile(found, share) for share in SHARES)
+        texts.append(_key(f"p{i % 4}", f"priority {priority}: p50 {span(half)}, p99 {span(most)}"))
+    return "".join(texts)
+
+
+def _quantile(found: Sequence[tuple[float, int]], share: float) -> float:
+    """The wait that so many did not exceed, in microseconds, to a quarter of a doubling."""
+    wanted, reached = share * sum(n for _, n in found), 0
+    for us, n in found:
+        reached += n
+        if reached >= wanted:
+            return us
+    return 0.0
+
+
+def _pauses_key(charts: Charts) -> str:
+    if not charts.all_pauses:
+        return "no group moved"
+    worst = max(charts.pauses, key=lambda p: p.gap_us)
+    moves = "move" if charts.all_pauses == 1 else "moves"
+    return (
+        f"{charts.all_pauses:,} {moves}, longest {span(worst.gap_us)}"
+        f"{_key('good', 'handed over')}{_key('bad', 'after a crash')}"
+    )
+
+
+def _period(charts: Charts) -> str:
+    last_s = charts.first_s + charts.step_s * len(charts.total.started)
+    return f"{_clock(charts.first_s, '%Y-%m-%d %H:%M:%S')} to {_clock(last_s)} UTC"
+
+
+def _clock(time_s: float, shape: str = "%H:%M:%S") -> str:
+    return time.strftime(shape, time.gmtime(time_s))

@@ -1,0 +1,265 @@
+"""The steps of an audit, in order, and what each hands to the next.
+
+seconds     what happened in each second: caps in aligned seconds, ownerships (Q, O)
+messages    what became of each message (L, D, X); what is not ordinary is kept for the next steps
+offsets     open messages against the store, checkpoints against the trail (L, M, X)
+repeats     messages settled or started too often: within what a crash may repeat, or not (D, M)
+sweeps      smooth caps, priority, keys (Q, P, K)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from spark import (
+    audit_caps,
+    audit_charts,
+    audit_dead,
+    audit_duplicates,
+    audit_events,
+    audit_findings,
+    audit_handing,
+    audit_keys,
+    audit_lives,
+    audit_offsets,
+    audit_owners,
+    audit_priority,
+    audit_result,
+    audit_seconds,
+)
+from spark.audit_frames import Frames
+from spark.audit_input import Input
+from spark.audit_options import AuditOptions
+from spark.audit_result import Audit
+from spark.audit_state import State
+
+Progress = Callable[[str], None]
+
+Owners = Mapping[tuple[str, int], Sequence[audit_owners.Ownership]]
+
+
+class Steps:
+    """One audit.
+
+    Args:
+        scratch: a directory for what is computed once and used often; the caller removes it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        found: Input,
+        state: State,
+        options: AuditOptions,
+        scratch: Path,
+        on_progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._found = found
+        self._state = state
+        self._options = options
+        self._scratch = scratch
+        self._say = on_progress
+        self._frames = Frames(spark, found, state, options, scratch)
+        self._caps = audit_caps.of_topics(options.topics or ())
+        self._steps = 0
+
+    def run(self, findings: Path | None) -> Audit:
+        """All steps; `findings` as for `spark.offset_audit.audit`."""
+        frames = self._frames
+        self._say("counting by second")
+        waits = audit_seconds.waits(frames.new).collect()
+        owners = audit_owners.by_group(frames.owners)
+        self._judge_owners(owners)
+        self._judge_aligned_caps()
+        self._say("following each message")
+        unusual, counts = self._messages()
+        self._say("comparing with the store")
+        placed, places = self._judge_offsets(unusual)
+        self._say("looking at repeats")
+        self._judge_repeats(unusual, counts)
+        self._say("sweeping over groups and keys")
+        self._judge_smooth_caps()
+        self._judge_priority()
+        self._judge_keys()
+        self._say("summing up")
+        found = self._new_findings()
+        if findings is not None:
+            found.drop("fingerprint").coalesce(4).write.mode("overwrite").parquet(str(findings.absolute()))
+        result = audit_result.make(
+            self._options,
+            self._found,
+            self._state.saved,
+            {**counts, **self._ledger_counts()},
+            places,
+            audit_findings.kinds(found),
+            waits,
+            audit_charts.of(frames.seconds, waits, audit_owners.pauses(owners.values()), self._caps),
+        )
+        audit_handing.hand_on(self._state, frames, self._found, self._options, result, unusual, placed, found)
+        return result
+
+    # ------------------------------------------------------------------------------------------------------- findings
+
+    def _report(self, frame: DataFrame) -> None:
+        self._steps += 1
+        audit_findings.complete(frame).write.parquet(self._place_of(self._steps))
+
+    def _place_of(self, step: int) -> str:
+        return str(self._scratch / f"findings-{step}")
+
+    def _new_findings(self) -> DataFrame:
+        """Those of this audit that no earlier one reported."""
+        self._report(self._spark.createDataFrame([], audit_findings.SCHEMA))
+        places = [self._place_of(step) for step in range(1, self._steps + 1)]
+        found = audit_findings.fingerprinted(self._spark.read.schema(audit_findings.SCHEMA).parquet(*places))
+        if self._state.saved.audits:
+            found = found.join(self._state.carried("known", "fingerprint long"), "fingerprint", "left_anti")
+        return found
+
+    # ---------------------------------------------------------------------------------------------------- by second
+
+    def _judge_owners(self, owners: Owners) -> None:
+        rows = [
+            {
+                "promise": "O",
+                "kind": "two owners",
+                "topic": conflict.after.topic,
+                "group": conflict.after.group,
+                "source": conflict.before.source,
+                "other": conflict.after.source,
+                "at_us": conflict.after.since_us,
+                "text": conflict.text,
+            }
+            for conflict in audit_owners.conflicts(owners.values(), self._options.slack_us)
+        ]
+        self._report(audit_findings.of_rows(self._spark, rows))
+
+    def _judge_aligned_caps(self) -> None:
+        if self._caps:
+            self._report(audit_caps.aligned(self._frames.seconds, audit_caps.frame(self._spark, self._caps)))
+
+    # ---------------------------------------------------------------------------------------------------- by message
+
+    def _messages(self) -> tuple[DataFrame, dict[str, int]]:
+        """Messages that later steps have to look at, and counts of all."""
+        frames = self._frames
+        lives = audit_lives.judged(frames.steps).withColumn("is_life", F.lit(True))
+        every = frames.messages.withColumns(
+            {"is_life": F.lit(False), "restarted": F.col("started") > 1 + F.col("retried") + F.col("replayed")}
+        ).unionByName(lives, allowMissingColumns=True)
+        recent = F.col("is_open") | (F.col("last_us") >= frames.since_us)
+        every = every.withColumn("goes_on", recent if frames.carries else F.lit(False))
+        counted = Observation("messages")
+        observed = every.observe(counted, *_counts())
+        unusual = observed.where(
+            F.col("is_open")
+            | F.col("is_dead")
+            | F.col("extra")
+            | (F.col("surplus") + F.col("died_again") > 0)
+            | F.col("failed_attempt").isNotNull()
+            | F.coalesce("restarted", F.lit(False))
+            | F.col("goes_on")
+        )
+        kept = frames.kept("messages", unusual)
+        return kept, {name: int(value or 0) for name, value in counted.get.items()}
+
+    def _judge_offsets(self, unusual: DataFrame) -> tuple[DataFrame, dict[str, int]]:
+        """Open messages with their places, and how many there are in each."""
+        options, store = self._options, self._options.store
+        open_ = unusual.where("is_open")
+        blind = self._spark.createDataFrame(self._blind(), "topic string, `group` int, most long")
+        placed = audit_offsets.placed(open_, self._frames.rows, store, blind, live=options.live)
+        placed = self._frames.kept("placed", placed)
+        self._report(audit_offsets.lost(placed))
+        self._report(audit_offsets.overrun(placed))
+        self._report(audit_dead.twice(unusual))
+        if options.topics:
+            self._report(audit_dead.never(unusual, options.topics))
+        if store is not None:
+            rows = audit_offsets.regressed(store.queues, self._state.saved.queues)
+            self._report(audit_findings.of_rows(self._spark, rows))
+            if not options.purged:
+                self._report(audit_dead.absent(unusual, store))
+        return placed, {row["place"]: row["count"] for row in placed.groupBy("place").count().collect()}
+
+    def _blind(self) -> list[tuple[str, int, int]]:
+        """Groups whose owner's trail was not closed, and how many messages it may have finished unseen in each."""
+        crash_s = self._options.crash_s
+        quotas = {(cap.topic, cap.group): cap.whole + 1 for cap in self._caps}
+        found = {}
+        for o in self._frames.owners:
+            if o.source in self._found.unclosed:
+                quota = quotas.get((o.topic, o.group), quotas.get((o.topic, -1)))
+                found[o.topic, o.group] = math.ceil(quota * crash_s) if quota is not None else 1 << 62
+        return [(topic, group, most) for (topic, group), most in found.items()]
+
+    def _judge_repeats(self, unusual: DataFrame, counts: Mapping[str, int]) -> None:
+        if counts["surplus"]:
+            self._report(
+                audit_duplicates.explained(self._frames.rows, unusual, self._owners_with_ends(), self._options)
+            )
+        if counts["restarted"]:
+            self._report(audit_offsets.rewound(self._frames.rows, unusual.where("restarted")))
+
+    def _owners_with_ends(self) -> DataFrame:
+        """Ownerships with the last that the trail of their source tells."""
+        rows = []
+        for o in self._frames.owners:
+            runs = [run for name, run in self._found.sources.items() if name.rpartition("-")[0] == o.source]
+            ended = min((run.last_us for run in runs if run.last_us >= o.until_us), default=o.until_us)
+            rows.append((o.topic, o.group, o.source, o.epoch, o.released_us, ended))
+        return self._spark.createDataFrame(
+            rows, "topic string, `group` int, source string, epoch long, released_us long, source_last_us long"
+        )
+
+    def _ledger_counts(self) -> dict[str, int]:
+        rows = self._frames.sent.groupBy("outcome").count().collect()
+        return {f"ledger_{row['outcome']}": int(row["count"]) for row in rows}
+
+    # ---------------------------------------------------------------------------------------------- by group and key
+
+    def _judge_smooth_caps(self) -> None:
+        if any(cap.most for cap in self._caps):
+            self._report(audit_caps.sliding(self._frames.starts, audit_caps.frame(self._spark, self._caps)))
+
+    def _judge_priority(self) -> None:
+        others = [t.name for t in self._options.topics or () if t.options.priority_policy != "strict"]
+        rows = self._frames.rows.where(~F.col("topic").isin(others))
+        starts = audit_events.only(rows, events.STARTED)
+        lowest = starts.agg(F.max("priority")).collect()[0][0]
+        if not lowest:
+            return
+        suspects = self._frames.kept("suspects", audit_priority.suspects(starts, lowest + 1))
+        if not suspects.isEmpty():
+            ends = audit_events.only(rows, events.SETTLED, events.DEAD).where(F.col("key").isNotNull())
+            self._report(audit_priority.inversions(starts.unionByName(ends), suspects))
+
+    def _judge_keys(self) -> None:
+        cut_short = {source: self._found.last_of(source) for source in sorted(self._found.unclosed)}
+        deliveries = self._frames.kept("deliveries", audit_keys.deliveries(self._frames.rows, cut_short))
+        self._report(audit_keys.overlaps(deliveries))
+        self._report(audit_keys.disorder(deliveries))
+
+
+def _counts() -> list[Any]:
+    """What is counted of all messages; with `done_` those that are not handed on."""
+    counted = {
+        "published": F.col("publishes") > 0,
+        "delivered": F.col("delivered"),
+        "dead": F.col("is_dead"),
+        "recalled": F.col("is_recalled"),
+        "open": F.col("is_open"),
+        "extra": F.col("extra"),
+        "restarted": F.coalesce("restarted", F.lit(False)),
+    }
+    found = [audit_events.count(condition).alias(name) for name, condition in counted.items()]
+    done = [audit_events.count(c & ~F.col("goes_on")).alias(f"done_{name}") for name, c in counted.items()]
+    return [*found, *done, F.sum("surplus").alias("surplus"), F.count("*").alias("messages")]

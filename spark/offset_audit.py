@@ -1,0 +1,90 @@
+"""The offset audit: reconciles what was published, stored, delivered and dead, and names what broke a promise.
+
+    options = AuditOptions(trails=[Path("trail")], ledgers=[Path("ledger")], topics=topics, store=view)
+    result = audit(local_session("audit"), options)
+
+Plain data frames throughout, each step linear in the events (a sort or an aggregation by message, group or key), so
+that it runs on a laptop and unchanged on a cluster. `spark.audit_steps` has the steps in their order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark import audit_input, audit_state
+from spark.audit_options import AuditOptions as AuditOptions
+from spark.audit_result import Audit as Audit
+from spark.audit_steps import Progress, Steps
+
+ROWS_A_PARTITION = 1_000_000
+"""Events that one task sorts or aggregates: what bounds memory, whatever the size of the whole."""
+
+DAMAGED = 20
+"""Segments with damaged data that are left out and named before the audit gives up."""
+
+
+def audit(
+    spark: SparkSession,
+    options: AuditOptions,
+    findings: Path | None = None,
+    on_progress: Progress = lambda _: None,
+) -> Audit:
+    """Audit what lies in the directories of `options`.
+
+    A segment whose data turns out to be damaged is left out and named, which voids the proof.
+
+    Args:
+        findings: a directory to be written anew, with the findings as Parquet (`spark.audit_findings.SCHEMA`).
+        on_progress: told what is being done.
+
+    Raises:
+        InvalidSettings: a directory, run or source that is not there, or a state that cannot be read; correct it.
+    """
+    if options.state is not None:
+        options.state.mkdir(parents=True, exist_ok=True)
+    state = audit_state.State(spark, options.state)
+    damaged: set[str] = set()
+    while True:
+        on_progress("looking through the segments")
+        found = audit_input.find(options, state.saved.sources, state.saved.ledger_names, damaged)
+        scratch = Path(tempfile.mkdtemp(prefix="emq-audit-", dir=options.state))
+        before = _fit(spark, found.rows)
+        try:
+            return Steps(spark, found, state, options, scratch, on_progress).run(findings)
+        except PySparkException as exc:
+            again = _named(str(exc), (*found.trail, *found.ledger)) - damaged
+            if not again or len(damaged) >= DAMAGED:
+                raise
+            damaged |= again
+        finally:
+            for name, value in before.items():
+                spark.conf.set(name, value)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _fit(spark: SparkSession, rows: int) -> dict[str, str]:
+    """Let each task have so many events, and compile nothing for few of them; answers the settings as they were."""
+    few = rows < ROWS_A_PARTITION
+    wanted = {
+        "spark.sql.shuffle.partitions": str(max(2, math.ceil(rows / ROWS_A_PARTITION))),
+        "spark.sql.codegen.wholeStage": str(not few).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if few else "FALLBACK",
+    }
+    before = {name: spark.conf.get(name) or "" for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    return before
+
+
+def _named(text: str, paths: Iterable[str]) -> set[str]:
+    """The segments that an error of Spark says it could not read."""
+    names = {name.rpartition("/")[2] for name in re.findall(r"reading file (\S+\.parquet)", text)}
+    return {path for path in paths if path.rpartition("/")[2] in names}

@@ -1,0 +1,261 @@
+"""The audit passes a clean run, and finds every fault that is planted in one: each where it is, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import audit_story
+import pyarrow.parquet as pq
+import pytest
+from audit_story import T0_US, S, Story
+from pyspark.sql import SparkSession
+
+from emq.trail import events
+from spark import audit_report
+from spark.audit_findings import NAMES
+from spark.offset_audit import Audit, AuditOptions, audit
+
+Planter = Callable[[Story], None]
+
+
+def run(spark: SparkSession, story: Story, directory: Path, **options: Any) -> Audit:
+    story.write(directory)
+    trails, ledgers = [directory / "trail"], [directory / "ledger"]
+    given = {"topics": story.topics(), "store": story.store, **options}
+    return audit(spark, AuditOptions(trails=trails, ledgers=ledgers, **given), directory / "findings")
+
+
+def findings(directory: Path) -> set[tuple[str, str, str, int]]:
+    """What was found, and where: promise, kind, topic, group."""
+    rows = pq.read_table(str(directory / "findings")).to_pylist()
+    return {(row["promise"], row["kind"], row["topic"], row["group"]) for row in rows if not row["excused"]}
+
+
+# ------------------------------------------------------------------------------------------------------ clean ledgers
+
+
+@pytest.fixture(scope="module")
+def clean(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    directory = tmp_path_factory.mktemp("clean")
+    return run(spark, audit_story.clean(directory / "made"), directory)
+
+
+def test_a_clean_run_is_proved(clean: Audit) -> None:
+    assert clean.ok, (clean.kinds, clean.flaws)
+    assert clean.exit_status == 0
+    assert not clean.unjudged
+    assert not clean.kinds
+
+
+def test_every_message_is_accounted_for_and_merged_and_unknown_ones_are_neither_lost_nor_extra(clean: Audit) -> None:
+    counts = clean.counts
+    assert counts["published"] == audit_story.SHAPE.messages + 20
+    assert counts["published"] == counts["delivered"] - counts["not_published_here"] + counts["dead"]
+    assert (counts["merged"], counts["publishes_unknown"], counts["not_published_here"]) == (20, 10, 5)
+    assert counts["lost"] == counts["surplus"] == counts["in_store"] == 0
+    assert any("5 delivered messages are in no ledger" in note and "10 publishes" in note for note in clean.notes)
+
+
+def test_the_report_shows_each_promise_and_the_answer_fits_json(clean: Audit) -> None:
+    page = audit_report.render(clean)
+    for letter, name in NAMES.items():
+        assert f"<b>{letter}</b><span>{name.replace('&', '&amp;')}</span><i>kept</i>" in page
+    assert page.count("<svg") >= 4 + audit_report.SMALL // 2
+    assert "http" not in page.replace("http-equiv", "")
+    told = json.loads(json.dumps(clean.to_dict()))
+    assert told["ok"] is True
+    assert {told["promises"][letter]["verdict"] for letter in NAMES} == {"kept"}
+
+
+# ------------------------------------------------------------------------------------------------------------- faults
+
+
+def _nth(story: Story, topic: str, group: int, second: int, place: int) -> dict[str, Any]:
+    """The first start of the message that has this place in this second."""
+    at = T0_US + second * S + place * 20_000
+    [row] = [r for r in story.of(topic, group, events.STARTED, attempt=1) if r["time_us"] == at]
+    return row
+
+
+def _retried(story: Story, topic: str, group: int) -> dict[str, Any]:
+    """A message that was started a second time and settled."""
+    again = story.of(topic, group, events.SETTLED, attempt=2)
+    return again[0]
+
+
+def beyond_the_tail(story: Story) -> None:
+    start = _nth(story, "tenant-0000", 0, 5, 44)
+    story.undelivered(start["id"])
+    queue = story.queues["tenant-0000", 0, 2]
+    last = start["offset"]
+    story.queues["tenant-0000", 0, 2] = queue._replace(watermark=last, head=last, tail=last)
+
+
+def gone_from_its_lane(story: Story) -> None:
+    message = _retried(story, "tenant-0001", 0)["id"]
+    story.trail = [row for row in story.trail if row["id"] != message or row["attempt"] == 1]
+
+
+def settled_again_after_a_clean_release(story: Story) -> None:
+    start = _nth(story, "tenant-0001", 1, 1, 44)
+    owner = next(r for r in story.of("tenant-0001", 1, events.OWNED) if r["epoch"] == 2)["source"]
+    at = T0_US + 4 * S + 990_000
+    again = {**start, "time_us": at, "ready_us": at - 10, "epoch": 2, "source": owner}
+    story.trail += [again, audit_story.end(again, at + 10)]
+
+
+def settled_thrice_on_two_publishes(story: Story) -> None:
+    audit_story.deliver_merged(story, 3, T0_US + 3 * S)
+
+
+def a_content_published_and_never_delivered(story: Story) -> None:
+    audit_story.publish_merged(story, 4, T0_US + 5 * S)
+
+
+def one_second_over_its_cap(story: Story) -> None:
+    for i in range(8):
+        story.extra("tenant-0001", 2, f"over-{i}", T0_US + 2 * S + 985_000 + i)
+
+
+def a_sliding_second_over_its_cap(story: Story) -> None:
+    for i in range(14):
+        story.extra("tenant-0003", 0, f"slide-{i}", T0_US + 2 * S + 985_000 + i)
+
+
+def a_low_message_before_a_ready_high_one(story: Story) -> None:
+    start = _nth(story, "tenant-0005", 0, 1, 4)
+    at = T0_US + 1 * S + 905_000
+    for row in story.of("tenant-0005", 0, id=start["id"]):
+        row["time_us"] += at - start["time_us"] if row is not start else 0
+    start["time_us"] = at
+
+
+def two_of_a_key_at_a_time(story: Story) -> None:
+    start = _nth(story, "tenant-0002", 0, 1, 1)
+    end = story.of("tenant-0002", 0, events.SETTLED, id=start["id"])[0]
+    end["time_us"] += 450_000
+
+
+def a_key_out_of_order(story: Story) -> None:
+    one, two = _nth(story, "tenant-0002", 1, 1, 3), _nth(story, "tenant-0002", 1, 2, 3)
+    assert one["key"] == two["key"]
+    swapped = {one["id"]: two["offset"], two["id"]: one["offset"]}
+    for row in (*story.trail, *story.sent):
+        if row["id"] in swapped and row["offset"] != -1:
+            row["offset"] = swapped[row["id"]]
+
+
+def two_owners_at_a_time(story: Story) -> None:
+    [owned] = story.of("tenant-0005", 1, events.OWNED, epoch=2)
+    owned["time_us"] -= 2 * S
+
+
+def a_start_under_an_old_epoch(story: Story) -> None:
+    [old] = story.of("tenant-0005", 2, events.OWNED, epoch=1)
+    start = _nth(story, "tenant-0005", 2, 4, 20)
+    for row in story.of("tenant-0005", 2, id=start["id"]):
+        row["source"] = old["source"]
+    start["epoch"] = 1
+
+
+def dead_twice(story: Story) -> None:
+    dead = story.of("tenant-0003", 3, events.DEAD)[0]
+    story.trail.append({**dead, "time_us": dead["time_us"] + 5})
+
+
+def put_back_instead_of_dead(story: Story) -> None:
+    dead = story.of("tenant-0006", 3, events.DEAD)[0]
+    dead["event"] = events.RETRIED
+    story.dead.remove((dead["topic"], dead["id"]))
+    story.waiting.append((dead["topic"], dead["id"]))
+
+
+def missing_among_the_dead(story: Story) -> None:
+    dead = story.of("tenant-0004", 2, events.DEAD)[0]
+    story.dead.remove((dead["topic"], dead["id"]))
+
+
+def a_message_skipped_as_a_hole(story: Story) -> None:
+    start = _nth(story, "tenant-0007", 2, 2, 10)
+    row = {**start, "event": events.SKIPPED, "id": None, "until": start["offset"] + 1, "attempt": None}
+    story.undelivered(start["id"])
+    story.trail.append(row)
+
+
+def a_checkpoint_past_an_unfinished_message(story: Story) -> None:
+    start = _nth(story, "tenant-0007", 3, 2, 10)
+    story.trail = [r for r in story.trail if r["id"] != start["id"] or r["event"] == events.STARTED]
+
+
+def a_checkpoint_past_the_tail(story: Story) -> None:
+    queue = story.queues["tenant-0004", 0, 0]
+    story.queues["tenant-0004", 0, 0] = queue._replace(watermark=queue.tail + 5)
+
+
+def an_offset_delivered_twice_under_one_epoch(story: Story) -> None:
+    start = _nth(story, "tenant-0007", 4, 2, 44)
+    story.trail.append({**start, "time_us": start["time_us"] - 3_000})
+
+
+PLANTED: tuple[tuple[Planter, str, str, str, int], ...] = (
+    (beyond_the_tail, "L", "lost: beyond the tail", "tenant-0000", 0),
+    (gone_from_its_lane, "L", "lost: nowhere", "tenant-0001", 0),
+    (settled_again_after_a_clean_release, "D", "duplicate", "tenant-0001", 1),
+    (settled_thrice_on_two_publishes, "D", "duplicate", audit_story.MERGES, 0),
+    (a_content_published_and_never_delivered, "L", "lost: nowhere", audit_story.MERGES, 0),
+    (one_second_over_its_cap, "Q", "aligned second", "tenant-0001", 2),
+    (a_sliding_second_over_its_cap, "Q", "sliding second", "tenant-0003", 0),
+    (a_low_message_before_a_ready_high_one, "P", "inversion", "tenant-0005", 0),
+    (two_of_a_key_at_a_time, "K", "overlap", "tenant-0002", 0),
+    (a_key_out_of_order, "K", "disorder", "tenant-0002", 1),
+    (two_owners_at_a_time, "O", "two owners", "tenant-0005", 1),
+    (a_start_under_an_old_epoch, "O", "two owners", "tenant-0005", 2),
+    (dead_twice, "X", "dead twice", "tenant-0003", 3),
+    (put_back_instead_of_dead, "X", "never dead", "tenant-0006", 3),
+    (missing_among_the_dead, "X", "not among the dead", "tenant-0004", 2),
+    (a_message_skipped_as_a_hole, "M", "skipped", "tenant-0007", 2),
+    (a_message_skipped_as_a_hole, "L", "lost: skipped", "tenant-0007", 2),
+    (a_checkpoint_past_an_unfinished_message, "M", "past what is finished", "tenant-0007", 3),
+    (a_checkpoint_past_an_unfinished_message, "L", "lost: passed", "tenant-0007", 3),
+    (a_checkpoint_past_the_tail, "M", "past the tail", "tenant-0004", 0),
+    (an_offset_delivered_twice_under_one_epoch, "M", "backwards", "tenant-0007", 4),
+)
+
+
+@pytest.fixture(scope="module")
+def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, Path]:
+    directory = tmp_path_factory.mktemp("planted")
+    story = audit_story.clean(directory / "made")
+    for planter in dict.fromkeys(planter for planter, *_ in PLANTED):
+        planter(story)
+    return run(spark, story, directory), directory
+
+
+@pytest.mark.parametrize(
+    ("planter", "promise", "kind", "topic", "group"), PLANTED, ids=[f"{p[1]}-{p[0].__name__}" for p in PLANTED]
+)
+def test_a_planted_fault_is_found(
+    planted: tuple[Audit, Path], planter: Planter, promise: str, kind: str, topic: str, group: int
+) -> None:
+    assert (promise, kind, topic, group) in findings(planted[1])
+
+
+def test_nothing_is_found_but_what_was_planted(planted: tuple[Audit, Path]) -> None:
+    result, directory = planted
+    assert findings(directory) == {(promise, kind, topic, group) for _, promise, kind, topic, group in PLANTED}
+    assert result.exit_status == 1
+    assert set(result.broken) == set("LDQPKOMX")
+    assert not result.flaws
+
+
+def test_a_finding_names_the_message_and_its_place(planted: tuple[Audit, Path]) -> None:
+    rows = pq.read_table(str(planted[1] / "findings")).to_pylist()
+    [lost] = [row for row in rows if row["kind"] == "lost: beyond the tail"]
+    assert lost["id"] in lost["text"]
+    assert (lost["offset"], lost["priority"]) == (6 * 20 - 1, 2)
+    [overlap] = [row for row in rows if row["kind"] == "overlap"]
+    assert overlap["id"] != overlap["other"]
+    assert overlap["key"] in overlap["text"]
