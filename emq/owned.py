@@ -426,6 +426,7 @@ class OwnedQueue:
         tracker: its progress.
         saved: the watermark of the last checkpoint.
         trimmed: up to where the store was told to drop.
+        noted_s: when `saved` was last noted, to be dropped after the topic's retention.
         more: the store holds more from `position` on, as far as is known; False while it is armed.
         listed: it waits to be read, or is being read.
         woken: it received messages since the last read was sent.
@@ -442,6 +443,7 @@ class OwnedQueue:
         "listed",
         "more",
         "name",
+        "noted_s",
         "position",
         "priority",
         "saved",
@@ -458,6 +460,7 @@ class OwnedQueue:
         self.position = tracker.watermark
         self.saved = tracker.watermark
         self.trimmed = tracker.watermark
+        self.noted_s = 0.0
         self.more = True
         self.woken = False
         self.listed = False

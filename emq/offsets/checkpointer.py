@@ -24,6 +24,9 @@ TRIM_EVERY = 5
 
 TRIM_BATCH = 2_000
 
+NOTES = 50
+"""Times in one retention at which a queue's progress is noted; what is retained stays up to a fiftieth longer."""
+
 
 class Checkpointer:
     """Cost follows activity: only queues whose progress changed are saved, all in one statement.
@@ -118,10 +121,13 @@ class Checkpointer:
         ripe: dict[str, tuple[OwnedQueue, int]] = {}
         for queue in queues.values():
             retention_s = queue.group.owner.topic.options.retention_s
-            if retention_s > 0:
-                heapq.heappush(self._retained, (now + retention_s, next(self._tickets), queue, queue.saved))
-            else:
+            if retention_s <= 0:
                 ripe[queue.name] = queue, queue.saved
+            elif now >= queue.noted_s + retention_s / NOTES:
+                queue.noted_s = now
+                heapq.heappush(self._retained, (now + retention_s, next(self._tickets), queue, queue.saved))
+            elif not queue.group.stopping:
+                self._untrimmed[queue.name] = queue
         while self._retained and self._retained[0][0] <= now:
             _, _, queue, upto = heapq.heappop(self._retained)
             ripe[queue.name] = queue, upto

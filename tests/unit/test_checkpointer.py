@@ -144,6 +144,25 @@ async def test_trimming_waits_for_the_store_and_for_the_retention(b: Bench) -> N
     assert await b.head(later) == 3
 
 
+async def test_what_is_retained_for_long_takes_little_to_remember(b: Bench) -> None:
+    queue = await b.queue(messages=2_000, retention_s=86_400)
+    for offset in range(1, 2_000):
+        b.finish(queue, offset)
+        await b.checkpointer.save()
+        await b.checkpointer.trim()
+        b.clock.advance(5)
+    assert len(b.checkpointer._retained) <= 200
+    step_s, passed_s = 86_400 / 50, 5 * 1_999
+    b.clock.advance(step_s)
+    await b.checkpointer.trim()
+    b.clock.advance(86_400 - passed_s - step_s - 1)
+    await b.checkpointer.trim()
+    assert await b.head(queue) == 1, "nothing goes before its time"
+    b.clock.advance(passed_s + step_s + 2)
+    await b.checkpointer.trim()
+    assert await b.head(queue) == 2_000, "and all of it goes soon after"
+
+
 async def test_a_refused_checkpoint_means_the_group_is_lost_and_is_not_trimmed(b: Bench) -> None:
     queue = await b.queue()
     b.finish(queue, 1)
