@@ -9,7 +9,6 @@ from emq.cli import (
     dead,
     host,
     hosts,
-    load,
     misc,
     offsets,
     orders,
@@ -49,5 +48,4 @@ app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(misc.trail, name="trail")
 command(app, "audit")(audit.audit)
-command(app, "load")(load.load)
 command(app, "settings")(misc.settings)
