@@ -47,6 +47,7 @@ class Announcement:
 
         Raises:
             ClusterUnavailable: it may have been written; try again.
+            NodeMissing: somebody deleted the node, and the others take this host for gone; make another.
         """
         said = self.said
         if said is None:
@@ -59,7 +60,7 @@ class Announcement:
         except errors.ClusterUnavailable:
             await self._look_again()
             raise
-        except (tree.Conflict, tree.NodeMissing):
+        except tree.Conflict:
             await self._look_again()
             await asyncio.sleep(RETRY_S)
             return False

@@ -49,7 +49,7 @@ class ClusterMembership:
         expired by itself.
     *suspended*: the connection broke or a heartbeat was not answered: nothing more is claimed, and past the lease
         nothing is started. The next heartbeat that is answered leads back.
-    *expired*: the servers ended the session: whatever was held belongs to others now.
+    *expired*: the servers ended the session, or somebody deleted its node: whatever was held belongs to others now.
     """
 
     def __init__(
@@ -210,16 +210,16 @@ class ClusterMembership:
         if state is tree.SessionState.SUSPENDED:
             self.lease.suspend()
         elif state is tree.SessionState.LOST:
-            self._expire()
+            self._expire(f"the session of host {self.host} has expired")
         self._changed.set()
         self._leader.session_changed(state)
 
-    def _expire(self) -> None:
+    def _expire(self, why: str) -> None:
         self._heartbeat.end()
         self._announcement.forget()
         if not self._incarnation:
             return
-        log.warning("the session of host %s has expired; its groups belong to others now", self.host)
+        log.warning("%s; its groups belong to others now", why)
         self._incarnation = ""
         self._era += 1
         self._handoff.reset()
@@ -266,6 +266,9 @@ class ClusterMembership:
             except errors.ClusterUnavailable as exc:
                 self._complain(f"{exc}; trying again")
                 await asyncio.sleep(RETRY_S)
+                self._changed.set()
+            except tree.NodeMissing:
+                self._expire(f"somebody deleted node {self._paths.host(self.host)}")
                 self._changed.set()
             except errors.ForeignTree as exc:
                 self._complain(f"{exc}; this host keeps what it has")

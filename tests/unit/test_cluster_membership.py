@@ -335,3 +335,16 @@ async def test_a_list_that_somebody_deleted_is_said_by_name_and_not_planned_over
             await leader._read()
         assert cluster.owners == before
         await tree.close()
+
+
+@virtual
+async def test_a_host_whose_node_somebody_deleted_becomes_a_member_again() -> None:
+    async with cluster_of("a", "b") as cluster:
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        a = cluster.members["a"]
+        await tree.delete(PATHS.host("a"))
+        await until(lambda: a.era == 1, 20)
+        await cluster.settled()
+        assert set(cluster.owners.values()) == {"a", "b"}
+        await tree.close()
