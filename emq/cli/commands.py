@@ -9,6 +9,7 @@ from emq.cli import (
     dead,
     host,
     hosts,
+    load,
     misc,
     offsets,
     orders,
@@ -48,4 +49,5 @@ app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(misc.trail, name="trail")
 command(app, "audit")(audit.audit)
+command(app, "load")(load.load)
 command(app, "settings")(misc.settings)

@@ -1,0 +1,65 @@
+"""Looking whether messages are in the queues, where a publish or a whole task left that open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from emq.app import App
+from emq.model import Topic
+from spark.load_recorder import Place
+from spark.source_messages import CALL_BYTES, bounds_of
+from spark.source_rows import decoded
+from spark.source_spans import Span, found_in, reads_of
+
+FIRST = 1
+"""The lowest offset of a queue."""
+
+
+class Seen(NamedTuple):
+    """Attributes:
+    places: by id, of those messages that are there.
+    doubtful: (topic, priority) of which messages are trimmed already that may be among those that were looked for.
+    """
+
+    places: Mapping[str, Place]
+    doubtful: Collection[tuple[str, int]]
+
+
+async def look(
+    app: App, wanted: Collection[tuple[Topic, int]], ends: Mapping[tuple[str, int, int], int], ids: Collection[str]
+) -> Seen:
+    """Look for messages in all queues that they may have come to.
+
+    Args:
+        wanted: topics as the catalog has them, and indices of priorities.
+        ends: by (topic, group, priority), offsets from which on to look; a queue that is not in there is looked through
+            from its head.
+        ids: of the messages.
+    """
+    log = app.store.log
+    queues = {
+        topic.queue(group, priority): (topic.name, group, priority)
+        for topic, priority in wanted
+        for group in range(topic.groups)
+    }
+    bounds = await bounds_of(log, list(queues))
+    doubtful = {
+        (queues[queue][0], queues[queue][2])
+        for queue, (head, _) in bounds.items()
+        if head > ends.get(queues[queue], FIRST)
+    }
+    todo = [Span(queue, max(ends.get(queues[queue], head), head), tail) for queue, (head, tail) in bounds.items()]
+    todo = [span for span in todo if span.start < span.end]
+    left, places = set(ids), dict[str, Place]()
+    while todo and left:
+        reads = reads_of(todo)
+        found, rest = found_in(todo[: len(reads)], await log.read(reads, CALL_BYTES))
+        todo[: len(reads)] = rest
+        for span, offsets, bodies in found:
+            _, group, priority = queues[span.queue]
+            for offset, m in zip(offsets, decoded(bodies), strict=True):
+                if m.id in left:
+                    places[m.id] = Place(group, priority, offset)
+        left -= places.keys()
+    return Seen(places, doubtful)

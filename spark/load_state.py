@@ -1,0 +1,129 @@
+"""What lies beside a run's ledger while the run goes on: how far each partition has come, and what the run is.
+
+    _load.json             what the run is: who goes on with it must mean the same
+    _part-<n>.json         how far a partition has come; written before each slice is published
+    _stop                  asks all partitions to end after their slice
+
+They are small files that are replaced at once. Names that begin with `_` are no part of the ledger.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from emq import errors
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_RUN = "_load.json"
+_STOP = "_stop"
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What a run is.
+
+    Attributes:
+        plan: as TOML or JSON text, with everything that was asked for beside it.
+        seed: of the run.
+        partitions: how many.
+        paced: whether slices wait for their time.
+        started_us: when the driver started it first, microseconds since the epoch.
+    """
+
+    plan: str
+    seed: int
+    partitions: int
+    paced: bool
+    started_us: int
+
+
+class State(msgspec.Struct, frozen=True):
+    """How far a partition has come.
+
+    Attributes:
+        partition, attempt: who says so.
+        begin_us: when its load began, microseconds since the epoch; the same in each attempt.
+        begun: slices below this number may have been published.
+        rows: messages of which the outcome is in the ledger or about to be.
+        failed: of these, refused or unknown.
+        late_s: by how much the last slice was late.
+        pid: of the process.
+        ended: all is published, and the ledger closed.
+    """
+
+    partition: int
+    attempt: int
+    begin_us: int
+    begun: int = 0
+    rows: int = 0
+    failed: int = 0
+    late_s: float = 0.0
+    pid: int = 0
+    ended: bool = False
+
+
+def save_intent(place: Path, intent: Intent) -> None:
+    _write(place / _RUN, intent)
+
+
+def intent_of(place: Path) -> Intent | None:
+    return _read(place / _RUN, Intent)
+
+
+def save(place: Path, state: State) -> None:
+    """Replace the partition's state.
+
+    Raises:
+        EMQError: a later attempt has taken the partition over; publish nothing more.
+    """
+    there = state_of(place, state.partition)
+    if there is not None and there.attempt > state.attempt:
+        raise errors.EMQError(
+            f"partition {state.partition} of the load is published by attempt {there.attempt}; "
+            f"attempt {state.attempt} ends"
+        )
+    _write(_path(place, state.partition), state)
+
+
+def state_of(place: Path, partition: int) -> State | None:
+    return _read(_path(place, partition), State)
+
+
+def states(place: Path, partitions: int) -> list[State]:
+    """Of the partitions that have begun."""
+    found = (state_of(place, partition) for partition in range(partitions))
+    return [state for state in found if state is not None]
+
+
+def ask_to_stop(place: Path) -> None:
+    (place / _STOP).touch()
+
+
+def is_stopping(place: Path) -> bool:
+    return (place / _STOP).exists()
+
+
+def clear_stop(place: Path) -> None:
+    (place / _STOP).unlink(missing_ok=True)
+
+
+def _path(place: Path, partition: int) -> Path:
+    return place / f"_part-{partition}.json"
+
+
+def _write(path: Path, value: msgspec.Struct) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.encode(value))
+    temporary.replace(path)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as exc:
+        raise errors.EMQError(f"{path} cannot be read ({exc}); load under another run id") from exc

@@ -1,0 +1,236 @@
+"""One task of a load: publishes the messages of one partition at their times, and writes its ledger.
+
+A task may die and be tried again. Before each slice it notes that it is about to publish it (`spark.load_state`); what
+became of its messages is in the segments of the ledger that it has written. An attempt that follows makes the same
+messages again and goes by both:
+
+- what a segment tells of is done, whatever its outcome;
+- what comes after the last slice that was begun was not published;
+- what lies between is in doubt. It is looked for in the queues: what is there was published, what is not there is
+  published now. Where it cannot be told (consumed and trimmed already, or gone to a slot), its outcome stays unknown
+  and it is not published again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import uvloop
+from aiolimiter import AsyncLimiter
+
+from emq.app import App
+from emq.settings import Settings
+from spark import ledger, load_earlier, load_state
+from spark.ledger import Part
+from spark.load_batch import Batch, Source
+from spark.load_plan import Plan
+from spark.load_recorder import Recorder
+from spark.load_replay import Replayed, Survey
+from spark.load_sender import Sender
+from spark.load_synthetic import Synthetic
+
+CATCH_UP = 2
+"""A load that is late makes up for it at so many times its pace, not all at once."""
+
+SEGMENT_S = 5.0
+"""Seconds of a partition's messages in a segment, about: what may be in doubt when a task dies."""
+
+SEGMENT_ROWS = (500, 200_000)
+"""Least and most messages in a segment."""
+
+FOUND_TAKES_S = 0.5
+"""What a dead task still had under way has arrived by then."""
+
+LOOK_ROWS = 50_000
+"""Messages that are looked for in one go."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all partitions of a load are told; it travels to them.
+
+    Attributes:
+        plan: with its duration, unless it is a replay of a whole file.
+        settings: where the data lies.
+        directory: of the ledgers.
+        run, seed, partitions: of the run.
+        paced: publish at the plan's times; else as fast as may be.
+        survey: of the file, for a replay.
+    """
+
+    plan: Plan
+    settings: Settings
+    directory: str
+    run: str
+    seed: int
+    partitions: int
+    paced: bool = True
+    survey: Survey = field(default_factory=Survey)
+
+    def source(self, partition: int) -> Source:
+        """The messages of a partition."""
+        plan = self.plan
+        if plan.replay is not None:
+            return Replayed(plan.replay, plan.duration_s, self.survey, self.run, partition, self.partitions)
+        return Synthetic(plan, self.seed, self.run, partition, self.partitions, paced=self.paced)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a partition has to tell when it has ended.
+
+    Attributes:
+        part: for the summary of the run.
+        rows: messages that it was to publish.
+        first_us, last_us: when the first slice was begun and the last one was done, microseconds since the epoch.
+        counts: by topic and outcome, those of earlier attempts included.
+        earlier: messages that earlier attempts had dealt with.
+        errors: texts, and how many messages they concerned.
+        late_s: by how much the latest slice was late.
+        stopped: it was asked to end before all was published.
+    """
+
+    part: Part
+    rows: int
+    first_us: int
+    last_us: int
+    counts: dict[str, dict[str, int]]
+    errors: dict[str, int]
+    earlier: int = 0
+    late_s: float = 0.0
+    stopped: bool = False
+
+
+def run(job: Job, partition: int) -> Done:
+    """Publish a partition, and wait until that is done.
+
+    Raises:
+        EMQError: store or database could not be reached to begin with, or a later attempt has taken over.
+    """
+    return uvloop.run(Task(job, partition).run())
+
+
+class Task:
+    """One attempt at a partition."""
+
+    def __init__(self, job: Job, partition: int) -> None:
+        self._job = job
+        self._source = job.source(partition)
+        self._place = ledger.directory_of(job.directory, job.run)
+        self._earlier = load_earlier.of(job.directory, job.run, partition)
+        self._state = load_state.State(
+            partition, self._earlier.attempt, self._earlier.begin_us, self._earlier.begun, pid=os.getpid()
+        )
+        self._writer = ledger.Writer(
+            job.directory, job.run, partition, self._earlier.attempt, segment_rows(self._source.per_s, job.paced)
+        )
+        self._recorder = Recorder(self._writer, dict(self._earlier.ends), self._earlier.counts)
+        self._limiter: AsyncLimiter | None = None
+        self._latest_s = 0.0
+
+    async def run(self) -> Done:
+        """See `run`."""
+        self._save()
+        # One limiter belongs to one event loop.
+        self._limiter = AsyncLimiter(CATCH_UP, self._source.step_s) if self._job.paced else None
+        stopped = False
+        async with App(options=self._job.settings, trail=self._recorder) as app:
+            # Connecting may take a while, and is no part of the load.
+            self._save(begin_us=self._earlier.begin_us or time.time_ns() // 1000)
+            sender = Sender(app, self._recorder, self._state.begin_us)
+            first_us = time.time_ns() // 1000
+            doubtful: list[Batch] = []
+            for number, slice_ in enumerate(self._source.slices()):
+                if number < self._earlier.begun:
+                    doubtful += self._earlier.left(slice_.batches)
+                    continue
+                doubtful = await self._clear_up(sender, doubtful)
+                if stopped := load_state.is_stopping(self._place):
+                    break
+                late_s = await self._until(slice_.end_s, len(slice_.batches))
+                if slice_.batches:
+                    self._save(begun=number + 1, late_s=late_s)
+                    await sender.send(slice_.batches)
+                    self._recorder.flush()
+            await self._clear_up(sender, doubtful)
+        return self._done(first_us, stopped=stopped)
+
+    def _done(self, first_us: int, *, stopped: bool) -> Done:
+        last_us = time.time_ns() // 1000
+        source, counts = self._source, self._recorder.counts
+        achieved = (self._recorder.rows - len(self._earlier.seqs)) / max((last_us - first_us) / 1e6, 1e-6)
+        part = self._writer.close(round(source.per_s, 3), round(achieved, 3))
+        self._save(ended=True)
+        return Done(
+            part=part,
+            rows=source.rows,
+            first_us=first_us,
+            last_us=last_us,
+            counts={topic: dict(counter) for topic, counter in counts.items()},
+            errors=dict(self._recorder.errors),
+            earlier=len(self._earlier.seqs),
+            late_s=self._latest_s,
+            stopped=stopped,
+        )
+
+    async def _until(self, end_s: float, batches: int) -> float:
+        """Wait for a slice's time; answers by how much it is late."""
+        if self._limiter is None:
+            return 0.0
+        due_s = self._state.begin_us / 1e6 + end_s
+        # Slices of a replay may be far apart, and who asks to stop does not want to wait for the next one.
+        while (wait_s := due_s - time.time()) > 0 and not load_state.is_stopping(self._place):  # noqa: ASYNC110
+            await asyncio.sleep(min(wait_s, 1.0))
+        if batches:
+            await self._limiter.acquire()
+        late_s = max(0.0, time.time() - due_s)
+        self._latest_s = max(self._latest_s, late_s)
+        return late_s
+
+    async def _clear_up(self, sender: Sender, doubtful: Sequence[Batch]) -> list[Batch]:
+        """Find out what became of messages that an earlier attempt left open; answers that none are left."""
+        if doubtful:
+            await asyncio.sleep(FOUND_TAKES_S)
+        while doubtful:
+            chosen, rows = 0, 0
+            while chosen < len(doubtful) and (rows < LOOK_ROWS or not chosen):
+                rows += len(doubtful[chosen])
+                chosen += 1
+            await self._clear_up_some(sender, doubtful[:chosen])
+            self._recorder.flush()
+            doubtful = doubtful[chosen:]
+        return []
+
+    async def _clear_up_some(self, sender: Sender, doubtful: Sequence[Batch]) -> None:
+        seen = await sender.look(doubtful, [id_ for batch in doubtful for id_ in batch.ids])
+        sent_us = self._state.begin_us
+        for batch in doubtful:
+            ids = sender.ids_of(batch)
+            sender.close_found(batch, ids, seen, sent_us)
+            places = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
+            if not places:
+                continue
+            rest = batch.only(places)
+            if sender.unclear(rest, seen):
+                text = "a task that died may have published it, and it is not in its queue any more"
+                unknown = [ids[i] for i in places]
+                self._recorder.close(rest, unknown, ledger.UNKNOWN, sent_us=sent_us, error=text)
+            else:
+                await sender.send([rest])
+
+    def _save(self, **changes: Any) -> None:
+        counts = self._recorder.counts.values()
+        failed = sum(c[ledger.REFUSED] + c[ledger.UNKNOWN] for c in counts)
+        self._state = msgspec.structs.replace(self._state, rows=self._recorder.rows, failed=failed, **changes)
+        load_state.save(self._place, self._state)
+
+
+def segment_rows(per_s: float, paced: bool) -> int:
+    """Messages in a segment of the ledger of a partition that publishes so many a second."""
+    least, most = SEGMENT_ROWS
+    return max(least, min(most, round(per_s * SEGMENT_S))) if paced else most

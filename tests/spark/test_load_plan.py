@@ -1,0 +1,89 @@
+"""Plans of loads: what is wrong is named by key and value, with what would be right; the examples are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emq import errors
+
+pytest.importorskip("numpy")
+pytest.importorskip("pyarrow")
+
+from spark import load_plan
+
+PLANS = sorted((Path(load_plan.__file__).parent / "plans").glob("*.toml"))
+
+GOOD = """
+duration_s = 60
+[[tenants]]
+name = "shop-{n}"
+count = 3
+qps = 20.0
+"""
+
+
+def test_there_are_examples() -> None:
+    assert len(PLANS) >= 4
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_the_examples_are_right(path: Path) -> None:
+    plan = load_plan.read(path)
+    assert plan.name == path.stem
+    assert plan.tenants or plan.replay
+
+
+def test_a_plan_that_says_little_has_defaults() -> None:
+    [tenants] = load_plan.parse(GOOD).tenants
+    assert [tenants.topic_name(n) for n in (1, 3)] == ["shop-1", "shop-3"]
+    assert tenants.topic.topic("shop-1", 8.0).qps == 10.0
+
+
+WRONG = {
+    "durations_s = 60": ["'durations_s'", "there are duration_s, name"],
+    GOOD + "zip = 1": ["'tenants[0].zip'", "zipf"],
+    GOOD + "zipf = 9.0": ["tenants[0].zipf = 9.0", "from 0 (no skew) to 5"],
+    GOOD.replace("20.0", "'fast'"): ["tenants[0].qps = 'fast'", "Expected `float`"],
+    GOOD.replace("20.0", "-1"): ["tenants[0].qps = -1", "above 0"],
+    GOOD.replace("60", "inf"): ["duration_s = inf", "above 0"],
+    GOOD.replace("duration_s = 60", ""): ["duration_s", "is missing"],
+    GOOD.replace("-{n}", ""): ["tenants[0].name = 'shop'", "{n}"],
+    GOOD + "payload_bytes = [9, 5]": ["payload_bytes = (9, 5)", "[least, most]"],
+    GOOD + "payload_bytes = 2000000": ["payload_bytes = 2000000", "max_payload"],
+    GOOD + "priorities = { high = -1 }": ["priorities = {'high': -1.0}", "shares"],
+    GOOD + "priorities = { urgent = 1 }\ntopic = { priorities = ['a', 'b'] }": ["'urgent'", "a, b"],
+    GOOD + "duplicates = 1.0": ["duplicates = 1.0", "below 1"],
+    GOOD + "delays = [{ share = 0.5 }]": ["delays[0]", "between_s = [least, most], or every_s"],
+    GOOD + "delays = [{ share = 0.7, every_s = 1 }, { share = 0.7, every_s = 2 }]": ["1.4", "at most 1"],
+    GOOD + "bursts = [{ from_s = 1, for_s = 5, factor = 2, every_s = 3 }]": ["bursts[0].every_s = 3", "for_s (5)"],
+    GOOD + "diurnal = { depth = 2 }": ["diurnal.depth = 2", "from 0 to 1"],
+    GOOD + "numbers = [20, 30]": ["numbers = (20, 30)", "kind priority"],
+    GOOD + "topic = { kind = 'priority' }": ["numbers = None", "above 16"],
+    GOOD + "topic = { kind = 'fixed_time' }": ["fixed_time", "make it 1"],
+    GOOD + "topic = { kind = 'range_merge' }": ["time_range_ms", "is missing"],
+    GOOD + "topic = { kind = 'stack' }": ["tenants[0].topic.kind = 'stack'"],
+    GOOD + "topic = { options = { pacing = 'slow' } }": ["tenants[0].topic.options.pacing = 'slow'"],
+    GOOD + "topic = { options = { max_attempts = 0 } }": ["tenants[0].topic", "max_attempts 0"],
+    GOOD + "[replay]\nfile = 'a'\nto = 'b'\ntime = 'c'": ["[[tenants]], or one [replay]"],
+    "[replay]\nfile = 'demo:ships'\nto = 'b'\ntime = 'c'": ["'demo:ships'", "demo:flights"],
+    "[replay]\nfile = 'a'\nto = 'b'\ntime = 'c'\nspeed = 0": ["replay.speed = 0", "above 0"],
+    GOOD + GOOD.replace("duration_s = 60", ""): ["'shop-{n}'", "two tables"],
+    "a = ": ["not valid TOML"],
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.items(), ids=range(len(WRONG)))
+def test_what_is_wrong_is_named_with_what_would_be_right(text: str, said: list[str]) -> None:
+    with pytest.raises(errors.InvalidSettings) as raised:
+        load_plan.parse(text, "plan.toml")
+    shown = str(raised.value)
+    assert shown.startswith("plan.toml")
+    assert "\n" not in shown
+    assert [part for part in said if part not in shown] == [], shown
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidSettings, match=r"nowhere\.toml.*No such file"):
+        load_plan.read(tmp_path / "nowhere.toml")
