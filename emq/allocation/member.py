@@ -177,7 +177,7 @@ class ClusterMembership:
         """
         self._leaving = True
         self._changed.set()
-        with contextlib.suppress(TimeoutError, errors.ClusterUnavailable):
+        with contextlib.suppress(TimeoutError, errors.ClusterUnavailable, errors.ForeignTree):
             async with asyncio.timeout(timeout_s):
                 while not self._handoff.is_empty and self._incarnation:
                     if await self._tree.children(self._paths.running) == [self.host]:

@@ -3,7 +3,7 @@
 Under `/emq/<environment>`:
 
     running/<host>              ephemeral: `Running`, what a host says of itself
-    leases/<host>               ephemeral: written at each heartbeat; watched by nobody
+    leases/<incarnation>        ephemeral: written at each heartbeat; watched by nobody
     leader/n-<number>           ephemeral: candidates; the lowest number leads
     serverlist                  `Record`: the plan in force, and which lists make it up
     serverlist/<host>/<generation>-<chunk>   the groups of a host; never changed once written
@@ -51,8 +51,8 @@ class Paths:
     def host(self, name: str) -> str:
         return f"{self.running}/{name}"
 
-    def lease(self, name: str) -> str:
-        return f"{self.leases}/{name}"
+    def lease(self, incarnation: str) -> str:
+        return f"{self.leases}/{incarnation}"
 
     def lists(self, host: str) -> str:
         return f"{self.serverlist}/{host}"

@@ -348,3 +348,14 @@ async def test_a_host_whose_node_somebody_deleted_becomes_a_member_again() -> No
         await cluster.settled()
         assert set(cluster.owners.values()) == {"a", "b"}
         await tree.close()
+
+
+@virtual
+async def test_a_stop_is_clean_also_where_the_tree_is_damaged() -> None:
+    cluster = Cluster()
+    tree = cluster.ensemble.tree()
+    await tree.open(lambda state: None)
+    async with cluster.member("a", groups=0) as a:
+        await tree.create(PATHS.host("notes"), b"by hand")
+        await a.membership.hand_over(5.0)
+    await tree.close()
