@@ -171,7 +171,7 @@ class SlotClaimer:
             else:
                 late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
         if late:
-            with contextlib.suppress(errors.StoreUnavailable):  # then the next owner rolls them back
+            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # then the next owner rolls them back
                 await self._store.settle(late)
 
     def _claimed(self, slot: OwnedSlot) -> None:

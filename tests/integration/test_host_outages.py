@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from support.doubles import FaultyStore
@@ -97,6 +98,29 @@ async def test_a_full_store_does_not_keep_a_host_from_letting_its_groups_go() ->
             store.sorted.fail(errors.StoreFull("no room left"), "settle")
         async with r.consuming(seen):  # what could not be put back is recovered by the next owner
             await until(lambda: {*seen.payloads} == {b"%d" % i for i in range(40)})
+
+
+@virtual
+async def test_a_claim_that_comes_too_late_to_a_full_store_ends_no_host() -> None:
+    async with rig() as r:
+        await r.topic("t", 40, kind="priority", slots=4)
+        store = FaultyStore(MemoryStore(r.world))
+
+        async def slowly(*args: Any) -> Any:
+            await asyncio.sleep(0.2)
+            return await store.real.sorted.claim(*args)
+
+        store.sorted.replace("claim", slowly)
+        seen = Seen()
+        async with running(r.host(seen, store=store)) as first:
+            await r.producer.publish_many("t", [b"%d" % i for i in range(400)], scores=range(17, 417))
+            await until(lambda: len(seen) >= 20)
+            store.sorted.fail(errors.StoreFull("no room left"), "settle")
+            async with r.consuming(seen, "host-2"):  # half of the slots move while they are claimed from
+                await asyncio.sleep(8)
+                assert not first.done()
+                store.sorted.heal()
+                await until(lambda: len({*seen.payloads}) == 400, 60)
 
 
 @virtual
