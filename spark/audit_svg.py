@@ -146,9 +146,10 @@ def waits(by_priority: Mapping[int, Sequence[tuple[float, int]]], width: int, he
         parts.append(f'<text class="tick" x="{left - 6}" y="{y + 3.5:.1f}" text-anchor="end">{share:.0%}</text>')
     for exponent in range(round(math.log10(low)), round(math.log10(high)) + 1):
         x = left + scale * (exponent - math.log10(low))
+        anchor = "end" if x > width - 20 else "middle"
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + h}"/>')
         parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{height - 4}" text-anchor="middle">{span(10.0**exponent)}</text>'
+            f'<text class="tick" x="{x:.1f}" y="{height - 4}" text-anchor="{anchor}">{span(10.0**exponent)}</text>'
         )
     for i, found in enumerate(by_priority.values()):
         total, reached = sum(n for _, n in found), 0

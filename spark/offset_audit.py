@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -59,7 +60,7 @@ def audit(
         before = _fit(spark, found.rows)
         try:
             return Steps(spark, found, state, options, scratch, on_progress).run(findings)
-        except PySparkException as exc:
+        except (PySparkException, Py4JJavaError) as exc:
             again = _named(str(exc), (*found.trail, *found.ledger)) - damaged
             if not again or len(damaged) >= DAMAGED:
                 raise

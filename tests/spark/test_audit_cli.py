@@ -1,0 +1,92 @@
+"""`emq audit`: one command, one verdict, and an exit status for each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from bench import synthetic
+from emq import catalog_file
+from emq.cli.commands import app
+from spark import session
+
+SHAPE = synthetic.Shape(topics=1, seconds=4)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    synthetic.write(tmp_path, SHAPE)
+    (tmp_path / "topics.toml").write_text(catalog_file.dump(SHAPE.catalog(), "toml"))
+    return tmp_path
+
+
+def emq(line: str) -> Result:
+    return CliRunner().invoke(app, line.split())
+
+
+def test_one_command_proves_a_clean_run_and_draws_it(spark: SparkSession, made: Path) -> None:
+    result = emq("audit trail --ledger ledger --topics topics.toml --report out.html --json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["ok"] is True
+    assert told["counts"]["published"] == SHAPE.messages
+    assert "Every promise was kept" in (made / "out.html").read_text()
+
+
+def test_a_void_proof_is_told_with_its_reason_and_exit_status_2(spark: SparkSession, made: Path) -> None:
+    segment = sorted((made / "trail").glob("host-0-*.parquet"))[1]
+    segment.write_bytes(segment.read_bytes()[:-100])
+    result = emq("audit trail --ledger ledger")
+    assert result.exit_code == 2, result.output
+    text = " ".join(result.stdout.split())
+    assert f"void: {segment.name}: truncated or damaged" in text
+    assert "not judged: quotas are not known" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("audit nowhere", "there is no trail directory '{here}/nowhere'"),
+        ("audit trail --ledger trail", "ledger directory '{here}/trail' holds no run=..."),
+        (
+            "audit trail --crashed host-7",
+            "there is no source 'host-7' that could have crashed; there are host-0, host-1",
+        ),
+        ("audit trail --topics none.toml", "topics 'none.toml' cannot be read"),
+        ("audit trail --ledger ledger --run other", "there is no run 'other' in '{here}/ledger'; it has made-up"),
+    ],
+)
+def test_wrong_options_end_in_one_line(spark: SparkSession, made: Path, line: str, text: str) -> None:
+    result = emq(line)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"emq: {text.format(here=made)}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_span_that_is_none_is_wrong_usage(made: Path) -> None:
+    result = emq("audit trail --max-skew soon")
+    assert result.exit_code == 2
+    assert "'soon' is not a duration" in result.stderr
+
+
+def test_without_java_one_line_says_what_to_install(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_java", lambda: None)
+    result = emq("audit trail")
+    assert result.exit_code == 1
+    assert "Java 17 or newer" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_damaged_data_behind_a_good_footer_is_named(spark: SparkSession, made: Path) -> None:
+    segment = max((made / "trail").glob("host-1-*.parquet"), key=lambda path: path.stat().st_size)
+    whole = bytearray(segment.read_bytes())
+    whole[4:2000] = bytes(1996)
+    segment.write_bytes(whole)
+    result = emq("audit trail --ledger ledger --json")
+    assert result.exit_code in (1, 2), result.output
+    assert any(flaw.startswith(f"{segment.name}: truncated or damaged") for flaw in json.loads(result.stdout)["flaws"])
