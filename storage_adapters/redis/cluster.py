@@ -88,7 +88,7 @@ class _Redirected:
             try:
                 return await line.send(self._words(known, rest), confirm, asking=asked is not None)
             except redis.exceptions.ResponseError as exc:
-                asked = await self._after(exc)
+                asked = await self._after(exc, line)
             except (redis.exceptions.RedisError, OSError) as exc:
                 self._topology.suspect()
                 raise translated(exc, line.address) from exc
@@ -100,13 +100,13 @@ class _Redirected:
             return ["EVAL", known.text, *rest]
         return ["EVALSHA", known.digest, *rest]
 
-    async def _after(self, exc: redis.exceptions.ResponseError) -> Line | None:
+    async def _after(self, exc: redis.exceptions.ResponseError, line: Line) -> Line | None:
         """Where to ask next after a refusal: None for the node that serves the hash slot. Raises what is final."""
         if isinstance(exc, redis.exceptions.NoScriptError) and not self._with_text:
             self._with_text = True
             return None
         if isinstance(exc, redis.exceptions.MovedError):
-            self._topology.moved(self._hash_slot, f"{exc.host}:{exc.port}")
+            self._topology.moved(self._hash_slot, _named(exc, line))
             if self._refusals:  # nodes that point at each other have not settled it yet
                 await self._pause(exc)
             self._refusals += 1
@@ -114,7 +114,7 @@ class _Redirected:
         if isinstance(exc, redis.exceptions.AskError):
             self._with_text = True
             self._refusals += 1
-            return self._topology.at(f"{exc.host}:{exc.port}")
+            return self._topology.at(_named(exc, line))
         if isinstance(
             exc,
             (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.ReadOnlyError),
@@ -135,3 +135,8 @@ class _Redirected:
             ) from exc
         await asyncio.sleep(PAUSES_S[min(self._refusals, len(PAUSES_S) - 1)])
         self._refusals += 1
+
+
+def _named(exc: redis.exceptions.AskError, line: Line) -> str:
+    """The address that a node at `line` named; without a host it means its own."""
+    return f"{exc.host or line.address.rpartition(':')[0]}:{exc.port}"
