@@ -105,8 +105,9 @@ class WindowCounter:
     def set_quota(self, quota: float, now: float) -> None:
         self._next_micros = round(quota * MICRO)
         if self._next_micros < self._micros:
-            # May fall below 0, so that what is reserved now and released later does not count as room.
-            self._left -= allowance(self._micros, self._second) - allowance(self._next_micros, self._second)
+            # May fall below 0, so that what is reserved now and released later does not count as room. Never rises:
+            # below 1 a second, the lower quota may allow a start in a second in which the higher one allows none.
+            self._left -= max(0, allowance(self._micros, self._second) - allowance(self._next_micros, self._second))
             self._micros = self._next_micros
 
 

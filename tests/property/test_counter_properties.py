@@ -102,7 +102,8 @@ class WindowMachine(RuleBasedStateMachine):
         if quota < self.quota:  # counts at once: what was started stays, what was not may no longer be
             second = int(self.now)
             if self.bound:
-                self.bound -= allowance(round(self.quota * MICRO), second) - allowance(round(quota * MICRO), second)
+                lost = allowance(round(self.quota * MICRO), second) - allowance(round(quota * MICRO), second)
+                self.bound -= max(0, lost)
             self.quota = quota
         self.next_quota = quota
 

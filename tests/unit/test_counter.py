@@ -10,7 +10,7 @@ import pytest
 
 from emq.dispatch import borrowing
 from emq.dispatch.borrowing import BorrowingCounter
-from emq.dispatch.counter import Counter, SmoothCounter, WindowCounter
+from emq.dispatch.counter import Counter, SmoothCounter, WindowCounter, allowance
 
 T = 1_700_000_000  # even
 
@@ -48,6 +48,13 @@ def test_a_lower_quota_counts_at_once_also_for_what_is_reserved_and_given_back()
     counter.release(50, T + 1.2)
     assert counter.reserve(50, T + 1.3) == 10
     assert counter.reserve(50, T + 2) == 10
+
+
+def test_a_lower_quota_never_allows_what_the_higher_one_did_not() -> None:
+    second = next(s for s in range(T, T + 10) if allowance(800_000, s) < allowance(500_000, s))
+    counter = WindowCounter(0.8, second)
+    counter.set_quota(0.5, second)
+    assert counter.reserve(1, second) == 0  # one owner more might have used it before
 
 
 def test_a_higher_quota_counts_from_the_next_second_on() -> None:
