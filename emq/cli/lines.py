@@ -209,7 +209,7 @@ def item(number: int, topic: Topic, payload: bytes, told: Defaults) -> Item:
     more = {name: getattr(told, name) for name in ("at", "ttl_s", "time_range_ms", "merge_key")}
     more["delay_ms"] = delay_ms
     now_us = time.time_ns() // 1000
-    due_ms = due_ms_of(topic, delay_ms, None, told.at, now_us // 1000)
+    due_ms = due_ms_of(topic, delay_ms, None, told.at, now_us)
     priority = priority_of(topic, told.priority)
     if topic.is_sorted:
         if topic.kind is Kind.FIXED_TIME and due_ms is None:

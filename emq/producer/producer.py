@@ -96,7 +96,7 @@ class Producer:
         """
         route = await self._router.route(topic)
         found, body, now_us = route.topic, _checked(route.topic, payload), self._clock.now_us()
-        due_ms = due_ms_of(found, delay_ms, delay, at, now_us // 1000)
+        due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
         if message_id is not None:
             _check_ids([message_id])
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
@@ -156,7 +156,7 @@ class Producer:
         found = (await self._router.route(topic)).topic
         bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
-        due_ms = due_ms_of(found, delay_ms, None, at, now_us // 1000)
+        due_ms = due_ms_of(found, delay_ms, None, at, now_us)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             _refuse_slot_ids(found, message_ids)
             if scores is None:
@@ -213,7 +213,7 @@ class Producer:
         """
         found = (await self._router.route(topic)).topic
         body, now_us = _checked(found, payload), self._clock.now_us()
-        begin_ms = due_ms_of(found, None, None, at, now_us // 1000)
+        begin_ms = due_ms_of(found, None, None, at, now_us)
         start_ms = now_us // 1000 if begin_ms is None else begin_ms
         schedule = spec.create(
             start_ms=start_ms, every_s=every_s, repeat=repeat, cron=cron, tz=tz, delay_s=delay_ms / 1000, missed=missed
@@ -268,7 +268,9 @@ def _refuse_slot_ids(topic: Topic, given: object) -> None:
         )
 
 
-def _check_ids(ids: Iterable[str]) -> None:
+def _check_ids(ids: Sequence[str]) -> None:
+    if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
+        return
     for id_ in ids:
         if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
             raise errors.InvalidMessage(f"message id {id_!r} must be text of 1 to {MAX_ID} characters")

@@ -16,7 +16,7 @@ def due_ms_of(
     delay_ms: float | None,
     delay: Delay | None,
     at: datetime.datetime | float | None,
-    now_ms: int,
+    now_us: int,
 ) -> int | None:
     """Milliseconds since the epoch, or None if nothing was said.
 
@@ -24,6 +24,7 @@ def due_ms_of(
         delay_ms: milliseconds from now, 0 to ten years.
         delay: as for `emq.schedule.levels.delay_s`.
         at: a datetime with a time zone, or seconds since the epoch; in the past means now.
+        now_us: microseconds since the epoch.
 
     Raises:
         InvalidMessage: more than one was given, or one that is out of range.
@@ -33,13 +34,16 @@ def due_ms_of(
     if sum(given is not None for given in (delay_ms, delay, at)) > 1:
         raise errors.InvalidMessage("give only one of delay_ms, delay and at")
     if at is not None:
-        return _instant_ms(at, now_ms)
+        return _instant_ms(at, now_us // 1000)
     if delay is not None:
         delay_ms = levels.delay_s(topic, delay) * 1000
     wait_ms = number("delay_ms", delay_ms)
     if not 0 <= wait_ms <= MAX_DELAY_S * 1000:
         raise errors.InvalidMessage(f"delay_ms {delay_ms} must be from 0 to ten years in milliseconds")
-    return now_ms + math.ceil(wait_ms)
+    if wait_ms == 0:
+        return now_us // 1000
+    # Rounded up from the microsecond, so that nothing waits for less than it was told to.
+    return min(math.ceil(now_us / 1000 + wait_ms), now_us // 1000 + int(MAX_DELAY_S * 1000))
 
 
 def number(name: str, given: object) -> float:
