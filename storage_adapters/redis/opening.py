@@ -7,7 +7,6 @@ from typing import Any
 
 import redis.asyncio
 import redis.asyncio.retry
-import redis.asyncio.sentinel
 import redis.backoff
 
 from emq import errors
@@ -17,6 +16,7 @@ from storage_adapters.redis.cluster import ClusterServer, hash_slot
 from storage_adapters.redis.cluster_wakeups import ClusterWakeUps
 from storage_adapters.redis.keys import Shard, cluster_shards, shard_count
 from storage_adapters.redis.packing import pack_in_c
+from storage_adapters.redis.sentinels import OneAtATime
 from storage_adapters.redis.server import Scripts, Server
 from storage_adapters.redis.store import RedisStore
 from storage_adapters.redis.topology import Topology
@@ -111,18 +111,16 @@ def _client(address: Address, host: str, port: int) -> redis.asyncio.Redis:
     return client
 
 
-def _sentinels(address: Address) -> redis.asyncio.sentinel.Sentinel:
+def _sentinels(address: Address) -> OneAtATime:
     options = {**_driver_options(), **address.options(*address.hosts[0])}
     del options["host"], options["port"]
     tls = options.pop("connection_class", None) is not None
     own = {"username": address.sentinel_username, "password": address.sentinel_password}
     common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_")) or name == "retry"}
-    return redis.asyncio.sentinel.Sentinel(  # type: ignore[no-untyped-call]
-        address.hosts, sentinel_kwargs={**common, **own, "ssl": tls, "protocol": 2}, ssl=tls, **options
-    )
+    return OneAtATime(address.hosts, sentinel_kwargs={**common, **own, "ssl": tls, "protocol": 2}, ssl=tls, **options)
 
 
-def _master(sentinels: redis.asyncio.sentinel.Sentinel, address: Address) -> redis.asyncio.Redis:
+def _master(sentinels: OneAtATime, address: Address) -> redis.asyncio.Redis:
     client: redis.asyncio.Redis = sentinels.master_for(address.master_name)
     pack_in_c(client)
     return client
