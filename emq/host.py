@@ -112,6 +112,7 @@ class Host:
             self.members,
             clock,
             trail,
+            on_acknowledged=self._acknowledged,
             on_settled=self._settled,
             on_due=self._due,
             on_lost=lost,

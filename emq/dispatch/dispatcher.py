@@ -134,13 +134,13 @@ class Dispatcher:
         self._wake()
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
-        """A message that needed the store is settled for good; it no longer counts as in flight."""
+        """The store knows what becomes of a message that was not a success; it no longer counts as in flight."""
         if message.offset >= 0:
             self._finish(group, message)
         self._leave_flight(group, message)
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
-        """The store knows that `n` members of the group's slot are done; their keys were let go of before."""
+        """The store knows that `n` messages of the group's slot or lane are done; their keys were let go of before."""
         owner = group.owner
         owner.in_flight -= n
         group.in_flight -= n
@@ -399,19 +399,19 @@ class Dispatcher:
         self.succeeded += 1
         if self._trail.enabled:
             self._trail.settled(message, self._clock.now_us())
+        if message.offset >= 0:
+            self._finish(group, message)
+            self._leave_flight(group, message)
+            return
+        if message.key is not None:
+            # Its handler is done: the next of its key need not wait for the store to hear of it.
+            group.finish_key(message.key)
+            if group.buffered:
+                self.ready(group)
         if message.member is not None:
-            if message.key is not None:
-                # Its handler is done: the next of its key need not wait for the store to hear of it.
-                group.finish_key(message.key)
-                if group.buffered:
-                    self.ready(group)
             self._outcomes.acknowledge_member(group, message)
-            return
-        if message.offset < 0:
+        else:
             self._outcomes.acknowledge(group, message)
-            return
-        self._finish(group, message)
-        self._leave_flight(group, message)
 
     def _finish(self, group: OwnedGroup, message: Message) -> None:
         queue = group.queues[message.priority]

@@ -57,13 +57,15 @@ class Settler:
         clock: Clock,
         trail: TrailSink,
         *,
+        on_acknowledged: Callable[[OwnedGroup, int], None],
         on_settled: Callable[[OwnedGroup, message.Message], None],
         on_due: Callable[[str, int], None],
         on_lost: Callable[[OwnedGroup], None],
         seed: int | None = None,
     ) -> None:
         """Args:
-        on_settled: called when the store knows; the message is no longer in flight.
+        on_acknowledged: called with a number of messages whose success the store knows; no longer in flight.
+        on_settled: as that, with each message that failed or expired.
         on_due: called with lane and time (ms) of each retry that waits there.
         on_lost: called when the group has a newer owner, which will deliver the message again.
         """
@@ -72,6 +74,7 @@ class Settler:
         self.acknowledge_member = members.acknowledge
         self._clock = clock
         self._trail = trail
+        self._on_acknowledged = on_acknowledged
         self._on_settled = on_settled
         self._on_due = on_due
         self._on_lost = on_lost
@@ -231,7 +234,10 @@ class Settler:
                 self._on_due(group.name, decision.due_ms)
         if m.member is not None and group.slot is not None:
             group.slot.let_go((m.member,))
-        self._on_settled(group, m)
+        if decision is None:
+            self._on_acknowledged(group, 1)
+        else:
+            self._on_settled(group, m)
 
     def _record(self, m: message.Message, decision: retry.Decision) -> None:
         now_us = self._clock.now_us()

@@ -57,6 +57,29 @@ async def test_what_falls_due_together_keeps_the_cap_and_the_priorities() -> Non
 
 
 @virtual
+async def test_a_key_that_a_delayed_message_held_is_free_once_its_handler_is_done() -> None:
+    async def handler(m: Message) -> None:
+        await asyncio.sleep(0.1)
+
+    async with rig() as r:
+        await r.topic("t", 20, group_qps=20)
+        seen = Seen(handler)
+        store = FaultyStore(MemoryStore(r.world))
+        async with r.consuming(seen, store=store) as host:
+            await r.producer.publish("t", "delayed", key="k", delay_ms=1000)
+            await until(lambda: len(seen) == 1)
+            store.lanes.fail()  # the store hears of it only later
+            await r.producer.publish("t", "next", key="k", priority="high")
+            await asyncio.sleep(0.5)
+            assert seen.payloads == [b"delayed", b"next"]
+            assert host.dispatcher.in_flight == 1
+            await r.producer.publish("t", "after", key="k")
+            store.lanes.heal()
+            await until(lambda: host.dispatcher.in_flight == 0 and len(seen) == 3)
+        assert seen.most_running == 1
+
+
+@virtual
 async def test_a_failed_dispatch_does_not_add_the_delay_again() -> None:
     async def once(m: Message) -> None:
         if m.attempt == 1:
