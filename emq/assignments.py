@@ -138,9 +138,11 @@ class Assignments:
             log.info("let go of %d groups in %.2f s", count, time.monotonic() - started)
         finally:
             self._letting_go.difference_update(left)
-            self._changed.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("letting go of groups broke; they are tried again with the next assignment", exc_info=bug)
+            log.error("letting go of groups broke; they are tried again in %g s", TRY_AGAIN_S, exc_info=bug)
+            asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+        else:
+            self._changed.set()
