@@ -219,10 +219,11 @@ class OwnedGroup:
             message = buffer.popleft()
             self.buffered -= 1
             if message.key is not None:
-                if self.released:
+                came_back = bool(self.released) and (message.priority, message.key) in self.released
+                if came_back:
                     self.released.discard((message.priority, message.key))
                 if message.key in self.running:
-                    self._block(message)
+                    self._block(message, came_back)
                     continue
                 self.running.add(message.key)
             if message.offset < 0:
@@ -315,14 +316,13 @@ class OwnedGroup:
         elif self.slot is not None:
             self.slot.buffered -= 1
 
-    def _block(self, message: Message) -> None:
+    def _block(self, message: Message, came_back: bool) -> None:
         waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
         self.held += 1
         if self.is_by_score:
             bisect.insort(waiting, message, key=_by_score)
             return
-        # One that was released and lost its turn to another priority of its key is older than those that wait.
-        if waiting and message.offset < waiting[0].offset:
+        if came_back:  # and lost its turn to another priority of its key: it is ahead of those that wait
             waiting.appendleft(message)
         else:
             waiting.append(message)
