@@ -32,6 +32,8 @@ NAMES = (
     "handoff",
     "scale",
     "audit",
+    "load",
+    "source",
 )
 
 

@@ -17,10 +17,5 @@ def spark(cores: int, memory: str) -> Iterator[SparkSession]:
     Raises:
         EMQError: PySpark or Java is missing; the text has the remedy.
     """
-    running = SparkSession.getActiveSession()
-    made = session.local_session("emq audit", cores, memory)
-    try:
+    with session.borrowed("emq audit", cores, memory) as made:
         yield made
-    finally:
-        if running is None:
-            made.stop()

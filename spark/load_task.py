@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
 import uvloop
 from aiolimiter import AsyncLimiter
 
@@ -132,6 +133,8 @@ class Task:
         self._recorder = Recorder(self._writer, dict(self._earlier.ends), self._earlier.counts)
         self._limiter: AsyncLimiter | None = None
         self._latest_s = 0.0
+        # The first array that is made loads pandas, a second in which nothing would be published.
+        pa.array([None, "text"], pa.string())
 
     async def run(self) -> Done:
         """See `run`."""
@@ -161,19 +164,18 @@ class Task:
         return self._done(first_us, stopped=stopped)
 
     def _done(self, first_us: int, *, stopped: bool) -> Done:
-        last_us = time.time_ns() // 1000
-        source, counts = self._source, self._recorder.counts
-        achieved = (self._recorder.rows - len(self._earlier.seqs)) / max((last_us - first_us) / 1e6, 1e-6)
+        source, counts, earlier = self._source, self._recorder.counts, len(self._earlier.seqs)
+        achieved = (self._recorder.rows - earlier) / max(time.time() - first_us / 1e6, 1e-6)
         part = self._writer.close(round(source.per_s, 3), round(achieved, 3))
         self._save(ended=True)
         return Done(
             part=part,
             rows=source.rows,
             first_us=first_us,
-            last_us=last_us,
+            last_us=time.time_ns() // 1000,
             counts={topic: dict(counter) for topic, counter in counts.items()},
             errors=dict(self._recorder.errors),
-            earlier=len(self._earlier.seqs),
+            earlier=earlier,
             late_s=self._latest_s,
             stopped=stopped,
         )

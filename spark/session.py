@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from emq import errors
@@ -59,6 +61,29 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
     session.sparkContext.setLogLevel("ERROR")
     spark.register(session)
     return session
+
+
+@contextlib.contextmanager
+def borrowed(app: str, cores: int, memory: str) -> Iterator[SparkSession]:
+    """The session that runs in this process, whichever thread began it; or one that is ended afterwards.
+
+    Args:
+        app, cores, memory: of the one that is started, as for `local_session`.
+
+    Raises:
+        EMQError: as `local_session`.
+    """
+    require()
+    from pyspark import SparkContext
+
+    # The active session is one of a thread; what runs in the process, only this tells.
+    running = SparkContext._active_spark_context is not None
+    made = local_session(app, cores, memory)
+    try:
+        yield made
+    finally:
+        if not running:
+            made.stop()
 
 
 def require() -> None:

@@ -67,12 +67,8 @@ def load(
         paced=not unpaced,
         create=not no_create,
     )
-    with _progress(session) as told:
-        spark = spark_session.local_session("emq load", cores, memory)
-        try:
-            report = load_generator.run(spark, options, told)
-        finally:
-            spark.stop()
+    with _progress(session) as told, spark_session.borrowed("emq load", cores, memory) as spark:
+        report = load_generator.run(spark, options, told)
     session.show(report, lambda: load_report.render(report))
     raise typer.Exit(0 if report.ok else 1)
 

@@ -1,0 +1,76 @@
+"""The data source with `spark-submit --py-files`, where workers have EMQ from that file alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+from emq_data import Data
+
+from emq import errors
+from spark import bundle, session
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+import spark, emq
+
+session = SparkSession.builder.getOrCreate()
+spark.register(session)
+read = session.read.format("emq").options(store=sys.argv[1], database=sys.argv[1], topics="t").load()
+where = read.rdd.map(lambda row: (__import__("spark").__file__, __import__("emq").__file__)).first()
+print("FOUND", read.count(), spark.__file__, *where)
+read.selectExpr("payload", "'u' topic").write.format("emq").mode("append").options(
+    store=sys.argv[1], database=sys.argv[1]).save()
+"""
+
+
+def test_a_bundle_serves_driver_and_workers_that_have_no_emq_of_their_own(data: Data, tmp_path: Path) -> None:
+    try:
+        session.require()
+    except errors.EMQError as exc:
+        pytest.skip(str(exc))
+    for topic in ("t", "u"):
+        data.create(topic)
+    data.publish("t", range(100))
+    file, script = tmp_path / "emq.zip", tmp_path / "script.py"
+    assert bundle.main([str(file)]) == 0
+    script.write_text(SCRIPT)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[2]", "--driver-memory", "1g", "--py-files", str(file)]
+    command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [*command, str(script), data.options["store"]],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
+    _, count, *places = line.split()
+    assert count == "100"
+    assert all("emq.zip/" in place for place in places), places
+    assert sorted(int(m.payload) for m in data.messages("u")) == [*range(100)]
+
+
+def test_a_bundle_holds_what_is_read_at_run_time_and_the_entry_points(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bundle.main([str(tmp_path / "emq.zip")]) == 0
+    names = set(zipfile.ZipFile(tmp_path / "emq.zip").namelist())
+    assert {"spark/datasource.py", "storage_adapters/redis/lua/read.lua", "emq/cli/__init__.py"} <= names
+    assert any(name.endswith(".sql") for name in names)
+    assert any(name.endswith("dist-info/entry_points.txt") for name in names)
+    assert not any("__pycache__" in name for name in names)
+    assert bundle.main([]) == 2
+    assert bundle.main([str(tmp_path / "no" / "emq.zip")]) == 1
+    assert "cannot write" in capsys.readouterr().err
