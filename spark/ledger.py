@@ -80,6 +80,7 @@ class Part(msgspec.Struct, frozen=True):
         rows: messages in them.
         asked: messages a second that the plan wanted, over the whole run.
         achieved: messages a second that were published.
+        earlier: (attempt, segments) of attempts that died before it and had written some.
     """
 
     partition: int
@@ -88,6 +89,7 @@ class Part(msgspec.Struct, frozen=True):
     rows: int
     asked: float = 0.0
     achieved: float = 0.0
+    earlier: tuple[tuple[int, int], ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):

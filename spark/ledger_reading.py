@@ -128,12 +128,16 @@ def _gaps(run: Run, segments: Sequence[Segment]) -> list[str]:
     flaws = [] if run.complete else [f"ledger {run.run}: not complete, the load has not ended in order"]
     there = {(s.partition, s.attempt, s.n): s.rows for s in segments}
     for part in run.parts:
-        rows = [there.get((part.partition, part.attempt, n)) for n in range(part.segments)]
-        if missing := [str(n) for n, count in enumerate(rows) if count is None]:
-            flaws.append(
-                f"ledger {run.run}: partition {part.partition}: {len(missing)} segments are missing or unreadable "
-                f"(numbers {', '.join(missing[:10])}{' ...' if len(missing) > 10 else ''})"
-            )
-        elif (total := sum(count or 0 for count in rows)) != part.rows:
+        found = len(flaws)
+        for attempt, written in (*part.earlier, (part.attempt, part.segments)):
+            missing = [str(n) for n in range(written) if (part.partition, attempt, n) not in there]
+            if missing:
+                of = f", attempt {attempt}" if part.earlier else ""
+                flaws.append(
+                    f"ledger {run.run}: partition {part.partition}{of}: {len(missing)} segments are missing or "
+                    f"unreadable (numbers {', '.join(missing[:10])}{' ...' if len(missing) > 10 else ''})"
+                )
+        total = sum(there.get((part.partition, part.attempt, n), 0) for n in range(part.segments))
+        if len(flaws) == found and total != part.rows:
             flaws.append(f"ledger {run.run}: partition {part.partition}: {total} messages of {part.rows} are there")
     return flaws

@@ -10,12 +10,10 @@ import numpy as np
 from emq.model import Kind
 from spark import load_random as lr
 from spark.load_plan import Tenants
+from spark.load_plan_check import NAME_BYTES
 from spark.load_random import Array
 
 PAD_BYTES = 1 << 16
-NAME_BYTES = 17
-"""At the front of each payload: place of the tenant and number of the content, in hexadecimal."""
-
 HOPS = 100
 """A repetition of a repetition of ... is looked up so often; a longer chain ends as a content of its own."""
 
@@ -71,6 +69,7 @@ class Contents:
             drawn = lr.skewed(lr.uniform(seeds, lr.SIZE, contents), self._most - self._least + 1, 0)
             sizes = np.maximum(0, self._least - NAME_BYTES + drawn)
         each = zip(places.tolist(), contents.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True)
+        # Place of the tenant and number of the content: `NAME_BYTES`, the space counted.
         return [b"%05x/%010x %b" % (place, c, pad[at:end]) for place, c, at, end in each]
 
     def _repeated(self, seeds: Array, numbers: Array) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -33,32 +34,30 @@ class Curve:
         self._diurnal = tenants.diurnal
         # Two tenants of one rate must not publish in step.
         self._phases = load_random.uniform(seeds, load_random.PHASE, np.zeros(len(seeds)))
-        self._bursts = [
-            (start, end, burst.factor - 1, chosen < round(burst.share * tenants.count))
-            for burst in tenants.bursts
-            for start, end in _times(burst, duration_s)
-        ]
+        bursts = [(burst, max(1, round(burst.share * tenants.count))) for burst in tenants.bursts]
+        # Bursts come to the first tenants of the table, so few different lots of them meet one tenant.
+        sizes = sorted({size for _, size in bursts})
+        self._lots = np.searchsorted(sizes, chosen, side="right")
+        self._begins, self._factors = _stretches(bursts, sizes, duration_s)
+        self._areas = np.zeros((len(self._begins), len(sizes) + 1))
+        for i in range(1, len(self._begins)):
+            self._areas[i] = self._reached(i - 1, self._begins[i])
 
     def until(self, time_s: float) -> Array:
         """How many messages each tenant has published before that time: what a rate without fractions comes to."""
-        expected = self.rates * self._seconds(0.0, time_s)
-        for start, end, more, mine in self._bursts:
-            if time_s > start:
-                expected += mine * self.rates * (more * self._seconds(start, min(time_s, end)))
-        return np.floor(expected + self._phases).astype(np.int64)
+        area = self._reached(bisect.bisect_right(self._begins, time_s) - 1, time_s)
+        return np.floor(self.rates * area[self._lots] + self._phases).astype(np.int64)
 
     def peak(self) -> float:
         """Messages a second that the tenants come to together at most, or thereabouts."""
         swing = 1 + (self._diurnal.depth if self._diurnal else 0.0)
-        times = sorted({start for start, _, _, _ in self._bursts})
-        sums = [float(self.rates.sum())]
-        for at in times:
-            factors = np.ones(len(self.rates))
-            for start, end, more, mine in self._bursts:
-                if start <= at < end:
-                    factors += more * mine
-            sums.append(float((self.rates * factors).sum()))
-        return max(sums) * swing
+        of_lots = np.bincount(self._lots, self.rates, minlength=self._factors.shape[1])
+        return max(float(self.rates.sum()), float((self._factors @ of_lots).max())) * swing
+
+    def _reached(self, stretch: int, time_s: float) -> Array:
+        """Of each lot, factor times seconds up to a time in that stretch."""
+        begin = self._begins[stretch]
+        return self._areas[stretch] + self._factors[stretch] * self._seconds(begin, time_s)
 
     def _seconds(self, start: float, end: float) -> float:
         """The time from `start` to `end`, the day's curve taken into account."""
@@ -71,6 +70,27 @@ def _area(d: Diurnal, time_s: float) -> float:
     """The curve's integral from its peak on."""
     turn = 2 * math.pi / d.period_s
     return time_s + d.depth / turn * math.sin(turn * (time_s - d.peak_s))
+
+
+def _stretches(
+    bursts: Sequence[tuple[Burst, int]], sizes: Sequence[int], duration_s: float
+) -> tuple[list[float], Array]:
+    """When the rate changes by bursts, ascending from 0, and by what it is multiplied from then on, for each lot.
+
+    Args:
+        bursts: with how many tenants each one comes to.
+        sizes: all these numbers, ascending; lot i has the tenants from the one before up to that number, and the last
+            lot those to whom no burst comes.
+    """
+    changes: dict[float, Array] = {0.0: np.zeros(len(sizes) + 1)}
+    for burst, size in bursts:
+        meant = np.arange(len(sizes) + 1) <= sizes.index(size)
+        for start, end in _times(burst, duration_s):
+            for at, more in ((start, burst.factor - 1), (end, 1 - burst.factor)):
+                changes[at] = changes.get(at, 0.0) + more * meant
+    begins = sorted(changes)
+    # What factors add up to in floating point may miss a nothing by little; less than nothing is nothing.
+    return begins, np.maximum(0.0, np.round(1 + np.cumsum([changes[at] for at in begins], axis=0), 9))
 
 
 def _times(burst: Burst, duration_s: float) -> Iterator[tuple[float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ class Earlier(NamedTuple):
     seqs: of the messages whose outcome is in the ledger, ascending; none of them is published again.
     ends: of the queues that were written to, by (topic, group, priority): the offset after the last one known.
     counts: by topic and outcome, how many messages the ledger has.
+    segments: (attempt, how many it has written) of those that have.
     """
 
     attempt: int
@@ -37,18 +39,26 @@ class Earlier(NamedTuple):
     seqs: Array
     ends: Mapping[tuple[str, int, int], int]
     counts: Mapping[str, Mapping[str, int]]
+    segments: tuple[tuple[int, int], ...] = ()
 
     def left(self, batches: Iterable[Batch]) -> list[Batch]:
         """The messages of which the ledger does not say what became of them."""
         found = []
         for batch in batches:
             seqs = np.asarray(batch.seqs, dtype=np.int64)
-            places = np.flatnonzero(~np.isin(seqs, self.seqs, assume_unique=True)).tolist()
+            places = np.flatnonzero(~self._has(seqs)).tolist()
             if len(places) == len(batch):
                 found.append(batch)
             elif places:
                 found.append(batch.only(places))
         return found
+
+    def _has(self, seqs: Array) -> Array:
+        """Which of these messages are in the ledger; looked up one by one, since a ledger is long and a batch short."""
+        if not len(self.seqs):
+            return np.zeros(len(seqs), dtype=bool)
+        at = np.minimum(np.searchsorted(self.seqs, seqs), len(self.seqs) - 1)
+        return self.seqs[at] == seqs
 
 
 def of(directory: Path | str, run: str, partition: int) -> Earlier:
@@ -59,16 +69,15 @@ def of(directory: Path | str, run: str, partition: int) -> Earlier:
     """
     place = ledger.directory_of(directory, run)
     state = load_state.state_of(place, partition) if place.exists() else None
-    tables, attempts = [], [-1 if state is None else state.attempt]
-    for path, attempt in _segments(place, partition):
-        attempts.append(attempt)
-        tables.append(_read(path))
+    segments = _segments(place, partition)
+    attempt = 1 + max([-1 if state is None else state.attempt, *(attempt for _, attempt in segments)])
     begin_us, begun = (0, 0) if state is None else (state.begin_us, state.begun)
-    if not tables:
-        return Earlier(max(attempts) + 1, begin_us, begun, np.array([], dtype=np.int64), {}, {})
-    table = pa.concat_tables(tables)
+    if not segments:
+        return Earlier(attempt, begin_us, begun, np.array([], dtype=np.int64), {}, {})
+    table = pa.concat_tables([_read(path) for path, _ in segments])
     seqs = np.unique(table["seq"].to_numpy())
-    return Earlier(max(attempts) + 1, begin_us, begun, seqs, _ends(table), _counts(table))
+    written = tuple(sorted(Counter(attempt for _, attempt in segments).items()))
+    return Earlier(attempt, begin_us, begun, seqs, _ends(table), _counts(table), written)
 
 
 def _segments(place: Path, partition: int) -> Sequence[tuple[Path, int]]:

@@ -10,8 +10,8 @@ nothing twice (`spark.load_task`); nor does a load that is started again under t
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import re
 import secrets
 import signal
 import threading
@@ -25,15 +25,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from emq import errors
-from emq.app import App
 from emq.settings import Settings
-from emq.trail.sink import NullTrail
 from spark import ledger, load_replay, load_report, load_state, load_topics
 from spark.ledger import Run
 from spark.load_plan import Plan
+from spark.load_plan_check import MAX_SEED
 from spark.load_report import Report
+from spark.load_synthetic import STEP_S
 from spark.load_task import Done, Job
 from spark.load_task import run as run_task
+from spark.source_connection import connected_app
 from spark.source_options import check_place
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ POLL_S = 0.25
 """How often progress is looked at."""
 
 SPECULATION = "spark.speculation"
+
+_RAISED = re.compile(r"^  .*\n([A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
+"""What was raised: the line after the indented ones of a traceback."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,9 @@ def run(
     job = _job(spark, options)
     place = ledger.directory_of(job.directory, job.run)
     intent = _begin(job, place)
-    _prepare(job, create=options.create)
+    # On a thread of its own: notebooks have an event loop that runs already.
+    with connected_app(job.settings) as (connection, app):
+        connection.run(load_topics.prepare(app, load_topics.needed(job.plan, job.survey), create=options.create))
     summary = Run(job.run, job.seed, intent.plan, intent.started_us)
     ledger.write_run(job.directory, summary)
     total = sum(job.source(partition).rows for partition in range(job.partitions))
@@ -132,10 +138,14 @@ def _job(spark: SparkSession, options: LoadOptions) -> Job:
         raise errors.InvalidSettings(f"partitions {partitions} must be 1 or more")
     local = str(spark.sparkContext.master).startswith("local")
     if local and options.paced and partitions > cores:
-        raise errors.InvalidSettings(f"partitions {partitions} must run at once, and there are {cores} cores")
+        raise errors.InvalidSettings(
+            f"partitions {partitions} must run at once, and there are {cores} cores; give as many, or load unpaced"
+        )
     seed = options.seed if options.seed is not None else plan.seed
     if seed is None:
         seed = secrets.randbelow(1 << 31)
+    if not 0 <= seed <= MAX_SEED:
+        raise errors.InvalidSettings(f"seed {seed} must be from 0 to {MAX_SEED}")
     run_id = options.run or f"{plan.name or 'load'}-{seed}"
     survey = load_replay.survey(plan.replay, plan.duration_s) if plan.replay else load_replay.Survey()
     directory = str(Path(options.directory).absolute())
@@ -145,7 +155,8 @@ def _job(spark: SparkSession, options: LoadOptions) -> Job:
 def _begin(job: Job, place: Path) -> load_state.Intent:
     """Note what the run is, or make sure that one that was cut short was the same."""
     text = msgspec.json.encode(msgspec.structs.replace(job.plan, seed=job.seed)).decode()
-    intent = load_state.Intent(text, job.seed, job.partitions, job.paced, time.time_ns() // 1000)
+    file, now_us = job.survey.checksum, time.time_ns() // 1000
+    intent = load_state.Intent(text, job.seed, job.partitions, job.paced, file, now_us)
     place.mkdir(parents=True, exist_ok=True)
     there = load_state.intent_of(place)
     if there is None:
@@ -159,8 +170,8 @@ def _begin(job: Job, place: Path) -> load_state.Intent:
         )
     if msgspec.structs.replace(intent, started_us=there.started_us) != there:
         raise errors.InvalidSettings(
-            f"run {job.run!r} was begun with another plan, with {there.partitions} partitions and seed {there.seed}; "
-            "go on with the same, or choose another run id"
+            f"run {job.run!r} was begun with another plan or file, with {there.partitions} partitions and seed "
+            f"{there.seed}; go on with the same, or choose another run id"
         )
     load_state.clear_stop(place)
     return there
@@ -175,18 +186,11 @@ def _is_complete(place: Path) -> bool:
         raise errors.InvalidSettings(f"{place / ledger.SUMMARY} is damaged ({exc}); choose another run id") from exc
 
 
-def _prepare(job: Job, *, create: bool) -> None:
-    async def prepared() -> None:
-        async with App(options=job.settings, trail=NullTrail()) as app:
-            await load_topics.prepare(app, load_topics.needed(job.plan, job.survey), create=create)
-
-    asyncio.run(prepared())
-
-
 def _planned_s(job: Job) -> float | None:
     if not job.paced:
         return None
-    return job.plan.duration_s or max(job.survey.span_s, 1e-3)
+    # A file may end before the time that the plan gives it.
+    return job.plan.duration_s if job.plan.replay is None else max(job.survey.span_s, STEP_S)
 
 
 def _progress(job: Job, place: Path, total: int) -> Progress:
@@ -252,7 +256,7 @@ def _on_interrupt(spark: SparkSession, place: Path, group: str) -> Iterator[None
 
 def _reason(exc: Exception, run_id: str) -> str:
     """Why a job of Spark failed, in one line: the last line of what a worker raised, if one did."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    raised = [line for line in lines if line.startswith(("emq.errors.", "pyspark.errors."))]
-    reason = raised[-1] if raised else lines[0] if lines else type(exc).__name__
+    text = str(exc).strip()
+    raised = _RAISED.findall(text)
+    reason = raised[-1] if raised else text.partition("\n")[0] or type(exc).__name__
     return f"the load failed: {reason.removeprefix('emq.errors.')}; under the run id {run_id!r} it can be gone on with"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from emq.app import App
 from emq.model import Topic
 from spark.load_recorder import Place
-from spark.source_messages import CALL_BYTES, bounds_of
+from spark.source_messages import bounds_of
 from spark.source_rows import decoded
-from spark.source_spans import Span, found_in, reads_of
+from spark.source_spans import CALL_BYTES, Reading, Span
 
 FIRST = 1
 """The lowest offset of a queue."""
@@ -49,17 +49,14 @@ async def look(
         for queue, (head, _) in bounds.items()
         if head > ends.get(queues[queue], FIRST)
     }
-    todo = [Span(queue, max(ends.get(queues[queue], head), head), tail) for queue, (head, tail) in bounds.items()]
-    todo = [span for span in todo if span.start < span.end]
+    spans = (Span(queue, max(ends.get(queues[queue], head), head), tail) for queue, (head, tail) in bounds.items())
+    reading = Reading(span for span in spans if span.start < span.end)
     left, places = set(ids), dict[str, Place]()
-    while todo and left:
-        reads = reads_of(todo)
-        found, rest = found_in(todo[: len(reads)], await log.read(reads, CALL_BYTES))
-        todo[: len(reads)] = rest
-        for span, offsets, bodies in found:
+    while left and (reads := reading.reads()):
+        for span, offsets, bodies in reading.take(await log.read(reads, CALL_BYTES)):
             _, group, priority = queues[span.queue]
             for offset, m in zip(offsets, decoded(bodies), strict=True):
                 if m.id in left:
-                    places[m.id] = Place(group, priority, offset)
+                    places[m.id] = Place(group, priority, offset, m.published_us)
         left -= places.keys()
     return Seen(places, doubtful)

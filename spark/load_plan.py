@@ -35,8 +35,9 @@ class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         from_s: seconds after the begin of the load, 0 or more.
         for_s: how long it lasts, above 0.
-        factor: what the rate is multiplied by, 0 or more; factors of bursts at one time add up (3 and 4 make 6).
-        share: of the tenants, the first ones of the table, above 0 and up to 1.
+        factor: what the rate is multiplied by, 0 or more; factors of bursts at one time add up (3 and 4 make 6), and
+            come to nothing at least.
+        share: of the tenants, the first ones of the table and at least one, above 0 and up to 1.
         every_s: it comes again so often, above `for_s`; None for once.
     """
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from emq import errors, model
-from emq.model import Kind
+from emq import errors, folds, model
+from emq.model import Kind, Topic
 from spark.ledger import RUN
 
 if TYPE_CHECKING:
-    from spark.load_plan import Delay, Plan, Replay, Tenants, TopicPlan
+    from spark.load_plan import Delay, Plan, Replay, Tenants
 
 T = TypeVar("T", bound=msgspec.Struct)
 Rule = tuple[bool, str, object, str]
@@ -26,6 +26,9 @@ NUMBER = "{n}"
 MAX_TENANTS = 1_000_000
 MAX_ZIPF = 5.0
 MAX_PAYLOAD = 64 << 20
+MAX_SEED = (1 << 63) - 1
+NAME_BYTES = 17
+"""At the front of each payload, to tell it from others."""
 
 
 def converted(document: dict[str, Any], kind: type[T], source: str) -> T:
@@ -86,20 +89,19 @@ def check(plan: Plan, source: str) -> None:
     for holds, key, value, right in _rules(plan):
         if not holds:
             raise errors.InvalidSettings(f"{source}: {key} = {value!r} {right}")
-    for where, kind, name, per_s in _topics(plan):
+    for where, topic in _topics(plan):
         try:
             # A store may allow less for one queue; what it allows is checked when the topic is created.
-            model.validate(kind.topic(name, per_s), math.inf)
+            model.validate(topic, math.inf)
         except errors.InvalidTopic as exc:
             raise errors.InvalidSettings(f"{source}: {where}: {exc}") from exc
 
 
-def _topics(plan: Plan) -> Iterator[tuple[str, TopicPlan, str, float]]:
-    for i, tenants in enumerate(plan.tenants):
-        share = tenants.qps / tenants.count
-        yield f"tenants[{i}].topic", tenants.topic, tenants.topic_name(tenants.count), share
+def _topics(plan: Plan) -> Iterator[tuple[str, Topic]]:
+    for i, t in enumerate(plan.tenants):
+        yield f"tenants[{i}].topic", t.topic.topic(t.topic_name(t.count), t.qps / t.count, tuple(t.priorities))
     if plan.replay is not None:
-        yield "replay.topic", plan.replay.topic, "replay", 1.0
+        yield "replay.topic", plan.replay.topic.topic("replay", 1.0)
 
 
 def _rules(plan: Plan) -> Iterator[Rule]:
@@ -120,16 +122,28 @@ def _rules(plan: Plan) -> Iterator[Rule]:
     name = plan.name
     fits = name is None or (len(name) <= _NAME_BYTES and RUN.fullmatch(name) is not None)
     yield fits, "name", name, f"must be 1 to {_NAME_BYTES} letters, digits and ._- and begin with a letter or digit"
-    yield plan.seed is None or plan.seed >= 0, "seed", plan.seed, "must be a whole number, 0 or more"
-    names = [tenants.name for tenants in plan.tenants]
-    twice = next((n for n in names if names.count(n) > 1), None)
-    yield twice is None, "name", twice, "is the name of two tables of tenants; a topic belongs to one of them"
+    yield plan.seed is None or 0 <= plan.seed <= MAX_SEED, "seed", plan.seed, f"must be from 0 to {MAX_SEED}"
     for i, tenants in enumerate(plan.tenants):
         for holds, key, value, right in _tenants(tenants):
             yield holds, f"tenants[{i}].{key}", value, right
+    total = sum(tenants.count for tenants in plan.tenants)
+    yield total <= MAX_TENANTS, "count", total, f"of all tables together, must be at most {MAX_TENANTS:,}"
+    twice = _twice(plan.tenants)
+    yield twice is None, "name", twice, "is a topic of two tables of tenants; a topic belongs to one of them"
     if replay is not None:
         for holds, key, value, right in _replay(replay):
             yield holds, f"replay.{key}", value, right
+
+
+def _twice(tables: Sequence[Tenants]) -> str | None:
+    """A topic that two tables name."""
+    names: set[str] = set()
+    for tenants in tables if len(tables) > 1 else ():
+        for number in range(1, tenants.count + 1):
+            if (name := tenants.topic_name(number)) in names:
+                return name
+            names.add(name)
+    return None
 
 
 def _tenants(t: Tenants) -> Iterator[Rule]:
@@ -142,14 +156,16 @@ def _tenants(t: Tenants) -> Iterator[Rule]:
     least, most = (t.payload_bytes,) * 2 if isinstance(t.payload_bytes, int) else t.payload_bytes
     text = f"must be bytes from 0 to {MAX_PAYLOAD}, or [least, most]"
     yield 0 <= least <= most <= MAX_PAYLOAD, "payload_bytes", t.payload_bytes, text
+    room = t.topic.options.max_payload
     yield (
-        most <= t.topic.options.max_payload,
+        t.payload == "number" or max(most, NAME_BYTES) <= room,
         "payload_bytes",
         most,
-        (f"must be at most the topic's max_payload ({t.topic.options.max_payload}); raise topic.options.max_payload"),
+        f"(and the {NAME_BYTES} that name a message) must be at most topic.options.max_payload ({room}); raise that",
     )
     yield 0 <= t.duplicates < 1, "duplicates", t.duplicates, "must be a share from 0 to below 1"
     yield t.duplicate_window >= 1, "duplicate_window", t.duplicate_window, "must be 1 or more"
+    yield _above_0(t.topic.headroom), "topic.headroom", t.topic.headroom, "must be a number above 0"
     yield from _priorities(t)
     yield from _delays(t)
     for i, b in enumerate(t.bursts):
@@ -180,6 +196,8 @@ def _priorities(t: Tenants) -> Iterator[Rule]:
         t.priorities,
         (f"is for topics of kind log, not {kind}; leave it out" + (", give numbers" if kind is Kind.PRIORITY else "")),
     )
+    only = t.topic.priorities is None or kind is Kind.LOG
+    yield only, "topic.priorities", t.topic.priorities, f"is for topics of kind log, not {kind}; leave it out"
     listed = t.topic.priorities or ()
     odd = next((name for name in t.priorities if listed and name not in listed), None)
     yield odd is None, "priorities", odd, f"is none of topic.priorities: {', '.join(listed)}"
@@ -200,7 +218,13 @@ def _priorities(t: Tenants) -> Iterator[Rule]:
         kind is Kind.LOG or options.merge == "key" or t.payload == "text",
         "payload",
         t.payload,
-        ("is for topics that merge by key, whose payloads are folded; leave it out"),
+        "is for topics that merge by key, whose payloads are folded; leave it out",
+    )
+    yield (
+        options.fold not in folds.NUMERIC or t.payload == "number",
+        "payload",
+        t.payload,
+        f"cannot be folded by {options.fold!r}, which needs numbers; make it 'number'",
     )
 
 
@@ -248,6 +272,7 @@ def _replay(r: Replay) -> Iterator[Rule]:
     yield known, "file", r.file, "is not known; demo:flights is what the demonstration has"
     yield bool(r.to), "to", r.to, "must be a topic, such as 'airline-{carrier}'"
     yield bool(r.time), "time", r.time, "must be the column with the time of each row"
+    yield _above_0(r.topic.headroom), "topic.headroom", r.topic.headroom, "must be a number above 0"
     yield r.topic.kind is Kind.LOG, "topic.kind", r.topic.kind.value, "must be log: rows are published as they come"
 
 

@@ -16,11 +16,12 @@ ERRORS = 50
 
 
 class Place(NamedTuple):
-    """Where a message lies: its queue's group and priority, and its offset there."""
+    """Where a message lies: its queue's group and priority, its offset there, and when it was published."""
 
     group: int
     priority: int
     offset: int
+    sent_us: int
 
 
 class _Stretch(NamedTuple):
@@ -117,6 +118,7 @@ class Recorder(NullTrail):
 
         Args:
             outcome: of `spark.ledger.OUTCOMES`.
+            sent_us: when they were published, for those that were not found.
             found: where each one was found, for those that turned out to be published.
         """
         for id_, seq in zip(ids, batch.seqs, strict=True):
@@ -129,8 +131,8 @@ class Recorder(NullTrail):
             stretch = _Stretch(len(batch), batch.topic, None, None, sent_us, answered_us, outcome, error)
             self._take(stretch, batch.seqs, [None] * len(batch), None, keys, None)
             return
-        for i, (group, priority, offset) in enumerate(found):
-            stretch = _Stretch(1, batch.topic, group, priority, sent_us, answered_us, outcome, error)
+        for i, (group, priority, offset, published_us) in enumerate(found):
+            stretch = _Stretch(1, batch.topic, group, priority, published_us, answered_us, outcome, error)
             self._take(stretch, batch.seqs[i : i + 1], ids[i : i + 1], [offset], keys[i : i + 1], None)
 
     # ------------------------------------------------------------------------------------- what a producer tells
@@ -154,12 +156,14 @@ class Recorder(NullTrail):
             seqs = list(map(self._open.pop, ids))
             self._take(stretch, seqs, ids, offsets, keys or [None] * len(ids), due_ms)
             return
+        if (topic, ids[0]) not in self._twins:
+            return  # told already: its group was retired meanwhile, and it waits in another one's lane
         twins = [self._twins[topic, id_].popleft() for id_ in ids]
         self._take(stretch, [seq for seq, _ in twins], ids, offsets, [key for _, key in twins], due_ms)
 
-    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
+    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
         twins = [self._twins[topic, id_].popleft() for id_ in ids]
-        stretch = _Stretch(len(ids), topic, group, 0, now_us, now_us, ledger.MERGED, None)
+        stretch = _Stretch(len(ids), topic, group, 0, published_us, now_us, ledger.MERGED, None)
         self._take(stretch, [seq for seq, _ in twins], ids, None, [key for _, key in twins], None)
 
     # ---------------------------------------------------------------------------------------------- to the ledger

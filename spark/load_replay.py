@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import itertools
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from emq import errors
+from emq import errors, model
 from spark.load_batch import Batch, Slice
 from spark.load_plan import Replay
 from spark.load_synthetic import SLICE_ROWS, STEP_S
@@ -43,21 +45,29 @@ class Survey:
         topics: rows of each topic.
         priorities: names that occur.
         span_s: from the first row to the last, at the replay's speed.
+        checksum: by which another file, or one that has changed, is told.
     """
 
     topics: Counter[str] = field(default_factory=Counter)
     priorities: set[str] = field(default_factory=set)
     span_s: float = 0.0
+    checksum: int = 0
 
 
 def survey(replay: Replay, duration_s: float | None) -> Survey:
-    """Read through the file once; raises as `rows`."""
+    """Read through the file once; raises as `rows`, and for names that no topic can have."""
     found = Survey()
     for row in rows(replay, duration_s):
+        if row.topic not in found.topics:
+            try:
+                model.validate_name(row.topic)
+            except errors.InvalidTopic as exc:
+                raise _wrong(replay, row.number, str(exc)) from exc
         found.topics[row.topic] += 1
         if row.priority is not None:
             found.priorities.add(row.priority)
         found.span_s = row.at_s
+        found.checksum = zlib.crc32(row.payload, zlib.crc32(f"{row.topic} {row.at_s}".encode(), found.checksum))
     return found
 
 
@@ -82,8 +92,10 @@ def rows(replay: Replay, duration_s: float | None = None) -> Iterator[Row]:
             return
         last_s = at_s
         try:
-            topic = replay.to.format_map(values)
-        except (KeyError, IndexError, ValueError, AttributeError) as exc:
+            topic = replay.to.format_map(_Filled(values))
+        except _IsNull as exc:
+            raise _wrong(replay, number, f"'to' = {replay.to!r} cannot be filled in, {exc} is null") from exc
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as exc:
             raise _wrong(replay, number, f"'to' = {replay.to!r} cannot be filled in from {_names(values)}") from exc
         yield Row(
             number,
@@ -93,6 +105,23 @@ def rows(replay: Replay, duration_s: float | None = None) -> Iterator[Row]:
             None if replay.key is None else _text(_value(replay, number, values, replay.key)),
             None if replay.priority is None else _text(_value(replay, number, values, replay.priority)),
         )
+
+
+class _IsNull(Exception):
+    """Of a column that must have a value; its name."""
+
+
+class _Filled:
+    """What a topic's name is filled in from: nothing must not become the text `None`."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values[name]
+        if value is None:
+            raise _IsNull(name)
+        return value
 
 
 class Replayed:
@@ -112,6 +141,7 @@ class Replayed:
         self._run = run
         self._partition = partition
         self._partitions = partitions
+        self._total = found.topics.total()
         self.rows = sum(n for topic, n in found.topics.items() if self._mine(topic))
         self.per_s = self.rows / max(found.span_s, STEP_S)
         self.step_s = STEP_S
@@ -122,7 +152,8 @@ class Replayed:
     def slices(self) -> Iterator[Slice]:
         held: list[Row] = []
         end_s = STEP_S
-        for row in rows(self._replay, self._duration_s):
+        # What is written to the file meanwhile is not part of the load.
+        for row in itertools.islice(rows(self._replay, self._duration_s), self._total):
             if held and (row.at_s >= end_s or len(held) >= SLICE_ROWS):
                 yield Slice(min(end_s, row.at_s), self._batches(held))
                 held = []
@@ -205,7 +236,7 @@ def _value(replay: Replay, number: int, values: Mapping[str, Any], column: str) 
 
 
 def _time_s(replay: Replay, number: int, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return value / _PER_S[replay.unit]
     try:
         found = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value

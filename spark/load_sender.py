@@ -4,6 +4,7 @@
 |---|---|
 | done | the producer tells the recorder: published, or merged |
 | unavailable: nothing was applied | tried again, `TRIES` times; then refused |
+| a message does not fit | the messages of that call are published one by one, and that one is refused |
 | outcome unknown | queues are looked through: found counts as published, anything else stays unknown |
 | any other error | refused |
 
@@ -16,7 +17,7 @@ import asyncio
 import contextlib
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emq import errors, message
@@ -48,36 +49,43 @@ SAFE_S = 2.0
 """A message that is due no sooner may be added to its lane again: as long as it waits there, that changes nothing."""
 
 
+async def learn(app: App) -> dict[str, Topic]:
+    """The topics that there are. With many it takes a while, in which no load should have begun."""
+    await app.producer.refresh()
+    return {topic.name: topic for topic in await app.catalog.list()}
+
+
 class Sender:
     """Publishes for one partition.
 
     Args:
         app: whose trail is the recorder.
+        topics: as `learn` answers.
         begin_us: when the load began, microseconds since the epoch.
     """
 
-    def __init__(self, app: App, recorder: Recorder, begin_us: int) -> None:
+    def __init__(self, app: App, recorder: Recorder, topics: Mapping[str, Topic], begin_us: int) -> None:
         self._app = app
         self._recorder = recorder
         self._begin_us = begin_us
-        self._topics: dict[str, Topic] = {}
+        self._topics = topics
         self._calls = asyncio.Semaphore(CALLS)
 
     async def send(self, batches: Sequence[Batch]) -> None:
-        """Publish batches of different topics and priorities; returns when the outcome of each message is noted."""
-        for name in {batch.topic for batch in batches} - self._topics.keys():
-            await self._learn(name)
+        """Publish batches of different topics and priorities; returns when the outcome of each message is noted.
+
+        Raises:
+            UnknownTopic: one is not there.
+        """
+        self._check_topics(batches)
         if len(batches) == 1:
             await self._send(batches[0])
         else:
             await asyncio.gather(*map(self._send, batches))
 
-    async def _learn(self, name: str) -> None:
-        try:
-            self._topics[name] = await self._app.catalog.get(name)
-        except errors.UnknownTopic:
-            text = f"topic {name!r} is gone; create it, or let the load create what is missing"
-            raise errors.UnknownTopic(text) from None
+    def _check_topics(self, batches: Sequence[Batch]) -> None:
+        if gone := {batch.topic for batch in batches} - self._topics.keys():
+            raise errors.UnknownTopic(f"topic {min(gone)!r} is gone; create it, or let the load create what is missing")
 
     async def _send(self, batch: Batch) -> None:
         for start in range(0, len(batch), CALL):
@@ -91,23 +99,28 @@ class Sender:
                     await self._send_part(part, ids)
 
     async def _send_part(self, part: Batch, ids: Sequence[str]) -> None:
-        wait_s, doubt = WAIT_S, False
+        wait_s, doubt = WAIT_S, None
         for attempt in range(1, TRIES + 1):
             sent_us = time.time_ns() // 1000
             failure = await self._publish(part, ids)
-            if failure is None:
+            places = self._recorder.missing(part, ids, slots=self._to_slots(part)) if failure else []
+            if not places:
                 return
-            places = self._recorder.missing(part, ids, slots=self._to_slots(part))
             part, ids = part.only(places), [ids[i] for i in places]
             text = f"{type(failure).__name__}: {failure}"
-            if isinstance(failure, errors.OutcomeUnknown) and not self._may_repeat(part):
-                await self._look(part, ids, sent_us, text)
+            if isinstance(failure, errors.InvalidMessage) and doubt is None and len(part) > 1:
+                # One is refused, and the call with it; the others are not to suffer for that.
+                for i in range(len(part)):
+                    await self._send_part(part.only([i]), [ids[i]])
                 return
             # A repeat that is refused leaves open what came of the try before.
-            doubt = doubt or isinstance(failure, errors.OutcomeUnknown)
+            doubt = text if isinstance(failure, errors.OutcomeUnknown) else doubt
+            if doubt is not None and not self._may_repeat(part):
+                await self._look(part, ids, sent_us, doubt)
+                return
             passing = isinstance(failure, errors.StoreUnavailable | errors.DatabaseUnavailable)
             if not passing or attempt == TRIES:
-                outcome = ledger.UNKNOWN if doubt else ledger.REFUSED
+                outcome = ledger.REFUSED if doubt is None else ledger.UNKNOWN
                 self._recorder.close(part, ids, outcome, sent_us=sent_us, error=text)
                 return
             await asyncio.sleep(wait_s)
@@ -161,7 +174,7 @@ class Sender:
             with contextlib.suppress(errors.EMQError):
                 seen = await self.look([part], ids)
                 break
-        self.close_found(part, ids, seen, sent_us)
+        self.close_found(part, ids, seen)
         lost = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
         if lost:
             rest = part.only(lost)
@@ -170,9 +183,8 @@ class Sender:
     # ------------------------------------------------------------------------------- also for what was left open
 
     async def look(self, batches: Sequence[Batch], ids: Sequence[str]) -> Seen:
-        """Look for messages that were meant for queues; others are not found."""
-        for name in {batch.topic for batch in batches}:
-            await self._learn(name)
+        """Look for messages that were meant for queues, behind what is known of these; others are not found."""
+        self._check_topics(batches)
         wanted = {
             (batch.topic, self._priority(batch)): self._topics[batch.topic]
             for batch in batches
@@ -181,14 +193,14 @@ class Sender:
         places = [(topic, priority) for (_, priority), topic in wanted.items()]
         return await look(self._app, places, self._recorder.ends, ids)
 
-    def close_found(self, batch: Batch, ids: Sequence[str], seen: Seen, sent_us: int) -> None:
+    def close_found(self, batch: Batch, ids: Sequence[str], seen: Seen) -> None:
         """Note those that were found as published."""
         here = [i for i, id_ in enumerate(ids) if id_ in seen.places]
         if here:
             names, now_us = [ids[i] for i in here], time.time_ns() // 1000
             found = [seen.places[name] for name in names]
             self._recorder.close(
-                batch.only(here), names, ledger.PUBLISHED, sent_us=sent_us, answered_us=now_us, found=found
+                batch.only(here), names, ledger.PUBLISHED, sent_us=now_us, answered_us=now_us, found=found
             )
 
     def unclear(self, batch: Batch, seen: Seen) -> bool:

@@ -30,6 +30,7 @@ class Intent(msgspec.Struct, frozen=True):
         seed: of the run.
         partitions: how many.
         paced: whether slices wait for their time.
+        file: a checksum of what is replayed; 0 for tenants.
         started_us: when the driver started it first, microseconds since the epoch.
     """
 
@@ -37,6 +38,7 @@ class Intent(msgspec.Struct, frozen=True):
     seed: int
     partitions: int
     paced: bool
+    file: int
     started_us: int
 
 

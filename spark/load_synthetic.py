@@ -100,7 +100,7 @@ class Synthetic:
             end_s = min((step + 1) * self.step_s, self._duration_s)
             batches: list[Batch] = []
             for i, table in enumerate(self._tables):
-                # Where bursts stop a tenant for more than all, it makes up for that before it goes on.
+                # A sum of fractions may lose a hair where the rate is next to nothing.
                 until = np.maximum(before[i], self._until(table, end_s))
                 if (counts := until - before[i]).any():
                     batches += self._batches(table, before[i], counts, end_s)

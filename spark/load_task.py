@@ -14,6 +14,7 @@ messages again and goes by both:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -27,13 +28,13 @@ from aiolimiter import AsyncLimiter
 
 from emq.app import App
 from emq.settings import Settings
-from spark import ledger, load_earlier, load_state
+from spark import ledger, load_earlier, load_sender, load_state
 from spark.ledger import Part
 from spark.load_batch import Batch, Source
+from spark.load_lookup import Seen
 from spark.load_plan import Plan
 from spark.load_recorder import Recorder
 from spark.load_replay import Replayed, Survey
-from spark.load_sender import Sender
 from spark.load_synthetic import Synthetic
 
 CATCH_UP = 2
@@ -47,9 +48,6 @@ SEGMENT_ROWS = (500, 200_000)
 
 FOUND_TAKES_S = 0.5
 """What a dead task still had under way has arrived by then."""
-
-LOOK_ROWS = 50_000
-"""Messages that are looked for in one go."""
 
 
 @dataclass(frozen=True)
@@ -144,29 +142,28 @@ class Task:
         stopped = False
         async with App(options=self._job.settings, trail=self._recorder) as app:
             # Connecting may take a while, and is no part of the load.
+            topics = await load_sender.learn(app)
             self._save(begin_us=self._earlier.begin_us or time.time_ns() // 1000)
-            sender = Sender(app, self._recorder, self._state.begin_us)
+            sender = load_sender.Sender(app, self._recorder, topics, self._state.begin_us)
             first_us = time.time_ns() // 1000
-            doubtful: list[Batch] = []
-            for number, slice_ in enumerate(self._source.slices()):
-                if number < self._earlier.begun:
-                    doubtful += self._earlier.left(slice_.batches)
-                    continue
-                doubtful = await self._clear_up(sender, doubtful)
+            slices = enumerate(self._source.slices())
+            begun = (slice_.batches for _, slice_ in itertools.islice(slices, self._earlier.begun))
+            await self._clear_up(sender, [left for batches in begun if (left := self._earlier.left(batches))])
+            for number, slice_ in slices:
+                late_s = await self._until(slice_.end_s, len(slice_.batches))
                 if stopped := load_state.is_stopping(self._place):
                     break
-                late_s = await self._until(slice_.end_s, len(slice_.batches))
                 if slice_.batches:
                     self._save(begun=number + 1, late_s=late_s)
                     await sender.send(slice_.batches)
                     self._recorder.flush()
-            await self._clear_up(sender, doubtful)
         return self._done(first_us, stopped=stopped)
 
     def _done(self, first_us: int, *, stopped: bool) -> Done:
         source, counts, earlier = self._source, self._recorder.counts, len(self._earlier.seqs)
         achieved = (self._recorder.rows - earlier) / max(time.time() - first_us / 1e6, 1e-6)
         part = self._writer.close(round(source.per_s, 3), round(achieved, 3))
+        part = msgspec.structs.replace(part, earlier=self._earlier.segments)
         self._save(ended=True)
         return Done(
             part=part,
@@ -194,36 +191,39 @@ class Task:
         self._latest_s = max(self._latest_s, late_s)
         return late_s
 
-    async def _clear_up(self, sender: Sender, doubtful: Sequence[Batch]) -> list[Batch]:
-        """Find out what became of messages that an earlier attempt left open; answers that none are left."""
-        if doubtful:
-            await asyncio.sleep(FOUND_TAKES_S)
-        while doubtful:
-            chosen, rows = 0, 0
-            while chosen < len(doubtful) and (rows < LOOK_ROWS or not chosen):
-                rows += len(doubtful[chosen])
-                chosen += 1
-            await self._clear_up_some(sender, doubtful[:chosen])
-            self._recorder.flush()
-            doubtful = doubtful[chosen:]
-        return []
+    async def _clear_up(self, sender: load_sender.Sender, doubtful: Sequence[Sequence[Batch]]) -> None:
+        """Find out what became of messages that an earlier attempt left open, and publish those that are not there.
 
-    async def _clear_up_some(self, sender: Sender, doubtful: Sequence[Batch]) -> None:
-        seen = await sender.look(doubtful, [id_ for batch in doubtful for id_ in batch.ids])
-        sent_us = self._state.begin_us
-        for batch in doubtful:
-            ids = sender.ids_of(batch)
-            sender.close_found(batch, ids, seen, sent_us)
-            places = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
-            if not places:
-                continue
-            rest = batch.only(places)
-            if sender.unclear(rest, seen):
-                text = "a task that died may have published it, and it is not in its queue any more"
-                unknown = [ids[i] for i in places]
-                self._recorder.close(rest, unknown, ledger.UNKNOWN, sent_us=sent_us, error=text)
-            else:
-                await sender.send([rest])
+        All is looked for, and what is found noted, before anything is published: an attempt that comes after this one
+        looks only behind the offsets that the ledger has, and what is published now lies behind all that was found.
+
+        Args:
+            doubtful: messages of slices, in order.
+        """
+        if not doubtful:
+            return
+        await asyncio.sleep(FOUND_TAKES_S)
+        batches = list(itertools.chain.from_iterable(doubtful))
+        seen = await sender.look(batches, [id_ for batch in batches for id_ in batch.ids])
+        absent = [[rest for batch in slice_ if (rest := self._settled(sender, batch, seen))] for slice_ in doubtful]
+        for slice_ in absent:
+            await sender.send(slice_)
+            self._recorder.flush()
+
+    def _settled(self, sender: load_sender.Sender, batch: Batch, seen: Seen) -> Batch | None:
+        """Note what is known of a batch, and what cannot be; answers the messages that have yet to be published."""
+        ids = sender.ids_of(batch)
+        sender.close_found(batch, ids, seen)
+        places = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
+        if not places:
+            return None
+        rest = batch.only(places)
+        if not sender.unclear(rest, seen):
+            return rest
+        text = "a task that died may have published it, and it is not in its queue any more"
+        unknown = [ids[i] for i in places]
+        self._recorder.close(rest, unknown, ledger.UNKNOWN, sent_us=self._state.begin_us, error=text)
+        return None
 
     def _save(self, **changes: Any) -> None:
         counts = self._recorder.counts.values()

@@ -64,7 +64,7 @@ def _check(planned: Topic, found: Topic, priorities: frozenset[str]) -> None:
     if odd := sorted(priorities - set(found.priorities)):
         raise errors.InvalidTopic(
             f"topic {found.name!r} has no priority {odd[0]!r}, which the plan uses; it has "
-            f"{', '.join(found.priorities) or 'none'}"
+            f"{', '.join(found.priorities) or 'none'}; list all of them as topic.priorities, or name another topic"
         )
     if found.is_sorted and (found.options.merge, found.options.ordering) != (
         planned.options.merge,

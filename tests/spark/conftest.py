@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from emq_data import Data
+
+if TYPE_CHECKING:
+    from load_rig import Rig
 
 
 @pytest.fixture
@@ -19,3 +23,16 @@ def data(tmp_path: Path) -> Data:
 def redis_data(redis_url: str, tmp_path: Path) -> Data:
     """On Valkey or Redis, shared with other tests: use topics of your own."""
     return Data(redis_url, f"sqlite:///{tmp_path}/emq.db")
+
+
+@pytest.fixture
+def rig(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """A load that waits for nothing, with small segments and slices."""
+    from load_rig import Rig
+
+    monkeypatch.setattr("spark.load_task.FOUND_TAKES_S", 0.0)
+    monkeypatch.setattr("spark.load_task.SEGMENT_ROWS", (50, 50))
+    monkeypatch.setattr("spark.load_sender.LOOK_AFTER_S", (0.0,))
+    monkeypatch.setattr("spark.load_sender.WAIT_S", 0.0)
+    monkeypatch.setattr("spark.load_synthetic.MAX_STEP_S", 0.2)
+    return Rig(data, tmp_path / "ledger")

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from spark import ledger, ledger_reading, load_generator, load_plan, load_report, load_state
+from spark import ledger, ledger_reading, load_generator, load_plan, load_replay, load_report, load_state, load_task
 from spark.load_generator import LoadOptions
 
 if TYPE_CHECKING:
@@ -134,6 +134,23 @@ def test_a_load_that_was_cut_short_is_gone_on_with(
     assert len(rows(place)) == 800
 
 
+def test_a_replay_goes_on_with_the_same_file_only(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    place = tmp_path / "run=r"
+
+    def job() -> load_task.Job:
+        replay = load_plan.Replay(str(file), "t", "at")
+        found = load_replay.survey(replay, None)
+        return load_task.Job(load_plan.Plan(replay=replay), Settings(), str(tmp_path), "r", 1, 1, survey=found)
+
+    file.write_text('{"at": 1, "n": 1}\n')
+    intent = load_generator._begin(job(), place)
+    assert load_generator._begin(job(), place) == intent
+    file.write_text('{"at": 1, "n": 2}\n')
+    with pytest.raises(errors.InvalidSettings, match="another plan or file"):
+        load_generator._begin(job(), place)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -141,6 +158,7 @@ def test_a_load_that_was_cut_short_is_gone_on_with(
         ({"partitions": 50}, "partitions 50 must run at once"),
         ({"duration_s": 0.0}, "duration 0.0 must be seconds above 0"),
         ({"run": "a/b"}, "run id 'a/b'"),
+        ({"seed": -1}, "seed -1 must be from 0"),
         ({"create": False}, "4 topics of the plan are missing, such as 'load-1'"),
         ({"settings": Settings(store="memory:")}, "cannot be seen by Spark's workers"),
     ],

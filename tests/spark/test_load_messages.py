@@ -135,9 +135,34 @@ def test_rates_follow_the_day_and_the_bursts() -> None:
 def test_a_burst_of_factor_nothing_is_a_silence() -> None:
     bursts = "[{ from_s = 2, for_s = 6, factor = 0 }, { from_s = 4, for_s = 2, factor = 0 }]"
     quiet = synthetic(f'name = "t"\nqps = 50.0\nbursts = {bursts}')
-    seconds = {int(m.at_s - 1e-6) for m in quiet}
-    assert not seconds & {2, 3, 4, 5, 6, 7}
+    seconds = Counter(int(m.at_s - 1e-6) for m in quiet)
+    assert seconds.keys() == {0, 1, 8, 9}
+    assert list(seconds.values()) == pytest.approx([50] * 4, abs=1)
     assert len({m.seq for m in quiet}) == len(quiet)
+
+
+def test_a_source_knows_how_many_messages_it_has_whatever_bursts_and_days_do() -> None:
+    bursts = ", ".join(
+        f"{{ from_s = {at}, for_s = 3, factor = {f}, share = {share}, every_s = 4 }}"
+        for at, f, share in ((1, 0, 1.0), (2, 0, 0.3), (1, 6, 0.01), (5, 1.5, 0.6))
+    )
+    table = f'name = "t-{{n}}"\ncount = 5\nqps = 90.0\nbursts = [{bursts}]\ndiurnal = {{ period_s = 4, depth = 1 }}'
+    plan = load_plan.parse(f"duration_s = 10\n[[tenants]]\n{table}")
+    parts = [Synthetic(plan, 1, "run", n, 2) for n in range(2)]
+    messages = [made(part) for part in parts]
+    assert [part.rows for part in parts] == [len(m) for m in messages]
+    for mine in by_tenant([*messages[0], *messages[1]]).values():
+        assert len({m.seq for m in mine}) == len(mine)
+
+
+def test_a_burst_of_a_small_share_comes_to_one_tenant() -> None:
+    counts = Counter(
+        m.topic
+        for m in synthetic(
+            'name = "t-{n}"\ncount = 3\nqps = 30.0\nbursts = [{ from_s = 0, for_s = 10, factor = 3, share = 0.1 }]'
+        )
+    )
+    assert [counts[f"t-{n}"] for n in (1, 2, 3)] == pytest.approx([300, 100, 100], abs=1)
 
 
 def test_priorities_keys_and_delays_have_their_shares() -> None:
@@ -225,6 +250,22 @@ def test_a_parquet_file_gives_the_same_and_partitions_share_the_topics(tmp_path:
     assert sorted(m[1:7] for m in many) == sorted(m[1:7] for m in one)
 
 
+def test_a_time_that_is_no_number_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"who": ["a", "b"], "at": [1.0, float("nan")]}), tmp_path / "rows.parquet")
+    with pytest.raises(errors.InvalidSettings, match="row 2: at = nan is no time"):
+        replayed(replay(tmp_path / "rows.parquet", key=None, priority=None))
+
+
+def test_what_is_written_to_the_file_meanwhile_is_no_part_of_the_load(tmp_path: Path) -> None:
+    path = lines(tmp_path / "rows.jsonl", ROWS[:10])
+    plan = replay(path)
+    found = load_replay.survey(plan, None)
+    lines(path, [*ROWS, {"who": "unheard", "at": 5000, "p": None, "k": None}])
+    source = Replayed(plan, None, found, "run", 0, 1)
+    assert len(made(source)) == source.rows == 10
+    assert load_replay.survey(plan, None).checksum != found.checksum
+
+
 def test_a_replay_may_be_cut_short(tmp_path: Path) -> None:
     assert len(replayed(replay(lines(tmp_path / "rows.jsonl", ROWS)), duration_s=5.0)) == 10
 
@@ -248,6 +289,9 @@ def test_the_flights_of_the_demonstration_can_be_replayed() -> None:
         ([*ROWS, ROWS[0]], {}, "row 41: at goes back; sort the file"),
         (ROWS, {"payload": "body"}, "row 1: there is no 'body'"),
         (["nonsense"], {}, "row 1: it is no JSON object"),
+        ([*ROWS[:2], {"who": None, "at": 200}], {"key": None, "priority": None}, "row 3: 'to' = 't-{who}' cannot be"),
+        (ROWS, {"to": "{who[x]}"}, "row 1: 'to' = '{who[x]}' cannot be filled in from who, at"),
+        ([*ROWS[:3], {**ROWS[3], "who": "New York"}], {}, "row 4: topic name 't-New York' contains ' '"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(

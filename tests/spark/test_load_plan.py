@@ -41,6 +41,12 @@ def test_a_plan_that_says_little_has_defaults() -> None:
     assert tenants.topic.topic("shop-1", 8.0).qps == 10.0
 
 
+def test_options_of_a_topic_may_count_on_the_priorities_of_its_table() -> None:
+    more = "priorities = { a = 1, b = 2 }\ntopic = { options = { priority_policy = 'weighted', weights = [2, 1] } }"
+    [tenants] = load_plan.parse(GOOD + more).tenants
+    assert tenants.topic.topic("shop-1", 1.0, tuple(tenants.priorities)).priorities == ("a", "b")
+
+
 WRONG = {
     "durations_s = 60": ["'durations_s'", "there are duration_s, name"],
     GOOD + "zip = 1": ["'tenants[0].zip'", "zipf"],
@@ -69,7 +75,18 @@ WRONG = {
     GOOD + "[replay]\nfile = 'a'\nto = 'b'\ntime = 'c'": ["[[tenants]], or one [replay]"],
     "[replay]\nfile = 'demo:ships'\nto = 'b'\ntime = 'c'": ["'demo:ships'", "demo:flights"],
     "[replay]\nfile = 'a'\nto = 'b'\ntime = 'c'\nspeed = 0": ["replay.speed = 0", "above 0"],
-    GOOD + GOOD.replace("duration_s = 60", ""): ["'shop-{n}'", "two tables"],
+    GOOD + "[[tenants]]\nname = 'shop-2'\nqps = 1.0": ["'shop-2'", "two tables"],
+    GOOD + "[[tenants]]\nname = 'a-{n}'\nqps = 1.0\ncount = 999_999": ["count = 1000002", "1,000,000"],
+    "seed = -1\n" + GOOD: ["seed = -1", "from 0"],
+    f"seed = {1 << 63}\n" + GOOD: [f"seed = {1 << 63}", "from 0"],
+    GOOD + "topic = { headroom = 0 }": ["topic.headroom = 0", "above 0"],
+    GOOD + "topic = { options = { max_payload = 16 } }\npayload_bytes = 8": ["payload_bytes = 8", "the 17", "(16)"],
+    GOOD + "topic = { kind = 'fixed_time', priorities = ['a'] }": ["topic.priorities = ('a',)", "leave it out"],
+    GOOD + "priorities = { 'very high' = 1 }": ["'very high'", "1 to 32 plain bytes"],
+    GOOD + "topic = { kind = 'range_merge', options = { time_range_ms = 9, merge = 'key', fold = 'sum' } }": [
+        "payload = 'text'",
+        "'number'",
+    ],
     "a = ": ["not valid TOML"],
 }
 

@@ -1,0 +1,115 @@
+"""A load on one partition, carried out in this process, with ways to disturb it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from emq_data import Data
+
+from emq.producer import Producer
+from emq.settings import Settings
+from emq.trail.sink import NullTrail
+from spark import ledger, load_plan, load_task, load_topics
+from spark.load_replay import Survey
+
+PLAN = """
+duration_s = 4
+[[tenants]]
+name = "t-{n}"
+count = 2
+qps = 100.0
+keys = 5
+priorities = { high = 0.3, low = 0.7 }
+topic = { group_qps = 20.0 }
+"""
+
+
+class Died(BaseException):
+    """Stands for the end of a task's process."""
+
+
+class Deaf(NullTrail):
+    """A trail that does not hear of some messages, as if the answer had been lost."""
+
+    enabled = True
+
+    def __init__(self, trail: Any, ids: list[str]) -> None:
+        self._trail = trail
+        self._ids = set(ids)
+
+    def published(self, topic: str, group: int, priority: int, offsets: Any, ids: Any, *args: Any) -> None:
+        if ids[0] not in self._ids:
+            self._trail.published(topic, group, priority, offsets, ids, *args)
+
+
+class Rig:
+    """A load on one partition."""
+
+    def __init__(self, data: Data, directory: Path, plan: str = PLAN, *, paced: bool = False) -> None:
+        self.data = data
+        self.directory = directory
+        settings = Settings(**data.options)
+        self.job = load_task.Job(load_plan.parse(plan), settings, str(directory), "run", 1, 1, paced)
+        data.do(lambda app: load_topics.prepare(app, load_topics.needed(self.job.plan, Survey()), create=True))
+
+    def run(self) -> load_task.Done:
+        return load_task.run(self.job, 0)
+
+    def die(self) -> None:
+        with pytest.raises(Died):
+            self.run()
+
+    @property
+    def place(self) -> Path:
+        return self.directory / "run=run"
+
+    def rows(self) -> list[dict[str, Any]]:
+        files = sorted(self.place.glob("*.parquet"))
+        return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+    def stored(self) -> Counter[str]:
+        names = self.data.do(lambda app: app.catalog.list())
+        return Counter(m.id for topic in names for m in self.data.messages(topic.name))
+
+
+Publish = Callable[..., Awaitable[list[str]]]
+
+
+def on_call(monkeypatch: pytest.MonkeyPatch, act: Callable[..., Awaitable[list[str]]]) -> None:
+    """Have `act` decide what becomes of each `publish_many`; it gets the number of the call."""
+    real = Producer.publish_many
+    calls = iter(range(1 << 30))
+
+    async def publish_many(self: Producer, *args: Any, **kwargs: Any) -> list[str]:
+        return await act(next(calls), real, self, args, kwargs)
+
+    monkeypatch.setattr(Producer, "publish_many", publish_many)
+
+
+def dying(after: int, *, stored: bool) -> Callable[..., Any]:
+    """The process ends at that call: before it, or when the store has everything."""
+
+    async def act(number: int, real: Publish, self: Any, args: Any, kwargs: Any) -> list[str]:
+        if number == after and not stored:
+            raise Died
+        ids = await real(self, *args, **kwargs)
+        if number == after:
+            raise Died
+        return ids
+
+    return act
+
+
+def agrees(rig: Rig, done: load_task.Done, stored: int = 400) -> None:
+    """Ledger and store tell the same: each message is there once, at the place that the ledger names."""
+    rows = {row["seq"]: row for row in rig.rows()}
+    assert len(rig.rows()) == len(rows) == done.rows == 400
+    there = rig.stored()
+    assert len(there) == stored
+    assert set(there.values()) == {1}
+    assert {row["id"] for row in rows.values() if row["outcome"] == ledger.PUBLISHED} <= there.keys()
