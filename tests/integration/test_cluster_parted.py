@@ -107,7 +107,9 @@ async def test_a_host_parted_from_the_ensemble_alone_stops_before_others_begin(
                 if r.host != parted.name and r.group in groups and r.started_us > parted_us
             )
             own = [r.started_us for r in cluster_receipts.starts(parted.receipts.all())]
-            assert parted_us < own[-1] <= parted_us + LEASE_US  # it went on for as long as it might, and not longer
+            assert own[-1] <= parted_us + LEASE_US
+            if part == proxy.silence:  # a cut is seen at once; nothing more is claimed, and the buffers may be empty
+                assert parted_us < own[-1]
             assert own[-1] < others_first_us
             await proxy.heal()
             healed_us = cluster.now_us()
