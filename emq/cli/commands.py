@@ -18,6 +18,7 @@ from emq.cli import (
     schedule,
     topics,
     trace,
+    trial,
     watching,
 )
 from emq.cli.session import command
@@ -50,4 +51,5 @@ app.add_typer(offsets.app, name="offsets")
 app.add_typer(misc.trail, name="trail")
 command(app, "audit")(audit.audit)
 command(app, "load")(load.load)
+app.command("trial")(trial.trial)
 command(app, "settings")(misc.settings)

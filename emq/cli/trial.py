@@ -1,0 +1,134 @@
+"""`emq trial`: a cluster of its own, under load, through a crash, and the audit of it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq import errors
+from emq.cli.session import console, guard, print_json
+from emq.cli.times import given_span_s
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from spark.trial import Trial
+
+
+def trial(
+    plan: Annotated[
+        Path | None,
+        typer.Argument(metavar="PLAN.toml", help="What is published. (default: three shops, and prices to be merged)"),
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long, such as 90s or 10m. (default: as planned)")
+    ] = None,
+    hosts: Annotated[int, typer.Option(min=2, max=20, help="Hosts at the beginning; one of them is killed.")] = 2,
+    seed: Annotated[int | None, typer.Option(min=0, help="By which the load can be repeated.")] = None,
+    report: Annotated[Path, typer.Option(metavar="FILE.html", help="The report to look at.")] = Path("trial.html"),
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep trails, ledger and logs in this new or empty directory.")
+    ] = None,
+    cores: Annotated[int, typer.Option(min=1, help="Cores that Spark may use.")] = 2,
+    memory: Annotated[str, typer.Option(help="Memory that Spark may use, such as 2g.")] = "1g",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Kill a host under load, let another join, and prove that nothing was lost. Exits as `emq audit` does.
+
+    Valkey, ZooKeeper, PostgreSQL (if it is installed, else SQLite), the hosts and Spark are started for it on this
+    machine, and all of them end with it. Takes about a minute.
+
+    Example: emq trial --report trial.html
+    """
+
+    def run() -> None:
+        with _installed():
+            from spark import audit_report
+            from spark import session as spark_session
+            from spark.trial import TrialOptions
+            from spark.trial import run as run_trial
+
+            spark_session.require()
+        with contextlib.ExitStack() as stack:
+            directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emq-trial-")))
+            seconds = None if duration is None else given_span_s(duration, "--duration")
+            options = TrialOptions(_plan(plan), directory.absolute(), seconds, seed, hosts)
+            say = stack.enter_context(_progress(as_json=as_json))
+            say("starting Spark")
+            with spark_session.borrowed("emq trial", cores, memory) as spark:
+                found = run_trial(spark, options, say)
+        audit_report.write(report, found.audit)
+        if as_json:
+            print_json(_data(found, report))
+        else:
+            console().print(_render(found, report))
+        raise typer.Exit(found.exit_status)
+
+    guard(run)
+
+
+def _plan(path: Path | None) -> Any:
+    from spark import load_plan
+
+    return load_plan.read(path or Path(load_plan.__file__).parent / "plans" / "trial.toml")
+
+
+def _data(found: Trial, report: Path) -> dict[str, object]:
+    return {
+        "ok": found.exit_status == 0,
+        "database": found.database,
+        "killed": found.killed,
+        "joined": found.joined,
+        "moved": found.moved,
+        "back_s": round(found.back_s, 3),
+        "load": found.load,
+        "audit": found.audit.to_dict(),
+        "report": str(report),
+    }
+
+
+def _render(found: Trial, report: Path) -> RenderableType:
+    from rich.console import Group
+
+    from emq.cli import output
+    from spark import audit_view, load_report
+
+    story = (
+        f"{found.killed} was killed with SIGKILL and left {output.count(found.moved, 'group')} behind, "
+        f"all owned again after {found.back_s:.1f} s; {found.joined} joined"
+    )
+    return Group(load_report.render(found.load), story, "", audit_view.render(found.audit), f"report: {report}")
+
+
+@contextlib.contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise errors.EMQError(
+            f"a trial needs the module {exc.name!r}; pip install 'emq[spark,redis,zookeeper]'"
+        ) from exc
+
+
+@contextlib.contextmanager
+def _progress(*, as_json: bool) -> Iterator[Callable[[str], None]]:
+    """What has happened stays; the last line says what is being done, where somebody looks."""
+    if as_json:
+        yield lambda _: None
+        return
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda text: err.print(text)
+        return
+    with err.status("") as status:
+
+        def say(text: str) -> None:
+            err.print(text, style="dim")
+            status.update(f"{text} ...")
+
+        yield say
