@@ -120,7 +120,7 @@ class Host:
         self.dispatcher = dispatcher = Dispatcher(
             clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight, lease
         )
-        self.expiry = Expiry(clock, dispatcher.expire)
+        self.expiry = Expiry(clock, dispatcher.expire, self._drained)
         self.firing = Firing(store.lanes, clock, trail, on_due=self._due, on_lost=lost)
         self.lanes = LaneClaimer(
             store.lanes,

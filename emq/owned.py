@@ -109,7 +109,7 @@ class OwnedGroup:
         running: keys of the messages in flight.
         blocked: messages that wait for an earlier one of their key and priority, by (priority, key).
         held: messages in `blocked`.
-        released: (priority, key) of those that came back from `blocked` and were not taken yet.
+        released: those that came back from `blocked` and were not taken yet, by (priority, key).
         retries_buffered: of `buffered` and `held`, those claimed from the lane.
         in_flight: started and not settled.
         lane_out: entries claimed from the lane and not settled.
@@ -168,7 +168,7 @@ class OwnedGroup:
         self.running: set[str] = set()
         self.blocked: dict[tuple[int, str], deque[Message]] = {}
         self.held = 0
-        self.released: set[tuple[int, str]] = set()
+        self.released: dict[tuple[int, str], Message] = {}
         self.retries_buffered = 0
         self.in_flight = 0
         self.lane_out = 0
@@ -219,9 +219,7 @@ class OwnedGroup:
             message = buffer.popleft()
             self.buffered -= 1
             if message.key is not None:
-                came_back = bool(self.released) and (message.priority, message.key) in self.released
-                if came_back:
-                    self.released.discard((message.priority, message.key))
+                came_back = bool(self.released) and self._came_back(message)
                 if message.key in self.running:
                     self._block(message, came_back)
                     continue
@@ -236,13 +234,10 @@ class OwnedGroup:
     def take_expired(self, now_us: int) -> list[Message]:
         """Take out what may not start any more; `expires_us` is then the next one's time."""
         self.expires_us = 0
-        ready = [m for buffer in self.buffers for m in self._sift(buffer, now_us)]
-        for m in ready:
-            if m.key is not None:
-                self.released.discard((m.priority, m.key))
-        expired = ready + [m for waiting in self.blocked.values() for m in self._sift(waiting, now_us)]
+        expired = [m for waiting in (*self.buffers, *self.blocked.values()) for m in self._sift(waiting, now_us)]
         self.blocked = {place: waiting for place, waiting in self.blocked.items() if waiting}
         for m in expired:
+            self._came_back(m)
             if m.offset < 0:
                 self._uncount(m)
             self.gauge.messages -= 1
@@ -252,6 +247,10 @@ class OwnedGroup:
             self.held = sum(map(len, self.blocked.values()))
             self._release_idle_keys()
         return expired
+
+    def held_of(self, priority: int) -> int:
+        """Messages of that priority in `blocked`."""
+        return sum(len(waiting) for (of, _), waiting in self.blocked.items() if of == priority)
 
     def waiting_members(self) -> list[Message]:
         """What was claimed from the slot and not started."""
@@ -282,11 +281,11 @@ class OwnedGroup:
                 waiting = self.blocked.get((priority, key))
                 # One at a time: a second one would get in front of the first, which another priority's turn delays.
                 if waiting and (priority, key) not in self.released:
-                    self.released.add((priority, key))
+                    message = self.released[priority, key] = waiting.popleft()
                     if self.is_by_score:
-                        bisect.insort_left(buffer, waiting.popleft(), key=_by_score)
+                        bisect.insort_left(buffer, message, key=_by_score)
                     else:
-                        buffer.appendleft(waiting.popleft())
+                        buffer.appendleft(message)
                     self.buffered += 1
                     self.held -= 1
                     if not waiting:
@@ -309,6 +308,14 @@ class OwnedGroup:
         for _, key in list(self.blocked):
             if key not in self.running:
                 self.finish_key(key)
+
+    def _came_back(self, message: Message) -> bool:
+        """Whether it is the one in `released` of its priority and key, which it then is no more."""
+        place = message.priority, message.key or ""
+        if self.released.get(place) is not message:
+            return False
+        del self.released[place]
+        return True
 
     def _uncount(self, message: Message) -> None:
         if message.member is None:

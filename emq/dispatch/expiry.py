@@ -20,9 +20,19 @@ class Expiry:
     looked at when it is read.
     """
 
-    def __init__(self, clock: Clock, on_expired: Callable[[OwnedGroup, Message], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        on_expired: Callable[[OwnedGroup, Message], None],
+        on_drained: Callable[[OwnedGroup], None],
+    ) -> None:
+        """Args:
+        on_expired: called with each message that was taken out of its group.
+        on_drained: called after that, since the group's buffers may want to be refilled.
+        """
         self._clock = clock
         self._on_expired = on_expired
+        self._on_drained = on_drained
         self._groups: set[OwnedGroup] = set()
         self._something = asyncio.Event()
 
@@ -47,5 +57,6 @@ class Expiry:
         if group.expires_us and not group.stopping:
             for message in group.take_expired(now_us):
                 self._on_expired(group, message)
+            self._on_drained(group)
         if not group.expires_us or group.stopping:
             self._groups.discard(group)

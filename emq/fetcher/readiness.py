@@ -79,8 +79,13 @@ class Readiness:
 
 
 def wanted(queue: OwnedQueue) -> int:
-    """Messages that the queue's buffer has room for; none while its group stops, pauses or is full of held ones."""
+    """Messages that the queue's buffer has room for; none while its group stops or pauses, or too many are held.
+
+    Each priority by itself: what waits for a busy key must not keep a higher priority from being read.
+    """
     group = queue.group
-    if group.stopping or group.owner.handler is None or group.held >= 4 * queue.capacity:
+    if group.stopping or group.owner.handler is None:
+        return 0
+    if group.held >= 4 * queue.capacity and group.held_of(queue.priority) >= 4 * queue.capacity:
         return 0
     return queue.capacity - len(group.buffers[queue.priority])

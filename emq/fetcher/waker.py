@@ -75,5 +75,7 @@ class Waker:
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:
-            if not queue.more:
+            if queue.more:
+                self._readiness.add(queue)  # unless it is on its way
+            else:
                 self._readiness.woken(queue)

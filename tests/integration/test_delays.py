@@ -349,3 +349,16 @@ def test_what_has_expired_lives_anew_when_it_is_replayed(kind: str) -> None:
             assert (lag.ready, lag.delayed, lag.claimed, lag.dead) == (0, 0, 0, 0)
 
     run()
+
+
+@virtual
+async def test_a_queue_is_read_on_when_all_that_was_buffered_of_it_has_expired() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, group_qps=1)
+        await r.producer.publish_many("t", [b"brief"] * 60, ttl_s=3.0)
+        await r.producer.publish("t", "live")
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: b"live" in seen.payloads, 10)
+            await asyncio.sleep(1)
+        assert len(await r.store.lanes.dead("t/0", limit=100)) + len(seen) == 61

@@ -114,9 +114,9 @@ def test_messages_of_one_key_are_taken_one_at_a_time_and_in_order_within_their_p
     g = group(2, gauge)
     running: list[Message] = []
     order: dict[tuple[int, str | None], list[int]] = {}
-    pushed = 0
+    pushed = expired = 0
     for _ in range(data.draw(st.integers(1, 40))):
-        step = data.draw(st.sampled_from(["push", "take", "finish"]))
+        step = data.draw(st.sampled_from(["push", "take", "finish", "expire"]))
         if step == "push":
             priority = data.draw(st.integers(0, 1))
             new = messages(data.draw(st.text("abc.", min_size=1, max_size=5)), pushed + 1, priority)
@@ -125,7 +125,11 @@ def test_messages_of_one_key_are_taken_one_at_a_time_and_in_order_within_their_p
                 g.retries_buffered += len(new)
                 for m in new:
                     m.offset = -1
+            for m in new:
+                m.expires_us = data.draw(st.sampled_from([0, 0, 1_000]))
             g.push(priority, new)
+        elif step == "expire":
+            expired += len(g.take_expired(1_000))
         elif step == "take" and (m := g.take(0)) is not None:
             assert m.key is None or m.key not in {r.key for r in running}
             running.append(m)
@@ -145,7 +149,7 @@ def test_messages_of_one_key_are_taken_one_at_a_time_and_in_order_within_their_p
         if m.key is not None:
             g.finish_key(m.key)
     assert g.held == g.retries_buffered == 0
-    assert sum(map(len, order.values())) == pushed
+    assert sum(map(len, order.values())) + expired == pushed
     assert all(numbers == sorted(numbers) for numbers in order.values())
 
 
@@ -168,3 +172,18 @@ def test_those_behind_a_message_that_expired_as_its_key_came_free_do_not_wait_fo
     g.finish_key("a")  # the second is ready now
     assert g.take_expired(2_000) == [second]
     assert taken(g) == [third.id]
+
+
+def test_order_within_a_priority_survives_the_end_of_a_later_one_of_the_key() -> None:
+    g = group(1)
+    first, second, third = messages("aaa")
+    g.push(0, [first, second, third])
+    assert taken(g) == [first.id]  # the others wait for their key
+    [brief] = messages("a", first=4)
+    brief.expires_us = 1_000
+    g.push(0, [brief])
+    g.finish_key("a")  # the second is ready now
+    assert g.take_expired(2_000) == [brief]
+    for m in (second, third):
+        assert taken(g) == [m.id]
+        g.finish_key("a")
