@@ -117,7 +117,8 @@ class App:
 
         Args:
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
-            batch_size: above 1, the function takes lists of up to so many messages of one group.
+            batch_size: above 1, the function takes lists of up to so many messages of one group; of a sorted topic
+                with `ordering="slot"`, which runs one message at a time, lists of one.
 
         The function may be `async def`, or plain, and then runs in a bounded thread pool. Returning means success;
         raising means a retry (`emq.Retry(after_s=...)` to say when), or, for `emq.Reject`, the dead letters.

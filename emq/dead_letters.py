@@ -7,8 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-import msgspec
-
 from emq import errors, message, slots
 from emq.model import Kind, Topic
 from emq.producer.slots import score_of
@@ -234,5 +232,5 @@ async def _in_slot(
 def _decoded(dead: DeadLetter) -> message.Message:
     try:
         return message.decode(dead.body)
-    except msgspec.DecodeError:
+    except message.UNREADABLE:
         return message.Message(id=dead.id, payload=bytes(dead.body))

@@ -91,7 +91,7 @@ class Retry(Exception):
     def __init__(self, reason: str = "handler asked for a retry", *, after_s: float | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.after_s = after_s
+        self.after_s = None if after_s is None else float(after_s)
 
 
 class Reject(Exception):
@@ -111,4 +111,4 @@ class PartialFailure(Exception):
 
     def __init__(self, failures: dict[str, Exception]) -> None:
         super().__init__(f"{len(failures)} messages of the batch failed")
-        self.failures = failures
+        self.failures = dict(failures)

@@ -68,7 +68,10 @@ _decoder = msgspec.msgpack.Decoder(Message)
 _encoder = msgspec.msgpack.Encoder()
 
 decode = _decoder.decode
-"""Decode a stored body (bytes) to a `Message`; raises `msgspec.DecodeError` on foreign bytes."""
+"""Decode a stored body (bytes) to a `Message`; raises one of `UNREADABLE` on foreign bytes."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding raises; the second for what would be a message if its text were text."""
 
 
 def encode(
@@ -120,7 +123,7 @@ def decode_note(note: bytes) -> Note:
     """A note as it lies in a slot; an empty or foreign one says nothing."""
     try:
         return _note_decoder.decode(note) if note else Note()
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return Note()
 
 

@@ -273,7 +273,8 @@ class Dispatcher:
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         self._uncounted = 0
         while self._granted and now < valid_until:
-            batch = self._take_batch(group, owner.batch_size, int(now * 1e6))
+            size = 1 if group.serial else owner.batch_size  # those of one call run at the same time
+            batch = self._take_batch(group, size, int(now * 1e6))
             if not batch:
                 break
             try:

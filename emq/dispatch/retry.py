@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from typing import NamedTuple
 
 from emq import errors
@@ -10,6 +11,9 @@ from emq.model import TopicOptions
 
 MAX_REASON = 500
 """Characters of an error that travel with the message."""
+
+LONGEST_S = 10 * 366 * 86_400.0
+"""The longest wait that a handler may ask for."""
 
 
 class Decision(NamedTuple):
@@ -25,6 +29,9 @@ class Decision(NamedTuple):
     score: int | None = None
 
 
+_REFUSED = ("Cc", "Cs")
+"""Categories of characters that some store refuses: control characters and surrogates."""
+
 EXPIRED = Decision(None, "expired")
 
 
@@ -39,7 +46,7 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
     if isinstance(failure, errors.Reject) or attempt >= options.max_attempts:
         return Decision(None, reason)
     if isinstance(failure, errors.Retry) and failure.after_s is not None:
-        wait_s = max(0.0, failure.after_s)
+        wait_s = min(max(0.0, failure.after_s), LONGEST_S)
     else:
         scheduled = options.backoff_s[min(attempt, len(options.backoff_s)) - 1]
         wait_s = scheduled * (1 - options.jitter * random_.random())
@@ -55,9 +62,16 @@ def roll_back(left: int, failure: BaseException, now: float) -> Decision:
 
 
 def describe(failure: BaseException) -> str:
-    """One line that names the failure, bounded in length."""
-    if isinstance(failure, (errors.Retry, errors.Reject)):
-        text = failure.reason
-    else:
-        text = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
-    return " ".join(text.split())[:MAX_REASON]
+    """One line that names the failure, bounded in length, of characters that every store takes."""
+    name = type(failure).__name__
+    try:
+        if isinstance(failure, (errors.Retry, errors.Reject)):
+            text = str(failure.reason)
+        else:
+            text = f"{name}: {failure}" if str(failure) else name
+    except Exception:  # it is the handler's own code that words it
+        text = name
+    line = " ".join(text.split())[:MAX_REASON]
+    if line.isprintable():
+        return line
+    return "".join(ascii(c)[1:-1] if unicodedata.category(c) in _REFUSED else c for c in line)[:MAX_REASON]

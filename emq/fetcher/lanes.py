@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.due import DueTimes
@@ -137,7 +135,7 @@ class LaneClaimer:
             self._on_claimed(group, id_)
             try:
                 m = message.decode(body)
-            except msgspec.DecodeError:
+            except message.UNREADABLE:
                 m = message.Message(id=id_, payload=bytes(body))
             m.topic = group.owner.topic.name
             m.group = group.index

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.readiness import Readiness
@@ -128,7 +126,7 @@ class Puller:
                 continue
             try:
                 m = message.decode(body)
-            except msgspec.DecodeError:
+            except message.UNREADABLE:
                 m = message.Message(id=f"{queue.name}@{offset}", payload=bytes(body))
             m.topic = topic
             m.group = index

@@ -7,8 +7,6 @@ import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from emq import errors, message
 from emq.model import Topic
 from emq.schedule import spec
@@ -151,7 +149,7 @@ async def recall(store: LaneStore, topic: Topic, ids: Collection[str], *, trail:
 def _planned(lane: _Lane, entry: WaitingEntry) -> Planned:
     try:
         m = message.decode(entry.body)
-    except msgspec.DecodeError:
+    except message.UNREADABLE:
         m = message.Message(id=entry.id, payload=bytes(entry.body))
     names = lane.topic.priorities
     priority = names[min(m.priority, len(names) - 1)] if names else "-"

@@ -92,7 +92,7 @@ def decode(schedule: bytes) -> Schedule:
     """Raises `InvalidMessage` for bytes that are no schedule, or one that cannot go on."""
     try:
         found = _decoder.decode(schedule)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise errors.InvalidMessage(f"its schedule cannot be read: {exc}") from None
     if not _is_sound(found):
         raise errors.InvalidMessage(f"its schedule is not one that could go on: {found!r}")

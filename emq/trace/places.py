@@ -13,8 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
 from emq import lag, message
 from emq.model import Topic
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
@@ -253,5 +251,5 @@ class Finder:
 def _decoded(body: bytes) -> message.Message | None:
     try:
         return message.decode(body)
-    except msgspec.DecodeError:
+    except message.UNREADABLE:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import zlib
 from types import SimpleNamespace
 
@@ -397,3 +398,55 @@ async def test_a_retry_keeps_its_key_serial() -> None:
         firsts = [int(d.payload) for d in seen.deliveries if d.attempt == 1]
         assert firsts == sorted(firsts)
         assert not any("AssertionError" in (d.error or "") for d in seen.deliveries)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("kind", ["log", "range_merge"])
+@pytest.mark.parametrize(
+    "failure",
+    [Unspeakable(), ValueError("\udc80 of a file's name"), errors.Reject("\udc80"), errors.Retry(after_s=math.inf)],
+    ids=["unspeakable", "surrogate", "reject", "never"],
+)
+def test_a_failure_of_any_kind_is_the_messages_own(failure: Exception, kind: str) -> None:
+    async def fails(m: Message) -> None:
+        if m.payload == b"bad":
+            raise failure
+
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 20, kind=kind, **({} if kind == "log" else {"time_range_ms": 10}))
+            seen = Seen(fails)
+            async with r.consuming(seen) as host:
+                await r.producer.publish("t", "bad")
+                await until(lambda: len(seen) >= 1)
+                await r.producer.publish("t", "good")
+                await until(lambda: b"good" in seen.payloads)
+                await until(lambda: host.dispatcher.in_flight == 0)
+
+    run()
+
+
+@pytest.mark.parametrize("failures", [None, ["x"]])
+def test_a_batch_handler_that_says_nonsense_of_its_messages_has_failed_them_all(failures: object) -> None:
+    seen: list[bytes] = []
+
+    async def handle(batch: list[Message]) -> None:
+        seen.extend(m.payload for m in batch)
+        raise errors.PartialFailure(failures)  # type: ignore[arg-type]
+
+    @virtual
+    async def run() -> None:
+        async with rig() as r:
+            await r.topic("t", 20, backoff_s=(0.5,), max_attempts=2)
+            await r.producer.publish("t", "x")
+            async with r.consuming(bound({"*": handle}, batch_size=3)):
+                await until(lambda: len(seen) == 2)
+                await asyncio.sleep(1)
+            assert len(await letters(r, "t")) == 1
+
+    run()

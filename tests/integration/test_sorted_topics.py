@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.rig import Rig, Seen, bound, rig, running, starts_per_second, until
 from support.virtual import virtual
 
 from emq import Reject, Retry, errors
@@ -385,3 +385,33 @@ async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first()
         assert await states(r) == (0, 0, 1)
         [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
         assert (dead.body, dead.reason, [why for _, why in dead.history]) == (b"42", "no 2", ["no 40"])
+
+
+@virtual
+async def test_a_slot_is_claimed_from_when_all_that_was_buffered_of_it_has_expired() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, kind="priority", slots=1, merge="key", ordering="none")
+        for i in range(60):
+            await r.producer.publish("t", f"brief{i}", priority=500, ttl_s=3.0)
+        await r.producer.publish("t", "live", priority=100)
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: b"live" in seen.payloads, 10)
+            await asyncio.sleep(1)
+        assert (await states(r))[2] + len(seen) == 61
+
+
+@virtual
+async def test_a_batch_handler_gets_one_message_of_a_slot_at_a_time() -> None:
+    sizes: list[int] = []
+
+    async def handle(batch: list[Message]) -> None:
+        sizes.append(len(batch))
+
+    async with rig() as r:
+        await r.topic("t", 100, kind="range_merge", slots=1, time_range_ms=100)
+        for i in range(10):
+            await r.producer.publish("t", f"{i}")
+        async with r.consuming(bound({"*": handle}, batch_size=5)):
+            await until(lambda: sum(sizes) == 10)
+        assert max(sizes) == 1

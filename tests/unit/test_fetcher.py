@@ -84,6 +84,13 @@ class Bench:
         bodies = [message.encode(str(i), b"%d" % i, None, 1, None) if body is None else body for i in range(count)]
         await self.store.log.put([Put(f"{name}/0/p", bodies)])
 
+    def hold(self, count: int, priority: int = 0) -> None:
+        """Let so many messages of one key wait for one of theirs that runs."""
+        waiting = [message.Message(str(i), b"", "busy", priority=priority, offset=i) for i in range(count + 1)]
+        self.group.push(priority, waiting)
+        while self.group.take(0) is not None:
+            pass
+
     @contextlib.asynccontextmanager
     async def pulling(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.puller.pull())
@@ -189,16 +196,20 @@ async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_water
     assert [m.offset for m in b.group.buffers[0]] == [24, 25]
 
 
-@virtual
-async def test_a_body_that_cannot_be_read_is_passed_on_as_it_is() -> None:
+@pytest.mark.parametrize("body", [b"\xc1junk", b"\x92\xa1\xff\xc4\x00"], ids=["no MessagePack", "no text"])
+def test_a_body_that_cannot_be_read_is_passed_on_as_it_is(body: bytes) -> None:
+    virtual(passed_on)(body)
+
+
+async def passed_on(body: bytes) -> None:
     b = Bench()
-    await b.put(1, body=b"\xc1junk")
+    await b.put(1, body=body)
     async with b.pulling():
         b.readiness.add(b.queue)
         await until(lambda: b.group.buffered == 1)
     m = b.group.take(0)
     assert m is not None
-    assert (m.id, m.payload, m.offset) == ("t/0/p@1", b"\xc1junk", 1)
+    assert (m.id, m.payload, m.offset) == ("t/0/p@1", body, 1)
 
 
 @virtual
@@ -231,9 +242,9 @@ async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_i
 async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_read() -> None:
     b = Bench()
     assert wanted(b.queue) == 20
-    b.group.held = 4 * 20
+    b.hold(4 * 20)
     assert wanted(b.queue) == 0
-    b.group.held = 0
+    b.group.discard()
     b.group.owner.handler = None
     assert wanted(b.queue) == 0
     b.group.owner.handler = ignore
@@ -241,6 +252,16 @@ async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_rea
     assert wanted(b.queue) == 0
     b.readiness.add(b.queue)
     assert len(b.readiness) == 0
+
+
+@virtual
+async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read() -> None:
+    b = Bench()
+    b.group.buffers.append(deque())
+    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
+    low.group, low.priority = b.group, 1
+    b.hold(4 * 20, priority=1)
+    assert (wanted(b.queue), wanted(low)) == (20, 0)
 
 
 @virtual

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from emq import errors
-from emq.dispatch.retry import MAX_REASON, decide, describe
+from emq.dispatch.retry import LONGEST_S, MAX_REASON, decide, describe
 from emq.model import DEFAULT_BACKOFF_S, TopicOptions
 
 NOW = 1_700_000_000.0
 SOME = random.Random(7)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
 
 
 def wait_s(options: TopicOptions, attempt: int, failure: Exception) -> float | None:
@@ -46,9 +52,15 @@ def test_the_last_attempt_and_a_reject_end_in_the_dead_letters() -> None:
     assert wait_s(TopicOptions(), 1, errors.Reject("no")) is None
 
 
-@pytest.mark.parametrize(("after_s", "waits"), [(0.0, 0), (0.25, 0.25), (3600.0, 3600), (-5.0, 0)])
+@pytest.mark.parametrize(("after_s", "waits"), [(0.0, 0), (0.25, 0.25), (3600.0, 3600), (-5.0, 0), (math.nan, 0)])
 def test_what_the_handler_asks_for_is_taken_as_it_is(after_s: float, waits: float) -> None:
     assert wait_s(TopicOptions(jitter=1.0), 1, errors.Retry(after_s=after_s)) == pytest.approx(waits, abs=0.001)
+
+
+def test_a_wait_without_an_end_has_one() -> None:
+    assert wait_s(TopicOptions(), 1, errors.Retry(after_s=math.inf)) == pytest.approx(LONGEST_S)
+    with pytest.raises(ValueError, match="soon"):
+        errors.Retry(after_s="soon")  # type: ignore[arg-type]
 
 
 def test_a_retry_without_a_time_follows_the_schedule() -> None:
@@ -63,6 +75,11 @@ def test_a_retry_without_a_time_follows_the_schedule() -> None:
         (ValueError("two\nlines  here"), "ValueError: two lines here"),
         (TimeoutError(), "TimeoutError"),
         (ValueError("x" * 10_000), "ValueError: " + "x" * (MAX_REASON - 12)),
+        (ValueError("né \U0001f600"), "ValueError: né \U0001f600"),
+        (ValueError("a\x00b \udc80"), "ValueError: a\\x00b \\udc80"),
+        (ValueError("\x00" * 10_000), ("ValueError: " + "\\x00" * MAX_REASON)[:MAX_REASON]),
+        (errors.Retry(None), "None"),  # type: ignore[arg-type]
+        (Unspeakable(), "Unspeakable"),
     ],
 )
 def test_a_reason_is_one_bounded_line(failure: Exception, reason: str) -> None:
