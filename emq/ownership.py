@@ -285,8 +285,8 @@ class Ownership:
         owner.groups.pop(group.index, None)
         if isinstance(owner.sisters, deque):
             owner.sisters.remove(group)
-        if not owner.groups:
-            self.owned.pop(owner.topic.name, None)
+        if not owner.groups and self.owned.get(owner.topic.name) is owner:
+            del self.owned[owner.topic.name]
 
     # ------------------------------------------------------------------------------------- following the catalog
 
@@ -294,6 +294,8 @@ class Ownership:
         """Take over what the catalog says; quotas, limits and states count from now on, without a pause."""
         for name in deleted:
             self.topics.pop(name, None)
+            # What is held of it is about to be taken away, and is none of a new topic's of that name.
+            self.owned.pop(name, None)
         for topic in changed:
             self.topics[topic.name] = topic
             (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
