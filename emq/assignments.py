@@ -127,14 +127,15 @@ class Assignments:
             if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
                 await asyncio.sleep((EARLIEST - part) % 1.0)
             async for done in self._ownership.releasing(left, self._drain_s):
-                left.difference_update(done)
-                self._letting_go.difference_update(done)
-                count += len(done)
                 if era == self._target.era:
+                    await self._membership.released(done)  # should it fail, they count as told, and it is said again
                     for group in done:
                         self._told.pop(group, None)
-                    await self._membership.released(done)
                     self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
+                left.difference_update(done)
+                self._letting_go.difference_update(done)
+                self._changed.set()
+                count += len(done)
             log.info("let go of %d groups in %.2f s", count, time.monotonic() - started)
         finally:
             self._letting_go.difference_update(left)

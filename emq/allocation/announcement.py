@@ -17,7 +17,7 @@ class Announcement:
     """The node `running/<host>` of one session; nobody else writes it.
 
     Attributes:
-        said: what it holds; None while there is none of this session's.
+        said: what it holds, as far as is known; None while there is none of this session's.
     """
 
     def __init__(self, coordination: tree.Tree, paths: Paths, host: str) -> None:
@@ -25,6 +25,7 @@ class Announcement:
         self._path = paths.host(host)
         self._host = host
         self._version = 0
+        self._unsure = False  # the answer of a write was lost: others may have read what this host means no more
         self.said: Running | None = None
 
     async def make(self, running: Running) -> bool:
@@ -39,7 +40,7 @@ class Announcement:
             self._version = await self._tree.write(self._path, records.encode(running), node.version)
         else:
             self._version = 0
-        self.said = running
+        self.said, self._unsure = running, False
         return True
 
     async def say(self, **changes: object) -> bool:
@@ -53,17 +54,19 @@ class Announcement:
         if said is None:
             return True
         running = msgspec.structs.replace(said, **changes)
-        if running == said:
+        if running == said and not self._unsure:
             return True
         try:
             self._version = await self._tree.write(self._path, records.encode(running), self._version)
         except errors.ClusterUnavailable:
+            self._unsure = True
             await self._look_again()
             raise
         except tree.Conflict:
             await self._look_again()
             await asyncio.sleep(RETRY_S)
             return False
+        self._unsure = False
         if self.said is said:
             self.said = running
         return True

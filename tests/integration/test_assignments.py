@@ -33,3 +33,25 @@ async def test_letting_go_that_broke_is_tried_again_after_a_pause(caplog: pytest
                 host.ownership.releasing = releasing  # type: ignore[method-assign]
                 await until(lambda: len(other.ownership.groups) == 1)
     assert "letting go of groups broke" in caplog.text
+
+
+@virtual
+async def test_a_group_that_was_let_go_of_while_the_database_was_down_is_not_forgotten() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=50)
+        async with r.consuming(Seen()) as host:
+            await until(lambda: len(host.ownership.groups) == 2)
+            released = host.assignments._membership.released
+
+            async def without_database(groups: Iterable[str]) -> None:
+                r.db.down = True
+                asyncio.get_running_loop().call_later(2.5, setattr, r.db, "down", False)
+                host.assignments._membership.released = released  # type: ignore[method-assign]
+                await released(groups)
+
+            host.assignments._membership.released = without_database  # type: ignore[method-assign]
+            await asyncio.sleep(
+                0.3
+            )  # into the part of a second in which nothing is let go of: the other is there first
+            async with r.consuming(Seen(), "host-2") as other:
+                await until(lambda: len(other.ownership.groups) == 1, 10)
