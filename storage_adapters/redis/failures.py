@@ -48,6 +48,11 @@ def of_several(outcomes: Sequence[object]) -> errors.EMQError | None:
     unknown = next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), None)
     if unknown is not None:
         return unknown
-    if len(failures) < len(outcomes):
-        return errors.OutcomeUnknown(f"part of a call was done, but not all of it: {first}")
-    return first
+    return partly(first) if len(failures) < len(outcomes) else first
+
+
+def partly(failure: errors.EMQError) -> errors.OutcomeUnknown:
+    """What the failure of one part means for a call of which another part was done."""
+    if isinstance(failure, errors.OutcomeUnknown):
+        return failure
+    return errors.OutcomeUnknown(f"part of a call was done, but not all of it: {failure}")

@@ -15,6 +15,7 @@ from emq import errors
 from emq.durability import Durability
 from emq.slots import Add, Claim, Claimed, DeadMember, Recover, Settle, Slot, SlotState, Waiting
 from storage_adapters.redis import grouping
+from storage_adapters.redis.failures import partly
 from storage_adapters.redis.keys import SlotKeys
 from storage_adapters.redis.refusals import not_owner
 from storage_adapters.redis.server import Scripts
@@ -134,12 +135,20 @@ class RedisSorted:
                 epoch = settles[place].epoch
                 answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
 
-        for start in range(0, len(settles), MEMBERS):
-            acks, others = grouping.group_settles(settles, start, start + MEMBERS)
-            await each_part(self._together(acks, lambda g: g.slot), acknowledge)
-            for at in range(0, len(others), SINGLE_MEMBERS):
-                groups = grouping.group_others(settles, others[at : at + SINGLE_MEMBERS])
-                await each_part(self._together(groups, lambda g: g.slot), settle)
+        calls = 0
+        try:
+            for start in range(0, len(settles), MEMBERS):
+                acks, others = grouping.group_settles(settles, start, start + MEMBERS)
+                await each_part(self._together(acks, lambda g: g.slot), acknowledge)
+                calls += bool(acks)
+                for at in range(0, len(others), SINGLE_MEMBERS):
+                    groups = grouping.group_others(settles, others[at : at + SINGLE_MEMBERS])
+                    await each_part(self._together(groups, lambda g: g.slot), settle)
+                    calls += 1
+        except (errors.StoreUnavailable, errors.StoreFull) as exc:
+            if not calls:
+                raise
+            raise partly(exc) from exc
         return answers
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:

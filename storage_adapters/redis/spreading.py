@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from emq import errors
-from storage_adapters.redis.failures import of_several
+from storage_adapters.redis.failures import of_several, partly
 from storage_adapters.redis.keys import Shard, shard_of
 
 T = TypeVar("T")
@@ -32,27 +32,34 @@ async def each_shard(
         OutcomeUnknown: a part of it may have been done, or was done.
         StoreFull, StoreUnavailable: nothing was done.
     """
+
+    async def in_chunks(shard: Shard, whole: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for part in _chunks(whole, chunk, weight):
+            try:
+                found += await one(shard, part)
+            except errors.EMQError as exc:
+                if failures_as_answers:
+                    found += [exc] * len(part)
+                elif found:
+                    raise partly(exc) from exc
+                else:
+                    raise
+        return found
+
     if len(shards) == 1:
-        return [a for part in _chunks(requests, chunk, weight) for a in await one(shards[0], part)]
+        answers = await in_chunks(shards[0], requests)
+        if failures_as_answers:
+            _raise_if_nothing_was_done(answers)
+        return answers
     places: dict[int, list[int]] = {}
     for i, request in enumerate(requests):
         places.setdefault(shard_of(group(request), len(shards)), []).append(i)
-
-    async def shard(index: int, at: list[int]) -> list[Any]:
-        found: list[Any] = []
-        for part in _chunks([requests[i] for i in at], chunk, weight):
-            try:
-                found += await one(shards[index], part)
-            except errors.EMQError as exc:
-                if not failures_as_answers:
-                    raise
-                found += [exc] * len(part)
-        return found
-
-    outcomes = await asyncio.gather(*(shard(index, at) for index, at in places.items()), return_exceptions=True)
+    sent = [in_chunks(shards[index], [requests[i] for i in at]) for index, at in places.items()]
+    outcomes = await asyncio.gather(*sent, return_exceptions=True)
     if failure := of_several(outcomes):
         raise failure
-    answers: list[Any] = [None] * len(requests)
+    answers = [None] * len(requests)
     for at, found in zip(places.values(), outcomes, strict=True):
         assert isinstance(found, list)
         for i, answer in zip(at, found, strict=True):
