@@ -174,7 +174,7 @@ class SlotProducer:
                 due = None if item.topic.kind is Kind.PRIORITY else [int(item.add.score)]
                 self._trail.published(name, group, 0, None, [id_], None, item.published_us, now_us, due)
             else:
-                self._trail.merged(name, group, [id_], now_us)
+                self._trail.merged(name, group, [id_], item.published_us, now_us)
 
 
 def score_of(

@@ -43,11 +43,12 @@ class TrailSink(Protocol):
             due_ms: until when each is delayed, milliseconds since the epoch; None when none is.
         """
 
-    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
+    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
         """Publishes to a sorted topic returned that were merged with a waiting message of the same id.
 
         Args:
             ids: as for `published`.
+            published_us: when the publish began.
         """
 
     def started(self, m: Message, epoch: int) -> None:
@@ -102,7 +103,7 @@ class NullTrail:
     ) -> None:
         pass
 
-    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
+    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
         pass
 
     def started(self, m: Message, epoch: int) -> None:

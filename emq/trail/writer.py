@@ -166,8 +166,8 @@ class Trail:
             )
         )
 
-    def merged(self, topic: str, group: int, ids: Sequence[str], now_us: int) -> None:
-        self._append(columns.Batch(events.MERGED, topic, group, ids, now_us))
+    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
+        self._append(columns.Batch(events.MERGED, topic, group, ids, now_us, published_us=published_us))
 
     def started(self, m: Message, epoch: int) -> None:
         values = self._values

@@ -249,7 +249,8 @@ class Slot:
         return self
 
     def merge(self, at: float) -> Slot:
-        self.story.trail("producer").merged("shop", 0, ["0-a"], T0_US + round(at * MS))
+        at_us = T0_US + round(at * MS)
+        self.story.trail("producer").merged("shop", 0, ["0-a"], at_us, at_us)
         return self
 
     def deliver(self, start: float, end: float | None, outcome: str = "settled", **more: Any) -> Slot:

@@ -75,7 +75,7 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
     trail.published("shop", 2, 1, range(7, 9), ["m7", "m8"], ["k7", None], NOW_US, NOW_US + 1)
     trail.published("shop", 2, 1, None, ["m9"], None, NOW_US, NOW_US + 2)
     trail.published("shop", 2, 1, None, ["m10"], None, NOW_US, NOW_US + 3, due_ms=[1_000_000_000_700])
-    trail.merged("shop", 2, ["m9", "m10"], NOW_US + 4)
+    trail.merged("shop", 2, ["m9", "m10"], NOW_US + 3, NOW_US + 4)
     trail.started(m, 5)
     trail.settled(m, NOW_US + 20)
     trail.retried(m, NOW_US + 21, 1_000_000_000_500, "timeout")
@@ -94,8 +94,8 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
         {**published, "time_us": NOW_US + 1, "offset": 8, "id": "m8"},
         {**published, "time_us": NOW_US + 2, "id": "m9"},
         {**published, "time_us": NOW_US + 3, "id": "m10", "due_ms": 1_000_000_000_700},
-        {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m9"},
-        {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m10"},
+        {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m9", "published_us": NOW_US + 3},
+        {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m10", "published_us": NOW_US + 3},
         {**one, "event": "started", "time_us": NOW_US + 7, "attempt": 1, "epoch": 5}
         | {"published_us": NOW_US, "ready_us": NOW_US},
         {**one, "event": "settled", "time_us": NOW_US + 20, "attempt": 1},
@@ -264,7 +264,7 @@ def test_the_null_trail_takes_the_same_calls(tmp_path: Path) -> None:
     for sink in sinks:
         sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US)
         sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US, due_ms=[1])
-        sink.merged("shop", 2, ["m1"], NOW_US)
+        sink.merged("shop", 2, ["m1"], NOW_US, NOW_US)
         sink.started(message(1), 1)
         sink.settled(message(1), NOW_US)
         sink.retried(message(1), NOW_US, 1, "late")
