@@ -65,6 +65,9 @@ SCHEMA: Final = pa.schema(
 )
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SEGMENT = re.compile(r"part-(\d+)-(\d+)-(\d+)\.parquet")
+"""A segment's name: partition, attempt, and number in that attempt."""
+
 SUMMARY = "run.json"
 _REPETITIVE = ("run", "partition", "topic", "group", "priority", "key", "outcome", "error")
 _UNDER_WAY = ".tmp"

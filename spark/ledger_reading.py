@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq import errors
-from spark.ledger import SCHEMA, SUMMARY, Run
-
-_SEGMENT = re.compile(r"part-(\d+)-(\d+)-(\d+)\.parquet")
+from spark.ledger import SCHEMA, SEGMENT, SUMMARY, Run
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -91,7 +88,7 @@ def _read_run(place: Path, run: str) -> tuple[Run | None, list[Segment], list[st
 
 def _segment(path: Path, run: str) -> Segment | str:
     """A segment, or what is wrong with it."""
-    if not _SEGMENT.fullmatch(path.name) or not path.is_file():
+    if not SEGMENT.fullmatch(path.name) or not path.is_file():
         return "foreign, not a segment of a ledger"
     try:
         with pq.ParquetFile(path) as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,6 @@ from spark import ledger, load_state
 from spark.load_batch import Batch
 from spark.load_random import Array
 
-_SEGMENT = re.compile(r"part-(\d+)-(\d+)-(\d+)\.parquet")
 _COLUMNS = ["seq", "topic", "group", "priority", "offset", "outcome"]
 
 
@@ -81,7 +79,7 @@ def of(directory: Path | str, run: str, partition: int) -> Earlier:
 
 
 def _segments(place: Path, partition: int) -> Sequence[tuple[Path, int]]:
-    named = ((path, _SEGMENT.fullmatch(path.name)) for path in sorted(place.glob(f"part-{partition}-*.parquet")))
+    named = ((path, ledger.SEGMENT.fullmatch(path.name)) for path in sorted(place.glob(f"part-{partition}-*.parquet")))
     return [(path, int(name[2])) for path, name in named if name is not None]
 
 

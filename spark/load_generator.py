@@ -157,7 +157,12 @@ def _begin(job: Job, place: Path) -> load_state.Intent:
     text = msgspec.json.encode(msgspec.structs.replace(job.plan, seed=job.seed)).decode()
     file, now_us = job.survey.checksum, time.time_ns() // 1000
     intent = load_state.Intent(text, job.seed, job.partitions, job.paced, file, now_us)
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise errors.InvalidSettings(
+            f"ledger {job.directory!r} cannot be written to ({exc.strerror}); name a directory that can"
+        ) from exc
     there = load_state.intent_of(place)
     if there is None:
         if any(place.iterdir()):
@@ -214,7 +219,9 @@ def _publish(spark: SparkSession, job: Job, place: Path, tell: Callable[[], obje
     with ThreadPoolExecutor(1, "emq-load") as pool, _on_interrupt(spark, place, group):
         answer = pool.submit(collect)
         while not answer.done():
-            tell()
+            # Where a look at the progress fails, the load does not.
+            with contextlib.suppress(errors.EMQError):
+                tell()
             with contextlib.suppress(TimeoutError):
                 answer.exception(POLL_S)
         try:

@@ -236,13 +236,13 @@ def _value(replay: Replay, number: int, values: Mapping[str, Any], column: str) 
 
 
 def _time_s(replay: Replay, number: int, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return value / _PER_S[replay.unit]
     try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return value / _PER_S[replay.unit]
         found = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
         if isinstance(found, datetime.datetime):
             return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     raise _wrong(replay, number, f"{replay.time} = {value!r} is no time; give a number, or ISO 8601")
 

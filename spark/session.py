@@ -28,6 +28,12 @@ TASK_TRIES = 3
 
 LOOPBACK = "127.0.0.1"
 
+LEAST_MIB = 512
+"""Spark does not start with less."""
+
+_MEMORY = re.compile(r"(\d+)([mg])", re.ASCII)
+_MIB = {"m": 1, "g": 1024}
+
 
 def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> SparkSession:
     """The Spark session of this process, started if there is none, with the data source `emq` registered.
@@ -42,11 +48,14 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
         conf: more settings of Spark, with `_` for `.`: `spark_sql_shuffle_partitions="8"`.
 
     Raises:
-        EMQError: PySpark or Java is missing, or `cores` is out of range; the text has the remedy.
+        EMQError: PySpark or Java is missing, or `cores` or `memory` is out of range; the text has the remedy.
     """
-    require()
     if cores < 1:
         raise errors.EMQError(f"cores {cores} must be 1 or more")
+    found = _MEMORY.fullmatch(memory)
+    if found is None or int(found[1]) * _MIB[found[2]] < LEAST_MIB:
+        raise errors.EMQError(f"memory {memory!r} must be {LEAST_MIB}m or more; write it as 900m or 2g")
+    require()
     from pyspark.sql import SparkSession
 
     import spark

@@ -21,7 +21,17 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from spark import ledger, ledger_reading, load_generator, load_plan, load_replay, load_report, load_state, load_task
+from spark import (
+    ledger,
+    ledger_reading,
+    load_generator,
+    load_plan,
+    load_replay,
+    load_report,
+    load_state,
+    load_task,
+    session,
+)
 from spark.load_generator import LoadOptions
 
 if TYPE_CHECKING:
@@ -57,10 +67,11 @@ def test_a_load_publishes_what_the_plan_asks_and_leaves_a_complete_ledger(
     spark: SparkSession, data: Data, tmp_path: Path
 ) -> None:
     told: list[load_generator.Progress] = []
-    report = load_generator.run(spark, options(data, tmp_path, partitions=2), told.append)
+    chosen = options(data, tmp_path, duration=1, qps=800.0, partitions=2)
+    report = load_generator.run(spark, chosen, told.append)
     assert (report.asked, report.published, report.refused, report.unknown, report.left) == (800, 800, 0, 0, 0)
     assert report.ok
-    assert report.asked_per_s == 400
+    assert report.asked_per_s == 800
     assert (report.run, report.partitions, report.topics) == ("spark-7", 2, 4)
     assert told[-1][:2] == (800, 0)
     place = tmp_path / "ledger" / "run=spark-7"
@@ -71,7 +82,7 @@ def test_a_load_publishes_what_the_plan_asks_and_leaves_a_complete_ledger(
     assert [part.partition for part in found.runs["spark-7"].parts] == [0, 1]
     assert "asked 800 messages, published 800" in str(load_report._first_line(report))
     with pytest.raises(errors.InvalidSettings, match="'spark-7' is in this ledger already, and complete"):
-        load_generator.run(spark, options(data, tmp_path, partitions=2))
+        load_generator.run(spark, chosen)
 
 
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_published_twice(
@@ -82,11 +93,11 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_published_twice(
 
     def kill(_: load_generator.Progress) -> None:
         for state in load_state.states(place, 2):
-            if not killed and state.partition == 1 and state.begun >= 10:
+            if not killed and state.partition == 1 and state.begun >= 5:
                 os.kill(state.pid, signal.SIGKILL)
                 killed.append(state.attempt)
 
-    report = load_generator.run(spark, options(data, tmp_path, duration=4, partitions=2), kill)
+    report = load_generator.run(spark, options(data, tmp_path, duration=2, qps=800.0, partitions=2), kill)
     assert killed == [0]
     assert (report.asked, report.left, report.refused) == (1600, 0, 0)
     assert report.published + report.unknown == 1600
@@ -132,6 +143,43 @@ def test_a_load_that_was_cut_short_is_gone_on_with(
     assert load_generator.run(spark, chosen).published == 800
     assert ledger_reading.find(tmp_path / "ledger").flaws == ()
     assert len(rows(place)) == 800
+
+
+@pytest.mark.parametrize("memory", ["", "2", "2x", "100m", "0g", "lots"])
+def test_memory_that_spark_cannot_start_with_is_named(memory: str) -> None:
+    with pytest.raises(errors.EMQError, match=f"memory '{memory}' must be 512m or more"):
+        session.local_session("emq-tests", memory=memory)
+
+
+def test_a_ledger_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    job = load_task.Job(load_plan.Plan(1.0), Settings(), str(tmp_path / "file"), "r", 1, 1)
+    with pytest.raises(errors.InvalidSettings, match=r"/file' cannot be written to \(Not a directory\)"):
+        load_generator._begin(job, ledger.directory_of(job.directory, job.run))
+
+
+RAISED = """Job aborted due to stage failure: Lost task 1.0: org.apache.spark.api.python.PythonException: Traceback
+  File "worker.py", line 9, in main
+    process()
+{raised}
+and more of it
+
+\tat org.apache.spark.api.python.BasePythonRunner.next(PythonRunner.scala:1)
+Caused by: java.lang.Exception: else
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (RAISED.format(raised="emq.errors.UnknownTopic: no topic 't'"), "failed: UnknownTopic: no topic 't'; under"),
+        (RAISED.format(raised="OSError: [Errno 28] No space left"), "failed: OSError: [Errno 28] No space left; under"),
+        ("Job 3 cancelled part of job group\nmore", "failed: Job 3 cancelled part of job group; under"),
+        ("", "failed: RuntimeError; under"),
+    ],
+)
+def test_why_a_load_failed_is_told_in_a_line(text: str, said: str) -> None:
+    assert said in load_generator._reason(RuntimeError(text), "r")
 
 
 def test_a_replay_goes_on_with_the_same_file_only(tmp_path: Path) -> None:
