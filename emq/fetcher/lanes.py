@@ -158,7 +158,9 @@ class LaneClaimer:
 
 
 def _room(group: OwnedGroup) -> int:
-    """Retries to claim now: at most one buffer's worth waits at a time, so that memory is bounded."""
+    """Retries to claim now: at most one buffer's worth waits at a time, and one at the host's bound."""
     if group.stopping or group.owner.handler is None:
         return 0
+    if group.gauge.full():
+        return 0 if group.retries_buffered else 1
     return max(0, group.capacity - group.retries_buffered)

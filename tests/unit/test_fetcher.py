@@ -323,6 +323,24 @@ async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> No
 
 
 @virtual
+async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none() -> None:
+    b = Bench(gauge=Gauge(max_messages=10))
+    await b.put(10)
+    await b.store.lanes.add([Add("t/0", str(i), b"x", 1) for i in range(5)])
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 10)
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await asyncio.sleep(2)
+    assert b.group.retries_buffered == 1
+    while b.group.take(0) is not None:
+        pass
+    await until(lambda: b.group.retries_buffered == 4, 1)
+    task.cancel()
+
+
+@virtual
 async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> None:
     b = Bench()
     await b.store.lanes.add([Add("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
