@@ -89,6 +89,6 @@ def spark() -> Iterator[SparkSession]:
         session.require()
     except errors.EMQError as exc:
         missing(str(exc))
-    made = session.local_session("emq-tests", memory="1g")
+    made = session.local_session("emq-tests", memory="1g", **session.QUICK)
     yield made
     made.stop()

@@ -67,7 +67,7 @@ def load(
         paced=not unpaced,
         create=not no_create,
     )
-    with _progress(session) as told, spark_session.borrowed("emq load", cores, memory) as spark:
+    with _progress(session) as told, spark_session.borrowed("emq load", cores, memory, **spark_session.QUICK) as spark:
         report = load_generator.run(spark, options, told)
     session.show(report, lambda: load_report.render(report))
     raise typer.Exit(0 if report.ok else 1)
