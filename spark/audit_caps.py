@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -29,24 +30,62 @@ class Cap(NamedTuple):
     most: int
 
 
-def of_topics(topics: Sequence[Topic]) -> list[Cap]:
-    """The caps that a catalog says."""
-    caps = []
-    for topic in topics:
-        options = topic.options
-        if options.borrow:
-            caps.append(Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), 0))
-            continue
-        for group, quota in enumerate(quotas(topic)):
-            burst = 1 + quota / 10 if options.burst is None else options.burst
-            most = math.floor(quota + burst + 1e-9) if options.pacing == "smooth" else 0
-            caps.append(Cap(topic.name, group, *divmod(round(quota * MICRO), MICRO), most))
-    return caps
+Catalog = Sequence[Topic]
+
+
+def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
+    """The highest caps that these catalogs say, each as it was at some time.
+
+    When a quota was changed no trail tells, and hosts learn of it at different times, so the highest counts throughout.
+    """
+    highest: dict[tuple[str, int], Cap] = {}
+    borrows = {topic.name for topics in catalogs for topic in topics if topic.options.borrow}
+    for topics in catalogs:
+        for cap in (cap for topic in topics for cap in _of_topic(topic, topic.name in borrows)):
+            other = highest.get((cap.topic, cap.group), cap)
+            highest[cap.topic, cap.group] = _higher(cap, other)
+    return list(highest.values())
+
+
+def _of_topic(topic: Topic, borrows: bool) -> Iterator[Cap]:
+    options = topic.options
+    smooth = options.pacing == "smooth"
+    if borrows:
+        if not smooth:
+            yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), 0)
+        return
+    for group, quota in enumerate(quotas(topic)):
+        burst = 1 + quota / 10 if options.burst is None else options.burst
+        most = math.floor(quota + burst + 1e-9) if smooth else 0
+        yield Cap(topic.name, group, *divmod(round(quota * MICRO), MICRO), most)
+
+
+def _higher(one: Cap, other: Cap) -> Cap:
+    whole, part = max(one[2:4], other[2:4])
+    # Where the pacing was changed: the end of one aligned second and the begin of the next are one sliding second.
+    aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
+    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned))
+
+
+def resized(catalogs: Sequence[Catalog]) -> list[str]:
+    """Topics whose number of groups has changed, or is about to."""
+    counts: dict[str, set[int]] = defaultdict(set)
+    for topic in (topic for topics in catalogs for topic in topics):
+        counts[topic.name] |= {topic.active_groups, topic.groups}
+    return sorted(name for name, found in counts.items() if len(found) > 1)
 
 
 def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
     """Caps as a small data frame."""
     return spark.createDataFrame(list(caps), "topic string, `group` int, whole long, part long, most long")
+
+
+def unknown(seconds: DataFrame, caps: DataFrame) -> int:
+    """How many groups have started something and have no cap."""
+    started = only(seconds, events.STARTED).select("topic", "group").distinct()
+    of_group = started.join(F.broadcast(caps), ["topic", "group"], "left_anti")
+    whole = caps.where(F.col("group") == -1).select("topic")
+    return of_group.join(F.broadcast(whole), "topic", "left_anti").count()
 
 
 def aligned(seconds: DataFrame, caps: DataFrame) -> DataFrame:

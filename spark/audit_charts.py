@@ -117,5 +117,6 @@ def _series(name: str, counts: Mapping[str, list[int]], cap: float, step: int, n
 def _by(waits: Sequence[Row]) -> dict[int, list[tuple[float, int]]]:
     counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in waits:
-        counts[row["priority"]][row["bucket"]] += row["n"]
+        if row["n"]:
+            counts[row["priority"]][row["bucket"]] += row["n"]
     return {p: [(2 ** (b / STEPS), n) for b, n in sorted(found.items())] for p, found in sorted(counts.items())}

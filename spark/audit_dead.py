@@ -14,21 +14,41 @@ _PLACE = ("topic", "group", "priority", "offset", "id")
 
 
 def twice(judged: DataFrame) -> DataFrame:
-    """Messages that became dead letters more often than they were published and replayed."""
-    return judged.where(F.col("died_again") > 0).select(
+    """Messages that became dead letters more often than they were published and replayed.
+
+    One that dies from its queue is there before its offset is checkpointed; a crash in between lets it die again,
+    which adds nothing to the dead letters. As many as crashes may have repeated are excused.
+
+    Args:
+        judged: of `spark.audit_messages.JUDGED`, with `repeats`, see `spark.audit_crashes`.
+    """
+    again, most = F.col("died_again").cast("long"), F.least("died_again", "repeats").cast("long")
+    parts = F.array(
+        F.struct(most.alias("n"), F.lit(True).alias("excused")),
+        F.struct((again - most).alias("n"), F.lit(False).alias("excused")),
+    )
+    found = judged.where(F.col("died_again") > 0).withColumn("part", F.explode(parts))
+    return found.where(F.col("part.n") > 0).select(
         F.lit("X").alias("promise"),
         F.lit("dead twice").alias("kind"),
         *_PLACE,
         F.col("last_us").alias("at_us"),
-        F.col("died_again").alias("n"),
-        F.format_string("%s became a dead letter %d times too often", "id", "died_again").alias("text"),
+        F.col("part.n").alias("n"),
+        F.format_string("%s became a dead letter %d times too often", "id", "part.n").alias("text"),
+        F.col("part.excused").alias("excused"),
     )
 
 
-def never(judged: DataFrame, topics: Sequence[Topic]) -> DataFrame:
-    """Messages that failed at their last attempt and are to be tried again."""
-    limits = [(t.name, t.options.max_attempts) for t in topics if not t.is_sorted or t.options.retry == "backoff"]
-    most = judged.sparkSession.createDataFrame(limits, "topic string, most int")
+def never(judged: DataFrame, catalogs: Sequence[Sequence[Topic]]) -> DataFrame:
+    """Messages that failed at their last attempt and are to be tried again.
+
+    Args:
+        catalogs: as they were; the most attempts that a topic ever had count.
+    """
+    limits: dict[str, int] = {}
+    for t in (t for topics in catalogs for t in topics if not t.is_sorted or t.options.retry == "backoff"):
+        limits[t.name] = max(t.options.max_attempts, limits.get(t.name, 0))
+    most = judged.sparkSession.createDataFrame(list(limits.items()), "topic string, most int")
     found = judged.join(F.broadcast(most), "topic").where(F.col("failed_attempt") >= F.col("most"))
     return found.select(
         F.lit("X").alias("promise"),
@@ -39,11 +59,15 @@ def never(judged: DataFrame, topics: Sequence[Topic]) -> DataFrame:
     )
 
 
-def absent(judged: DataFrame, store: StoreView) -> DataFrame:
-    """Messages that died by the trail, were not replayed, and are not among the dead letters of the store."""
+def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
+    """Messages that died by the trail, were not replayed, and are not among the dead letters of the store.
+
+    Args:
+        until_us: what happened to a message since, the store did not know yet when it was asked.
+    """
     spark = judged.sparkSession
     kept = spark.createDataFrame([*store.dead, *store.waiting], "topic string, id string").distinct()
-    gone = judged.where("is_dead").join(kept, ["topic", "id"], "left_anti")
+    gone = judged.where(F.col("is_dead") & (F.col("last_us") < until_us)).join(kept, ["topic", "id"], "left_anti")
     return gone.select(
         F.lit("X").alias("promise"),
         F.lit("not among the dead").alias("kind"),

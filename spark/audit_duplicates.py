@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
 from spark.audit_events import only
-from spark.audit_options import AuditOptions
 
 
-def explained(rows: DataFrame, judged: DataFrame, ownerships: DataFrame, options: AuditOptions) -> DataFrame:
-    """Findings for all messages with a surplus; see `_once` and `_again`."""
-    surplus = judged.where(F.col("surplus") > 0)
-    once = _once(rows, surplus.where(~F.col("is_life")), ownerships, options.crash_us)
-    return once.unionByName(_again(surplus.where("is_life"), ownerships), allowMissingColumns=True)
-
-
-def _again(repeated: DataFrame, ownerships: DataFrame) -> DataFrame:
-    """Ids that come back: which settle is the surplus one cannot be told, so any crash of an owner excuses."""
-    latest = F.max("epoch").over(Window.partitionBy("topic", "group"))
-    taken_over = ownerships.withColumn("latest", latest).where(F.col("epoch") < F.col("latest"))
-    crashed = taken_over.where(F.col("released_us").isNull()).select("topic", "group").distinct()
-    found = repeated.join(F.broadcast(crashed.withColumn("excused", F.lit(True))), ["topic", "group"], "left")
-    return found.select(
-        F.lit("D").alias("promise"),
-        F.lit("duplicate").alias("kind"),
-        *("topic", "group", "id"),
-        F.col("last_us").alias("at_us"),
-        F.col("surplus").alias("n"),
-        F.format_string("%s was settled %d times more than it was published", "id", "surplus").alias("text"),
-        F.coalesce("excused", F.lit(False)).alias("excused"),
-    )
-
-
-def _once(rows: DataFrame, repeated: DataFrame, ownerships: DataFrame, crash_us: int) -> DataFrame:
-    """Every settle beyond the first of these messages, with `excused`.
-
-    Excused is what follows a crash: the settle before it was made under a lower epoch, by an owner that did not let go
-    of the group in order, within `crash_us` of the last that is known of that owner.
+def explained(rows: DataFrame, repeated: DataFrame, crashed: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
+    """Findings for all messages with a surplus; see `_once` and `_again`.
 
     Args:
         rows: events.
-        repeated: topic and id of messages that were settled too often.
-        ownerships: see `spark.audit_owners`, with `source_last_us`: the last event of the owner's trail.
+        repeated: of `spark.audit_messages.JUDGED` with `is_life` and `repeats`, see `spark.audit_crashes`.
+        crashed: see `spark.audit_crashes.CRASHED`.
+        unknown: by topic, how many publishes have an unknown outcome.
     """
-    few = F.broadcast(repeated.select("topic", "id", (F.col("settled") - F.col("surplus")).alias("allowed")))
+    surplus = repeated.where(F.col("surplus") > 0)
+    once = _once(rows, surplus.where(~F.col("is_life")), crashed)
+    return once.unionByName(_again(surplus.where("is_life"), unknown), allowMissingColumns=True)
+
+
+def _again(repeated: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
+    """Ids that come back: which settle is the surplus one cannot be told, so they are counted.
+
+    What no crash accounts for may be of publishes whose outcome is unknown, of which only the topic is known.
+    """
+    spark = repeated.sparkSession
+    publishes = spark.createDataFrame(list(unknown.items()), "topic string, unknown long")
+    over = F.greatest(F.lit(0), F.col("surplus") - F.col("repeats"))
+    before = Window.partitionBy("topic").orderBy("id").rowsBetween(Window.unboundedPreceding, -1)
+    counted = repeated.withColumn("over", over).join(F.broadcast(publishes), "topic", "left")
+    room = F.coalesce("unknown", F.lit(0)) - F.coalesce(F.sum("over").over(before), F.lit(0))
+    of_unknown = F.least(F.col("over"), F.greatest(F.lit(0), room))
+    counted = counted.withColumn("of_unknown", of_unknown)
+    part = F.explode(
+        F.array(
+            _part("duplicate", F.least("surplus", "repeats"), excused=True),
+            _part("of unknown publishes", F.col("of_unknown"), excused=True),
+            _part("duplicate", F.col("over") - F.col("of_unknown"), excused=False),
+        )
+    )
+    return (
+        counted.withColumn("part", part)
+        .where(F.col("part.n") > 0)
+        .select(
+            F.lit("D").alias("promise"),
+            F.col("part.kind").alias("kind"),
+            *("topic", "group", "id"),
+            F.col("last_us").alias("at_us"),
+            F.col("part.n").alias("n"),
+            F.format_string("%s was settled %d times more than it was published", "id", "part.n").alias("text"),
+            F.col("part.excused").alias("excused"),
+        )
+    )
+
+
+def _part(kind: str, n: Column, *, excused: bool) -> Column:
+    return F.struct(F.lit(kind).alias("kind"), n.cast("long").alias("n"), F.lit(excused).alias("excused"))
+
+
+def _once(rows: DataFrame, repeated: DataFrame, crashed: DataFrame) -> DataFrame:
+    """Every settle beyond the first of these messages, as many of them excused as crashes may have repeated."""
+    allowed = (F.col("settled") - F.col("surplus")).alias("allowed")
+    few = F.broadcast(repeated.select("topic", "id", allowed, "repeats"))
     mine = only(rows, events.STARTED, events.SETTLED).join(few, ["topic", "id"])
     delivery = Window.partitionBy("topic", "id", "source", "attempt").orderBy("time_us", "is_end")
     mine = mine.withColumn("is_end", (F.col("event") == events.SETTLED).cast("int"))
@@ -55,14 +77,9 @@ def _once(rows: DataFrame, repeated: DataFrame, ownerships: DataFrame, crash_us:
     before = F.lag(F.struct("time_us", "source", "of_epoch")).over(order)
     rank = F.row_number().over(order)
     surplus = settled.withColumns({"before": before, "rank": rank}).where(F.col("rank") > F.col("allowed"))
-    owner = ownerships.select(
-        "topic",
-        "group",
-        F.col("source").alias("owner"),
-        F.col("epoch").alias("owner_epoch"),
-        "released_us",
-        "source_last_us",
-    )
+    owner = crashed.select(
+        "topic", "group", F.col("source").alias("owner"), F.col("epoch").alias("owner_epoch")
+    ).distinct()
     same = (
         surplus["topic"].eqNullSafe(owner["topic"])
         & surplus["group"].eqNullSafe(owner["group"])
@@ -71,25 +88,17 @@ def _once(rows: DataFrame, repeated: DataFrame, ownerships: DataFrame, crash_us:
     )
     joined = surplus.join(F.broadcast(owner), same, "left").drop(owner["topic"], owner["group"])
     newer = F.col("of_epoch") > F.col("before.of_epoch")
-    crashed = F.col("owner").isNotNull() & F.col("released_us").isNull()
-    in_time = F.col("before.time_us") >= F.col("source_last_us") - crash_us
-    excused = F.coalesce(newer & crashed & in_time, F.lit(False))
+    excused = F.col("rank") - F.col("allowed") <= F.col("repeats")
     why = (
         F.when(excused, "repeated after a crash")
-        .when(newer & crashed, "repeated after a crash, though it was settled long before")
+        .when(newer & F.col("owner").isNotNull(), "repeated after a crash, though it was settled long before")
         .when(newer, "repeated after its group was released in order")
         .otherwise("settled twice under one epoch")
     )
     return joined.select(
         F.lit("D").alias("promise"),
         F.lit("duplicate").alias("kind"),
-        "topic",
-        "group",
-        "priority",
-        "offset",
-        "id",
-        "key",
-        "source",
+        *("topic", "group", "priority", "offset", "id", "key", "source"),
         F.col("time_us").alias("at_us"),
         F.concat(F.format_string("%s was settled by %s and again by %s: ", "id", "before.source", "source"), why).alias(
             "text"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,6 +29,8 @@ LEDGER: Final = (
 SLOT_ID: Final = "^[0-9]+-[0-9a-f]{24}(~.*)?$"
 """Ids that follow from contents (`emq.message.slot_id`) and may therefore come back."""
 
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
+
 
 def of_trail(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """The rows of these segments."""
@@ -34,10 +38,10 @@ def of_trail(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The messages of these segments. Those of a task that was tried again count once for each id."""
+    """The messages of these segments. What a task and its next attempt both tell of counts once."""
     found = _read(spark, paths, LEDGER)
     if any(path.rpartition("/")[2].split("-")[2] != "0" for path in paths):
-        again = found.where(F.col("id").isNotNull()).dropDuplicates(["run", "partition", "seq", "id"])
+        again = found.where(F.col("id").isNotNull()).dropDuplicates(["run", "partition", "seq", "id", "sent_us"])
         found = again.unionByName(found.where(F.col("id").isNull()).dropDuplicates(["run", "partition", "seq"]))
     return found
 
@@ -45,13 +49,19 @@ def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*paths)
+    return spark.read.schema(schema).parquet(*map(literal, paths))
+
+
+def literal(path: str | Path) -> str:
+    """A path as Spark has to be told of it, so that it does not take it for a pattern of many."""
+    return _PATTERN.sub(r"\\\g<0>", str(path))
 
 
 def united(trail: DataFrame, sent: DataFrame) -> DataFrame:
-    """Trail and ledger with the trail's columns; of the ledger only what was published."""
-    published = sent.where(F.col("outcome") == ledger.PUBLISHED).select(
-        F.lit(SENT).alias("event"),
+    """Trail and ledger with the trail's columns; of the ledger only what was published or merged."""
+    outcome = F.col("outcome")
+    published = sent.where(outcome.isin(ledger.PUBLISHED, ledger.MERGED)).select(
+        F.when(outcome == ledger.PUBLISHED, SENT).otherwise(events.MERGED).alias("event"),
         F.coalesce("answered_us", "sent_us").alias("time_us"),
         F.concat(F.lit("ledger of "), "run").alias("source"),
         "topic",

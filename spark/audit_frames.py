@@ -14,22 +14,6 @@ from spark.audit_input import Input
 from spark.audit_options import AuditOptions
 from spark.audit_state import State
 
-MESSAGES = ", ".join(
-    (
-        "topic string, id string",
-        *(f"{name} long" for name in audit_messages.SUMS),
-        *(
-            f"`{name}` {kind}"
-            for name, kind in zip(
-                audit_messages.HIGHEST,
-                ("int", "byte", "long", "long", "long", "long", "long", "long", "long", "int", "long"),
-                strict=True,
-            )
-        ),
-        *(f"{name} long" for name in audit_messages.LOWEST),
-    )
-)
-
 
 class Frames:
     """Data frames of one audit; what is costly is written to `scratch` once.
@@ -56,7 +40,7 @@ class Frames:
         """The frame, computed now and read from `scratch` from then on."""
         place = str(self._scratch / name)
         frame.write.mode("overwrite").parquet(place)
-        return self._spark.read.schema(frame.schema).parquet(place)
+        return self._spark.read.schema(frame.schema).parquet(audit_events.literal(place))
 
     @functools.cached_property
     def seconds(self) -> DataFrame:
@@ -76,7 +60,7 @@ class Frames:
         """Counts of messages whose ids are published once."""
         found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & (~_comes_back() | _is_copy())))
         if self._state.saved.audits:
-            found = audit_messages.merged(found, self._state.carried("messages", MESSAGES))
+            found = audit_messages.merged(found, self._state.carried("messages", audit_messages.COUNTED))
         return audit_messages.judged(found)
 
     @functools.cached_property

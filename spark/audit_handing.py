@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from emq.model import MICRO
+from emq.model import MICRO, Topic
 from spark import audit_messages, audit_offsets, audit_owners
-from spark.audit_frames import MESSAGES, Frames
+from spark.audit_frames import Frames
 from spark.audit_input import Input
 from spark.audit_options import AuditOptions
 from spark.audit_result import Audit
-from spark.audit_state import Saved, State
+from spark.audit_state import Saved, Seen, State
 
 
 def hand_on(
@@ -25,6 +25,7 @@ def hand_on(
     unusual: DataFrame,
     placed: DataFrame,
     findings: DataFrame,
+    unknown: dict[str, int],
 ) -> None:
     """Write the next state, if one is kept.
 
@@ -32,6 +33,7 @@ def hand_on(
         unusual: messages that later steps looked at, see `spark.audit_steps`.
         placed: open messages with their places.
         findings: new ones, with their fingerprints.
+        unknown: by topic, how many publishes have an unknown outcome.
     """
     if state.directory is None:
         return
@@ -47,11 +49,13 @@ def hand_on(
         done=result.done,
         queues=list(options.store.queues) if options.store is not None else state.saved.queues,
         violations=result.violations,
+        unknown=unknown,
+        catalogs=_catalogs(state.saved.catalogs, found.last_us, frames.since_us, options.topics),
     )
     state.hand_on(
         saved,
         {
-            "messages": spark.createDataFrame([], MESSAGES).unionByName(
+            "messages": spark.createDataFrame([], audit_messages.COUNTED).unionByName(
                 lately.select(columns).unionByName(open_.select(columns))
             ),
             "recent": frames.carried_rows(unusual.where("is_life")),
@@ -60,6 +64,15 @@ def hand_on(
             "known": known,
         },
     )
+
+
+def _catalogs(before: Sequence[Seen], last_us: int, since_us: int, topics: Sequence[Topic] | None) -> list[Seen]:
+    """What was current until now may have been in force up to the last event; what nothing carried is of may go."""
+    kept = [seen for seen in before[:-1] if seen.until_us >= since_us]
+    kept += [Seen(last_us, seen.topics) for seen in before[-1:]]
+    if topics is not None and (not kept or kept[-1].topics != list(topics)):
+        kept.append(Seen(last_us, list(topics)))
+    return kept
 
 
 def _latest(owners: Iterable[audit_owners.Ownership], since_us: int) -> Iterable[audit_owners.Ownership]:

@@ -84,9 +84,16 @@ class Input:
     def last_us(self) -> int:
         return max((run.last_us for run in self.sources.values()), default=0)
 
-    def last_of(self, source: str) -> int:
-        """The time of the last event that a source recorded, in any of its runs."""
-        return max((run.last_us for name, run in self.sources.items() if name.rpartition("-")[0] == source), default=0)
+    @property
+    def cut_short(self) -> list[tuple[str, int, int]]:
+        """Of each run that is no flaw and was not closed: source, first and last event."""
+        runs = ((name.rpartition("-")[0], run) for name, run in sorted(self.sources.items()) if not run.closed)
+        return [(source, run.first_us, run.last_us) for source, run in runs if source in self.unclosed]
+
+    def last_of(self, source: str, time_us: int) -> int:
+        """The last event of the run of a source that goes on to this time; the time, if there is none."""
+        runs = (run for name, run in self.sources.items() if name.rpartition("-")[0] == source)
+        return min((run.last_us for run in runs if run.last_us >= time_us), default=time_us)
 
 
 def find(

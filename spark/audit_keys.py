@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -14,14 +14,14 @@ NEVER_US = 1 << 62
 _ENDINGS = (events.SETTLED, events.RETRIED, events.DEAD)
 
 
-def deliveries(rows: DataFrame, cut_short: Mapping[str, int]) -> DataFrame:
+def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> DataFrame:
     """Started rows of messages with a key, with `until_us`: when that delivery ended, else when it was begun anew.
 
     What neither ended nor began anew counts as running for ever; on a host whose trail was cut short, until that.
 
     Args:
         rows: events with their key.
-        cut_short: by such a source, the time of its last event in microseconds since the epoch.
+        cut_short: source, first and last event of each such run, in microseconds since the epoch.
     """
     keyed = only(rows, events.STARTED, *_ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
     is_start = F.col("event") == events.STARTED
@@ -35,15 +35,21 @@ def deliveries(rows: DataFrame, cut_short: Mapping[str, int]) -> DataFrame:
     mine = (F.col("next.source") == F.col("source")) & (F.col("next.attempt") == F.col("attempt"))
     ends = F.col("next.is_start") | mine
     until = F.when(ends, F.col("next.time_us"))
-    for source, last_us in cut_short.items():
-        until = until.when(F.col("source") == source, last_us)
+    for source, first_us, last_us in cut_short:
+        until = until.when((F.col("source") == source) & F.col("time_us").between(first_us, last_us), last_us)
     until = until.otherwise(NEVER_US)
     return chosen.where("is_start").withColumn("until_us", until).drop("next", "is_start")
 
 
-def overlaps(deliveries: DataFrame) -> DataFrame:
-    """Deliveries that began while another message of their key ran."""
-    order = Window.partitionBy("topic", "key").orderBy("time_us", "offset")
+def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
+    """Deliveries that began while another message of their key ran.
+
+    Args:
+        resized: topics whose number of groups has changed: a key may have gone to another group, beside the last of
+            it in the old one, so they are judged group by group.
+    """
+    group = F.when(F.col("topic").isin(*resized), F.col("group"))
+    order = Window.partitionBy("topic", "key", group).orderBy("time_us", "offset")
     before = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
     found = deliveries.withColumn("before", before)
     found = found.where((F.col("before.until_us") > F.col("time_us")) & (F.col("before.id") != F.col("id")))

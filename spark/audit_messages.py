@@ -6,6 +6,7 @@ without its events. Ids of sorted topics come back and are judged in `spark.audi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -14,17 +15,31 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from spark.audit_events import SENT, count
 
-SUMS: Final = ("sent", "published", "started", "settled", "retried", "dead", "replayed", "recalled")
-HIGHEST: Final = (
-    *("group", "priority", "offset", "last_offset", "last_us", "due_ms", "retried_us", "dead_us", "replayed_us"),
-    *("failed_attempt", "started_us"),
-)
-LOWEST: Final = ("first_us", "first_offset")
-
 KEY: Final = ("topic", "id")
 
+SUMS: Final = ("sent", "published", "started", "settled", "retried", "dead", "replayed", "recalled", "first_starts")
+HIGHEST: Final[Mapping[str, str]] = {
+    "group": "int",
+    "priority": "byte",
+    "offset": "long",
+    "failed_attempt": "int",
+    "last_us": "long",
+    "last_place": "long",
+    "last_begun_us": "long",
+}
+LOWEST: Final = ("first_us", "first_place", "first_begun_us")
+
+COUNTED: Final = ", ".join(
+    (
+        *(f"{name} string" for name in KEY),
+        *(f"{name} long" for name in (*SUMS, *LOWEST)),
+        *(f"`{name}` {kind}" for name, kind in HIGHEST.items()),
+    )
+)
+"""The columns of `aggregate`."""
+
 JUDGED: Final = (
-    *("topic", "id", "group", "priority", "offset", "due_ms", "first_us", "last_us", "started", "failed_attempt"),
+    *("topic", "id", "group", "priority", "offset", "first_us", "last_us", "started", "failed_attempt"),
     *("publishes", "delivered", "is_dead", "is_recalled", "is_open", "in_lane", "surplus", "died_again", "extra"),
 )
 """What `judged` and `spark.audit_lives.judged` answer for each message.
@@ -42,24 +57,24 @@ def aggregate(rows: DataFrame) -> DataFrame:
         rows: events with an id.
     """
     event = F.col("event")
-    counted = [count(event == name).alias(name) for name in (SENT, *SUMS[1:])]
+    counted = [count(event == name).alias(name) for name in SUMS[:-1]]
     is_publish = event.isin(SENT, events.PUBLISHED)
-    in_queue = F.col("offset") >= 0
+    begun = F.when(is_publish, F.coalesce("published_us", "time_us"))
+    in_queue = (event == events.STARTED) & (F.col("offset") >= 0)
+    place = F.when(in_queue, F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset"))
     return rows.groupBy(*KEY).agg(
         *counted,
+        count(in_queue & (F.col("attempt") == 1)).alias("first_starts"),
         F.max("group").alias("group"),
         F.max("priority").alias("priority"),
         F.max(F.when(is_publish, F.col("offset"))).alias("offset"),
-        F.max(F.when((event == events.STARTED) & in_queue, F.col("offset"))).alias("last_offset"),
-        F.min(F.when((event == events.STARTED) & in_queue, F.col("offset"))).alias("first_offset"),
-        F.max("time_us").alias("last_us"),
-        F.min("time_us").alias("first_us"),
-        F.max("due_ms").alias("due_ms"),
-        F.max(F.when(event == events.RETRIED, F.col("time_us"))).alias("retried_us"),
-        F.max(F.when(event == events.DEAD, F.col("time_us"))).alias("dead_us"),
-        F.max(F.when(event == events.REPLAYED, F.col("time_us"))).alias("replayed_us"),
         F.max(F.when(event == events.RETRIED, F.col("attempt"))).alias("failed_attempt"),
-        F.max(F.when(event == events.STARTED, F.col("time_us"))).alias("started_us"),
+        F.max("time_us").alias("last_us"),
+        F.max(place).alias("last_place"),
+        F.max(begun).alias("last_begun_us"),
+        F.min("time_us").alias("first_us"),
+        F.min(place).alias("first_place"),
+        F.min(begun).alias("first_begun_us"),
     )
 
 
@@ -81,8 +96,9 @@ def judged(messages: DataFrame) -> DataFrame:
     copy = F.col("id").contains(events.COPY)
     # What left its slot under an id of its own was published under another.
     publishes = F.greatest(F.col("sent"), F.col("published"), copy.cast("long"))
-    stored_twice = F.col("first_offset") < F.col("last_offset")
-    allowed = F.greatest(publishes, F.lit(1) + stored_twice.cast("long"), F.lit(1))
+    # A publish that is recorded again is one; one that was begun anew, or lies in two places, is two.
+    is_twice = (F.col("first_place") < F.col("last_place")) | (F.col("first_begun_us") < F.col("last_begun_us"))
+    allowed = F.when(is_twice, F.greatest(publishes, F.lit(2))).otherwise(1)
     buried = F.col("dead") > F.col("replayed")
     ended = (F.col("settled") > 0) | buried | (F.col("recalled") > 0)
     return messages.withColumns(
@@ -94,7 +110,7 @@ def judged(messages: DataFrame) -> DataFrame:
             "is_open": (publishes > 0) & ~_true(ended),
             "in_lane": F.col("offset").isNull() | (F.col("retried") + F.col("replayed") > 0),
             "surplus": F.greatest(F.lit(0), F.col("settled") - allowed),
-            "died_again": F.greatest(F.lit(0), F.col("dead") - F.greatest(publishes, F.lit(1)) - F.col("replayed")),
+            "died_again": F.greatest(F.lit(0), F.col("dead") - allowed - F.col("replayed")),
             "extra": (publishes == 0) & (F.col("settled") > 0),
         }
     )

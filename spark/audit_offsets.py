@@ -7,7 +7,7 @@ in no trail: up to `crash_s` of its groups' quotas may be finished by the checkp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -21,6 +21,9 @@ QUEUES: Final = (
     "topic string, `group` int, priority int, watermark long, saved_epoch long, head long, tail long, "
     "finished array<struct<begin: long, end: long>>"
 )
+BLIND_GROUPS: Final = "topic string, `group` int, most long, until_us long"
+"""How many messages owners whose trail was cut short may have finished unseen, of those that were there by then."""
+
 _IDS = "topic string, id string"
 
 DROPPED, SKIPPED, QUEUED, LANE, DEAD, BLIND, CLAIMED = (
@@ -42,15 +45,24 @@ def ended(live: bool) -> tuple[str, ...]:
 
 
 def placed(
-    open_: DataFrame, rows: DataFrame, store: StoreView | None, blind: DataFrame, *, live: bool = False
+    open_: DataFrame,
+    rows: DataFrame,
+    store: StoreView | None,
+    blind: DataFrame,
+    *,
+    drops: Collection[str],
+    live: bool,
+    slack_us: int,
 ) -> DataFrame:
     """Open messages with `place`: where each is, or how it was lost (`LOST`).
 
     Args:
         open_: of `spark.audit_messages.JUDGED`, those that are open.
         rows: events, of which ranges that were skipped and dropped count.
-        blind: topic, group, most: how many messages a killed owner of the group may have finished unseen.
-        live: the store was asked before the segments were read, so what is beyond its tail may have come since.
+        blind: see `BLIND_GROUPS`.
+        drops: topics whose stores drop the oldest messages, whether or not a host has noticed.
+        live: what happened to a message after the store was asked may have taken it elsewhere.
+        slack_us: by how much clocks may differ.
     """
     spark = open_.sparkSession
     ranged = open_.withColumn("place", F.lit(None).cast("string"))
@@ -66,10 +78,10 @@ def placed(
         .join(waiting, ["topic", "id"], "left")
         .join(dead, ["topic", "id"], "left")
     )
-    found = joined.withColumn("place", F.coalesce("place", _by_store())).drop(*_added(queues), "waits", "died")
+    found = joined.withColumn("place", F.coalesce("place", _by_store(drops))).drop(*_added(queues), "waits", "died")
     if live:
-        since = F.when(F.col("place") == BEYOND, QUEUED).otherwise(F.col("place"))
-        found = found.withColumn("place", since)
+        moved = F.col("place").isin(*LOST) & (F.col("last_us") >= store.at_us - slack_us)
+        found = found.withColumn("place", F.when(moved, QUEUED).otherwise(F.col("place")))
     return _excused(found, store, blind)
 
 
@@ -103,34 +115,43 @@ def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str) -> DataFrame:
     return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
 
 
-def _by_store() -> Column:
+def _by_store(drops: Collection[str]) -> Column:
     offset = F.col("offset")
-    finished = (offset < F.col("watermark")) | F.exists("finished", lambda r: (r.begin <= offset) & (offset < r.end))
+    in_range = F.exists("finished", lambda r: (r.begin <= offset) & (offset < r.end))
+    finished = (F.col("saved_epoch") > 0) & ((offset < F.col("watermark")) | in_range)
     return (
         F.when(F.col("waits"), LANE)
         .when(F.col("died"), DEAD)
         .when(F.col("in_lane") | F.col("watermark").isNull(), NOWHERE)
         .when(finished, PASSED)
-        .when(offset < F.col("head"), TRIMMED)
+        .when(offset < F.col("head"), F.when(F.col("topic").isin(*drops), DROPPED).otherwise(TRIMMED))
         .when(offset >= F.col("tail"), BEYOND)
         .otherwise(QUEUED)
     )
 
 
 def _excused(found: DataFrame, store: StoreView, blind: DataFrame) -> DataFrame:
-    """Take as many as may be claimed, or were finished unseen, out of what is missing in each group."""
+    """Take as many as may be claimed, or were finished unseen, out of what is missing in each group.
+
+    A killed host cannot have finished what was published after the next one had taken its group.
+    """
     spark = found.sparkSession
     claimed = spark.createDataFrame([tuple(lane) for lane in store.lanes], "topic string, `group` int, claimed int")
-    rank = F.row_number().over(Window.partitionBy("topic", "group", "place").orderBy(F.desc("last_us"), "id"))
-    ranked = (
-        found.withColumn("rank", F.when(F.col("place").isin(NOWHERE, PASSED), rank))
-        .join(F.broadcast(claimed), ["topic", "group"], "left")
-        .join(F.broadcast(blind), ["topic", "group"], "left")
+    joined = found.join(F.broadcast(claimed), ["topic", "group"], "left").join(
+        F.broadcast(blind), ["topic", "group"], "left"
+    )
+    was_there = F.coalesce(F.col("first_us") <= F.col("until_us"), F.lit(False))
+    ranked = joined.withColumn("was_there", was_there).withColumns(
+        {"rank": _rank("topic", "group", "place"), "seen_rank": _rank("topic", "group", "place", "was_there")}
     )
     in_prepare = (F.col("place") == NOWHERE) & (F.col("rank") <= F.col("claimed"))
-    unseen = F.col("place").isin(NOWHERE, PASSED) & (F.col("rank") <= F.col("most"))
+    unseen = F.col("place").isin(NOWHERE, PASSED) & F.col("was_there") & (F.col("seen_rank") <= F.col("most"))
     place = F.when(in_prepare, CLAIMED).when(unseen, BLIND).otherwise(F.col("place"))
-    return ranked.withColumn("place", place).drop("rank", "claimed", "most")
+    return ranked.withColumn("place", place).drop("rank", "seen_rank", "was_there", "claimed", "most", "until_us")
+
+
+def _rank(*columns: str) -> Column:
+    return F.row_number().over(Window.partitionBy(*columns).orderBy(F.desc("last_us"), "id"))
 
 
 def lost(placed: DataFrame) -> DataFrame:
@@ -173,7 +194,7 @@ def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
 
     Args:
         rows: events.
-        restarted: topic and id of messages that were started more often than they had attempts.
+        restarted: topic and id of messages that were started from their queues more than once.
     """
     starts = only(rows, events.STARTED).where((F.col("attempt") == 1) & (F.col("offset") >= 0))
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")

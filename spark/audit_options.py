@@ -24,6 +24,8 @@ class AuditOptions:
         ledgers: directories with the ledgers of load runs; none if the producers kept a trail.
         runs: of which runs; empty for the only one there is, ("*",) for all that are there.
         topics: as the catalog has them; without them caps are not judged, and all topics count as strict.
+        earlier: as it had them before, where quotas or other settings were changed meanwhile: the highest cap and the
+            most attempts that a topic ever had count, and priority only where it was strict throughout.
         store: what store and database say now; None if they were not asked.
         state: where an audit leaves what the next one goes on from; None for one that stands alone.
         crashed: sources known to have been killed, whose trails therefore were not closed.
@@ -39,6 +41,7 @@ class AuditOptions:
     ledgers: Sequence[Path] = ()
     runs: Sequence[str] = ()
     topics: Sequence[Topic] | None = None
+    earlier: Sequence[Sequence[Topic]] = ()
     store: StoreView | None = None
     state: Path | None = None
     crashed: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ _COUNTS = (
     ("dead", "dead letters"),
     ("dropped", "dropped or recalled"),
     ("merged", "merged"),
-    ("publishes_unknown", "publishes with unknown outcome"),
+    ("publishes_unknown", "outcome unknown"),
     ("finished_unseen", "finished by a killed host"),
     ("lost", "lost"),
 )
@@ -51,7 +51,10 @@ def write(path: Path, result: Audit) -> None:
 
 def render(result: Audit) -> str:
     """The report as text."""
-    body = "".join((*_head(result), *_promises(result), *_pictures(result.charts), *_details(result)))
+    # What is broken comes before the pictures, what is allowed after them.
+    broken, allowed = ([k for k in result.kinds if k.excused is x] for x in (False, True))
+    parts = (_head(result), _promises(result), _findings("Findings", broken), _pictures(result.charts))
+    body = "".join(text for part in (*parts, _findings("Allowed", allowed), _notes(result)) for text in part)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>EMQ audit</title>'
@@ -68,12 +71,14 @@ def _head(result: Audit) -> Iterator[str]:
         css, verdict = "bad", f"Broken: {', '.join(result.broken)}"
     elif result.flaws:
         css, verdict = "void", "Void: trail or ledger is not complete"
+    elif result.unjudged:
+        css, verdict = "void", f"Kept as far as judged; not judged: {', '.join(result.unjudged)}"
     else:
         css, verdict = "good", "Every promise was kept"
     counts = result.counts
     yield f'<header class="{css}"><h1>{html.escape(verdict)}</h1>'
     yield f"<p>{counts['events']:,} events in {counts['segments']:,} segments, {_period(result.charts)}</p></header>"
-    for flaw in result.flaws:
+    for flaw in (*result.flaws, *(f"{letter}: {why}" for letter, why in result.unjudged.items())):
         yield f'<p class="flaw">{html.escape(flaw)}</p>'
     yield '<section class="counts">'
     for name, text in _COUNTS:
@@ -115,7 +120,7 @@ def _pictures(charts: Charts) -> Iterator[str]:
     yield _figure(
         "Pauses when groups moved",
         _pauses_key(charts),
-        audit_svg.dots(charts.pauses, charts.first_s * 1e6, last_us, 560, 190),
+        audit_svg.dots(charts.pauses, charts.first_s * 1e6, last_us, 560, 190, ends=ends),
     )
     yield "</section>"
     yield from _tenants(charts)
@@ -127,7 +132,10 @@ def _tenants(charts: Charts) -> Iterator[str]:
     shown = f"the {len(charts.tenants)} busiest of {charts.all_tenants:,}"
     rows = [(s.name, [v / (s.cap or s.peak or 1) for v in s.started]) for s in charts.tenants]
     yield _figure(
-        "How much of its cap each tenant used", f"{shown}; dark is all of it, red above", audit_svg.heat(rows, 1140)
+        "How much of its cap each tenant used",
+        f"{shown}; dark is all of it, red above",
+        audit_svg.heat(rows, 1140),
+        "wide",
     )
     yield '<section class="small">'
     for series in charts.tenants[:SMALL]:
@@ -145,11 +153,14 @@ def _small(series: Series) -> str:
     )
 
 
-def _details(result: Audit) -> Iterator[str]:
-    if result.kinds:
-        yield "<h2>Findings</h2><table><tr><th></th><th>what</th><th>how many</th><th>for example</th></tr>"
-        yield from map(_kind, result.kinds)
+def _findings(title: str, kinds: Sequence[Kind]) -> Iterator[str]:
+    if kinds:
+        yield f"<h2>{title}</h2><table><tr><th></th><th>what</th><th>how many</th><th>for example</th></tr>"
+        yield from map(_kind, kinds)
         yield "</table>"
+
+
+def _notes(result: Audit) -> Iterator[str]:
     if result.notes:
         yield "<h2>Notes</h2><ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in result.notes) + "</ul>"
 
@@ -157,15 +168,15 @@ def _details(result: Audit) -> Iterator[str]:
 def _kind(kind: Kind) -> str:
     css = "void" if kind.excused else "bad"
     examples = "<br>".join(map(html.escape, kind.examples))
-    what = html.escape(kind.kind) + (" (allowed)" if kind.excused else "")
-    return f'<tr><td class="{css}">{kind.promise}</td><td>{what}</td><td>{kind.count:,}</td><td>{examples}</td></tr>'
+    cells = f"<td>{html.escape(kind.kind)}</td><td>{kind.count:,}</td><td>{examples}</td>"
+    return f'<tr><td class="{css}">{kind.promise}</td>{cells}</tr>'
 
 
 # ----------------------------------------------------------------------------------------------------------- captions
 
 
-def _figure(title: str, text: str, picture: str) -> str:
-    return f"<figure><figcaption><b>{title}</b><span>{text}</span></figcaption>{picture}</figure>"
+def _figure(title: str, text: str, picture: str, css: str = "") -> str:
+    return f'<figure class="{css}"><figcaption><b>{title}</b><span>{text}</span></figcaption>{picture}</figure>'
 
 
 def _key(css: str, text: str) -> str:

@@ -104,10 +104,19 @@ def make(
         if not kind.excused:
             violations[kind.promise] = violations.get(kind.promise, 0) + kind.count
     totals = _totals(before.done, found, counts, places)
-    unjudged = {} if options.topics is not None else {"Q": "quotas are not known; give the catalog, or --topics FILE"}
-    return Audit(
-        totals, kinds, violations, flaws, _notes(options, found, totals, places, kinds), unjudged, charts, done
-    )
+    notes = _notes(options, found, totals, places, kinds)
+    if uncapped := counts["uncapped"]:
+        notes.append(f"the caps of {uncapped:,} groups are in no catalog, and were not judged")
+    return Audit(totals, kinds, violations, flaws, notes, _unjudged(options, totals), charts, done)
+
+
+def _unjudged(options: AuditOptions, totals: Mapping[str, int]) -> dict[str, str]:
+    found = {}
+    if totals["unfinished"] and not options.live:
+        found["L"] = f"{totals['unfinished']:,} unfinished messages may be in the store, or lost; name it (--store)"
+    if options.topics is None:
+        found["Q"] = "quotas are not known; give the catalog, or --topics FILE"
+    return found
 
 
 def _skews(waits: Sequence[Row], options: AuditOptions) -> list[str]:
@@ -163,6 +172,14 @@ def _totals(before: Done, found: Input, counts: Mapping[str, int], places: Mappi
     }
 
 
+_ALLOWED = {
+    ("D", "duplicate"): "repeats after a crash, of what was in flight or had ended at most {crash_s:g} s before it",
+    ("D", "of unknown publishes"): "settles more than publishes are known, which publishes of unknown outcome explain",
+    ("X", "dead twice"): "dead letters that died again after a crash, before their offsets were checkpointed",
+}
+"""What is excused, by promise and kind."""
+
+
 def _notes(
     options: AuditOptions, found: Input, totals: Mapping[str, int], places: Mapping[str, int], kinds: Sequence[Kind]
 ) -> list[str]:
@@ -177,7 +194,7 @@ def _notes(
         notes.append(f"{extra:,} delivered messages are in no ledger and no producer's trail: {known}")
     for kind in kinds:
         if kind.excused:
-            notes.append(f"{kind.count:,} repeats after a crash, all settled within {options.crash_s:g} s before it")
+            notes.append(f"{kind.count:,} {_ALLOWED[kind.promise, kind.kind].format(crash_s=options.crash_s)}")
     if blind := places.get(audit_offsets.BLIND, 0):
         notes.append(f"{blind:,} messages were finished by the checkpoints of hosts whose trail was cut short")
     if found.unclosed:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from emq.model import MICRO
 from emq.trail import events
-from spark.audit_events import SENT
+from spark.audit_events import SENT, count
 
 SCHEMA: Final = (
     "event string, topic string, `group` int, source string, epoch long, second long, n long, first_us long, "
@@ -41,13 +41,17 @@ def counted(rows: DataFrame) -> DataFrame:
 def waits(rows: DataFrame) -> DataFrame:
     """Waits from publish to first start: topic, priority, source, bucket, n, and the longest start before its publish.
 
+    `n` counts what came through a queue; what waited for a time of its own tells nothing of how long others wait.
     Bucket b holds waits of 2 ** (b / STEPS) microseconds and somewhat more. `behind_us` is how far the host's clock
     must be behind a publisher's, as far as this shows; 0 or less for not at all.
     """
     first = (F.col("event") == events.STARTED) & (F.col("attempt") == 1) & (F.col("published_us") > 0)
     wait_us = F.col("time_us") - F.col("published_us")
     bucket = F.floor(F.log2(F.greatest(wait_us, F.lit(1))) * STEPS).cast("int")
-    chosen = rows.where(first).select("topic", "priority", "source", bucket.alias("bucket"), wait_us.alias("wait_us"))
+    queued = (F.col("offset") >= 0).alias("queued")
+    chosen = rows.where(first).select(
+        "topic", "priority", "source", queued, bucket.alias("bucket"), wait_us.alias("wait_us")
+    )
     return chosen.groupBy("topic", "priority", "source", "bucket").agg(
-        F.count("*").alias("n"), F.max(-F.col("wait_us")).alias("behind_us")
+        count(F.col("queued")).alias("n"), F.max(-F.col("wait_us")).alias("behind_us")
     )

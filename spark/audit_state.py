@@ -18,10 +18,12 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from emq import errors
+from emq.model import Topic
+from spark.audit_events import literal
 from spark.audit_input import SourceRun
 from spark.audit_store import QueueView
 
-VERSION = 1
+VERSION = 2
 FILE = "state.json"
 
 
@@ -41,12 +43,21 @@ class Done(msgspec.Struct):
     segments: int = 0
 
 
+class Seen(msgspec.Struct):
+    """A catalog that an audit was given; it may have been in force until `until_us`, the last event audited since."""
+
+    until_us: int
+    topics: list[Topic]
+
+
 class Saved(msgspec.Struct):
     """The contents of `state.json`.
 
     Attributes:
         audits: how many there were.
         violations: found so far, by promise.
+        unknown: by topic, how many publishes have an unknown outcome.
+        catalogs: the one that the last audit was given, and others before it whose time is still carried.
     """
 
     version: int = VERSION
@@ -56,6 +67,8 @@ class Saved(msgspec.Struct):
     done: Done = msgspec.field(default_factory=Done)
     queues: list[QueueView] = msgspec.field(default_factory=list)
     violations: dict[str, int] = msgspec.field(default_factory=dict)
+    unknown: dict[str, int] = msgspec.field(default_factory=dict)
+    catalogs: list[Seen] = msgspec.field(default_factory=list)
 
 
 class State:
@@ -73,7 +86,7 @@ class State:
         place = None if self.directory is None else self.directory / f"audit-{self.saved.audits}" / name
         if place is None or not place.exists():
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(str(place))
+        return self._spark.read.schema(schema).parquet(literal(place))
 
     def hand_on(self, saved: Saved, frames: dict[str, DataFrame]) -> None:
         """Write the next state, then let it be the state.

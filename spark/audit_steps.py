@@ -3,7 +3,7 @@
 seconds     what happened in each second: caps in aligned seconds, ownerships (Q, O)
 messages    what became of each message (L, D, X); what is not ordinary is kept for the next steps
 offsets     open messages against the store, checkpoints against the trail (L, M, X)
-repeats     messages settled or started too often: within what a crash may repeat, or not (D, M)
+repeats     messages settled, started or dead too often: within what a crash may repeat, or not (D, M, X)
 sweeps      smooth caps, priority, keys (Q, P, K)
 """
 
@@ -17,10 +17,12 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from emq.model import Topic
 from emq.trail import events
 from spark import (
     audit_caps,
     audit_charts,
+    audit_crashes,
     audit_dead,
     audit_duplicates,
     audit_events,
@@ -33,6 +35,7 @@ from spark import (
     audit_priority,
     audit_result,
     audit_seconds,
+    ledger,
 )
 from spark.audit_frames import Frames
 from spark.audit_input import Input
@@ -68,7 +71,10 @@ class Steps:
         self._scratch = scratch
         self._say = on_progress
         self._frames = Frames(spark, found, state, options, scratch)
-        self._caps = audit_caps.of_topics(options.topics or ())
+        self._catalogs: list[Sequence[Topic]] = []
+        if options.topics is not None:
+            self._catalogs = [options.topics, *options.earlier, *(seen.topics for seen in state.saved.catalogs)]
+        self._caps = audit_caps.of_catalogs(self._catalogs)
         self._steps = 0
 
     def run(self, findings: Path | None) -> Audit:
@@ -78,13 +84,14 @@ class Steps:
         waits = audit_seconds.waits(frames.new).collect()
         owners = audit_owners.by_group(frames.owners)
         self._judge_owners(owners)
-        self._judge_aligned_caps()
+        uncapped = self._judge_aligned_caps()
         self._say("following each message")
         unusual, counts = self._messages()
+        unknown = self._unknown()
         self._say("comparing with the store")
-        placed, places = self._judge_offsets(unusual)
+        placed, places = self._judge_offsets(unusual, owners)
         self._say("looking at repeats")
-        self._judge_repeats(unusual, counts)
+        self._judge_repeats(unusual, counts, owners, unknown)
         self._say("sweeping over groups and keys")
         self._judge_smooth_caps()
         self._judge_priority()
@@ -97,13 +104,13 @@ class Steps:
             self._options,
             self._found,
             self._state.saved,
-            {**counts, **self._ledger_counts()},
+            {**counts, **self._ledger_counts(), "uncapped": uncapped},
             places,
             audit_findings.kinds(found),
             waits,
             audit_charts.of(frames.seconds, waits, audit_owners.pauses(owners.values()), self._caps),
         )
-        audit_handing.hand_on(self._state, frames, self._found, self._options, result, unusual, placed, found)
+        audit_handing.hand_on(self._state, frames, self._found, self._options, result, unusual, placed, found, unknown)
         return result
 
     # ------------------------------------------------------------------------------------------------------- findings
@@ -119,7 +126,9 @@ class Steps:
         """Those of this audit that no earlier one reported."""
         self._report(self._spark.createDataFrame([], audit_findings.SCHEMA))
         places = [self._place_of(step) for step in range(1, self._steps + 1)]
-        found = audit_findings.fingerprinted(self._spark.read.schema(audit_findings.SCHEMA).parquet(*places))
+        found = audit_findings.fingerprinted(
+            self._spark.read.schema(audit_findings.SCHEMA).parquet(*map(audit_events.literal, places))
+        )
         if self._state.saved.audits:
             found = found.join(self._state.carried("known", "fingerprint long"), "fingerprint", "left_anti")
         return found
@@ -142,18 +151,22 @@ class Steps:
         ]
         self._report(audit_findings.of_rows(self._spark, rows))
 
-    def _judge_aligned_caps(self) -> None:
-        if self._caps:
-            self._report(audit_caps.aligned(self._frames.seconds, audit_caps.frame(self._spark, self._caps)))
+    def _judge_aligned_caps(self) -> int:
+        """Answers how many groups there are whose caps no catalog says."""
+        if not self._caps:
+            return 0
+        caps = audit_caps.frame(self._spark, self._caps)
+        self._report(audit_caps.aligned(self._frames.seconds, caps))
+        return audit_caps.unknown(self._frames.seconds, caps)
 
     # ---------------------------------------------------------------------------------------------------- by message
 
     def _messages(self) -> tuple[DataFrame, dict[str, int]]:
         """Messages that later steps have to look at, and counts of all."""
         frames = self._frames
-        lives = audit_lives.judged(frames.steps).withColumn("is_life", F.lit(True))
+        lives = audit_lives.judged(frames.steps, self._options.slack_us).withColumn("is_life", F.lit(True))
         every = frames.messages.withColumns(
-            {"is_life": F.lit(False), "restarted": F.col("started") > 1 + F.col("retried") + F.col("replayed")}
+            {"is_life": F.lit(False), "restarted": F.col("first_starts") > 1}
         ).unionByName(lives, allowMissingColumns=True)
         recent = F.col("is_open") | (F.col("last_us") >= frames.since_us)
         every = every.withColumn("goes_on", recent if frames.carries else F.lit(False))
@@ -171,54 +184,79 @@ class Steps:
         kept = frames.kept("messages", unusual)
         return kept, {name: int(value or 0) for name, value in counted.get.items()}
 
-    def _judge_offsets(self, unusual: DataFrame) -> tuple[DataFrame, dict[str, int]]:
+    def _judge_offsets(self, unusual: DataFrame, owners: Owners) -> tuple[DataFrame, dict[str, int]]:
         """Open messages with their places, and how many there are in each."""
         options, store = self._options, self._options.store
         open_ = unusual.where("is_open")
-        blind = self._spark.createDataFrame(self._blind(), "topic string, `group` int, most long")
-        placed = audit_offsets.placed(open_, self._frames.rows, store, blind, live=options.live)
+        blind = self._spark.createDataFrame(self._blind(owners), audit_offsets.BLIND_GROUPS)
+        drops = {t.name for topics in self._catalogs for t in topics if t.options.overflow == "drop_oldest"}
+        placed = audit_offsets.placed(
+            open_,
+            self._frames.rows,
+            store,
+            blind,
+            drops=drops,
+            live=options.live,
+            slack_us=options.slack_us,
+        )
         placed = self._frames.kept("placed", placed)
         self._report(audit_offsets.lost(placed))
         self._report(audit_offsets.overrun(placed))
-        self._report(audit_dead.twice(unusual))
-        if options.topics:
-            self._report(audit_dead.never(unusual, options.topics))
+        if self._catalogs:
+            self._report(audit_dead.never(unusual, self._catalogs))
         if store is not None:
             rows = audit_offsets.regressed(store.queues, self._state.saved.queues)
             self._report(audit_findings.of_rows(self._spark, rows))
             if not options.purged:
-                self._report(audit_dead.absent(unusual, store))
+                until_us = store.at_us - options.slack_us if options.live else audit_crashes.NEVER_US
+                self._report(audit_dead.absent(unusual, store, until_us))
         return placed, {row["place"]: row["count"] for row in placed.groupBy("place").count().collect()}
 
-    def _blind(self) -> list[tuple[str, int, int]]:
-        """Groups whose owner's trail was not closed, and how many messages it may have finished unseen in each."""
+    def _blind(self, owners: Owners) -> list[tuple[str, int, int, int]]:
+        """Rows of `spark.audit_offsets.BLIND_GROUPS`."""
         crash_s = self._options.crash_s
         quotas = {(cap.topic, cap.group): cap.whole + 1 for cap in self._caps}
-        found = {}
-        for o in self._frames.owners:
-            if o.source in self._found.unclosed:
-                quota = quotas.get((o.topic, o.group), quotas.get((o.topic, -1)))
-                found[o.topic, o.group] = math.ceil(quota * crash_s) if quota is not None else 1 << 62
-        return [(topic, group, most) for (topic, group), most in found.items()]
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for (topic, group), of_group in owners.items():
+            for i, o in enumerate(of_group):
+                if o.source in self._found.unclosed:
+                    quota = quotas.get((topic, group), quotas.get((topic, -1)))
+                    most = math.ceil(quota * crash_s) if quota is not None else 1 << 61
+                    newer = [later.since_us for later in of_group[i + 1 :] if later.epoch > o.epoch]
+                    until_us = min(newer, default=audit_crashes.NEVER_US) + self._options.slack_us
+                    before, latest_us = found.get((topic, group), (0, 0))
+                    found[topic, group] = min(1 << 61, before + most), max(latest_us, until_us)
+        return [(*place, *bound) for place, bound in found.items()]
 
-    def _judge_repeats(self, unusual: DataFrame, counts: Mapping[str, int]) -> None:
-        if counts["surplus"]:
-            self._report(
-                audit_duplicates.explained(self._frames.rows, unusual, self._owners_with_ends(), self._options)
+    def _judge_repeats(
+        self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners, unknown: Mapping[str, int]
+    ) -> None:
+        rows, options = self._frames.rows, self._options
+        if counts["surplus"] or counts["died_again"]:
+            crashed = self._spark.createDataFrame(
+                list(
+                    audit_crashes.ownerships(
+                        owners.values(), self._found.last_of, self._found.unclosed, options.slack_us
+                    )
+                ),
+                audit_crashes.CRASHED,
             )
+            again = unusual.where(F.col("surplus") + F.col("died_again") > 0)
+            repeats = audit_crashes.repeats(rows, again, crashed, options.crash_us)
+            again = self._frames.kept(
+                "repeated", again.join(F.broadcast(repeats), ["topic", "id"], "left").fillna(0, ["repeats"])
+            )
+            self._report(audit_duplicates.explained(rows, again, crashed, unknown))
+            self._report(audit_dead.twice(again))
         if counts["restarted"]:
-            self._report(audit_offsets.rewound(self._frames.rows, unusual.where("restarted")))
+            self._report(audit_offsets.rewound(rows, unusual.where("restarted")))
 
-    def _owners_with_ends(self) -> DataFrame:
-        """Ownerships with the last that the trail of their source tells."""
-        rows = []
-        for o in self._frames.owners:
-            runs = [run for name, run in self._found.sources.items() if name.rpartition("-")[0] == o.source]
-            ended = min((run.last_us for run in runs if run.last_us >= o.until_us), default=o.until_us)
-            rows.append((o.topic, o.group, o.source, o.epoch, o.released_us, ended))
-        return self._spark.createDataFrame(
-            rows, "topic string, `group` int, source string, epoch long, released_us long, source_last_us long"
-        )
+    def _unknown(self) -> dict[str, int]:
+        """By topic, how many publishes have an unknown outcome; of all audits together."""
+        found = dict(self._state.saved.unknown)
+        for row in self._frames.sent.where(F.col("outcome") == ledger.UNKNOWN).groupBy("topic").count().collect():
+            found[row["topic"]] = found.get(row["topic"], 0) + row["count"]
+        return found
 
     def _ledger_counts(self) -> dict[str, int]:
         rows = self._frames.sent.groupBy("outcome").count().collect()
@@ -231,7 +269,7 @@ class Steps:
             self._report(audit_caps.sliding(self._frames.starts, audit_caps.frame(self._spark, self._caps)))
 
     def _judge_priority(self) -> None:
-        others = [t.name for t in self._options.topics or () if t.options.priority_policy != "strict"]
+        others = {t.name for topics in self._catalogs for t in topics if t.options.priority_policy != "strict"}
         rows = self._frames.rows.where(~F.col("topic").isin(others))
         starts = audit_events.only(rows, events.STARTED)
         lowest = starts.agg(F.max("priority")).collect()[0][0]
@@ -243,16 +281,17 @@ class Steps:
             self._report(audit_priority.inversions(starts.unionByName(ends), suspects))
 
     def _judge_keys(self) -> None:
-        cut_short = {source: self._found.last_of(source) for source in sorted(self._found.unclosed)}
-        deliveries = self._frames.kept("deliveries", audit_keys.deliveries(self._frames.rows, cut_short))
-        self._report(audit_keys.overlaps(deliveries))
+        found = audit_keys.deliveries(self._frames.rows, self._found.cut_short)
+        deliveries = self._frames.kept("deliveries", found)
+        self._report(audit_keys.overlaps(deliveries, audit_caps.resized(self._catalogs)))
         self._report(audit_keys.disorder(deliveries))
 
 
 def _counts() -> list[Any]:
     """What is counted of all messages; with `done_` those that are not handed on."""
     counted = {
-        "published": F.col("publishes") > 0,
+        # What left its slot for a lane was published under another id.
+        "published": (F.col("publishes") > 0) & ~F.col("id").contains(events.COPY),
         "delivered": F.col("delivered"),
         "dead": F.col("is_dead"),
         "recalled": F.col("is_recalled"),
@@ -262,4 +301,4 @@ def _counts() -> list[Any]:
     }
     found = [audit_events.count(condition).alias(name) for name, condition in counted.items()]
     done = [audit_events.count(c & ~F.col("goes_on")).alias(f"done_{name}") for name, c in counted.items()]
-    return [*found, *done, F.sum("surplus").alias("surplus"), F.count("*").alias("messages")]
+    return [*found, *done, *(F.sum(name).alias(name) for name in ("surplus", "died_again"))]

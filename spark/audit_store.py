@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from emq import dead_letters, message
@@ -17,7 +18,7 @@ CHUNK = 3_000
 
 
 class QueueView(NamedTuple):
-    """A queue: its checkpoint (watermark = head where there is none) and its bounds, all offsets."""
+    """A queue: its checkpoint (epoch 0 and watermark = head where there is none) and its bounds, all offsets."""
 
     topic: str
     group: int
@@ -46,12 +47,14 @@ class StoreView:
         lanes: groups from whose lane or slot something is claimed.
         waiting: (topic, id) of what waits in lanes and slots.
         dead: (topic, id) of the dead letters.
+        at_us: when it began, microseconds since the epoch; after all that is audited where that is not known.
     """
 
     queues: Sequence[QueueView] = ()
     lanes: Sequence[LaneView] = ()
     waiting: Sequence[tuple[str, str]] = ()
-    dead: Sequence[tuple[str, str]] = field(default=())
+    dead: Sequence[tuple[str, str]] = ()
+    at_us: int = 1 << 62
 
 
 async def look(app: App) -> tuple[list[Topic], StoreView]:
@@ -63,6 +66,7 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
     Raises:
         StoreUnavailable, DatabaseUnavailable: try again later.
     """
+    at_us = time.time_ns() // 1000
     topics = list(await app.catalog.list())
     checkpoints = await app.checkpoints.load_all()
     queues: list[QueueView] = []
@@ -81,7 +85,7 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
     for topic in topics:
         lanes += await _groups(app.store, topic, waiting)
         dead += [(letter.topic, letter.id) async for letter in dead_letters.find(app.store, topic)]
-    return topics, StoreView(queues, lanes, waiting, dead)
+    return topics, StoreView(queues, lanes, waiting, dead, at_us)
 
 
 async def _groups(store: Store, topic: Topic, waiting: list[tuple[str, str]]) -> list[LaneView]:

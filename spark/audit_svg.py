@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from spark.audit_owners import Pause
@@ -86,12 +86,13 @@ def lines(
     if cap:
         y = top + h - h * cap / most
         parts.append(f'<line class="cap" x1="{left}" x2="{width - 6}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    for x, anchor, text in ((left, "start", ends[0]), (width - 6, "end", ends[1])):
+    return _svg(width, height, [*parts, *_ends(ends, left, width, height)])
+
+
+def _ends(texts: tuple[str, str], left: int, width: int, height: int) -> Iterator[str]:
+    for x, anchor, text in ((left, "start", texts[0]), (width - 6, "end", texts[1])):
         if text:
-            parts.append(
-                f'<text class="tick" x="{x}" y="{height - 4}" text-anchor="{anchor}">{html.escape(text)}</text>'
-            )
-    return _svg(width, height, parts)
+            yield f'<text class="tick" x="{x}" y="{height - 4}" text-anchor="{anchor}">{html.escape(text)}</text>'
 
 
 def heat(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
@@ -110,8 +111,10 @@ def heat(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
     return _svg(width, len(rows) * cell, parts)
 
 
-def dots(pauses: Sequence[Pause], first_us: float, last_us: float, width: int, height: int) -> str:
-    """Pauses over time, on a logarithmic scale; those after a crash in another colour."""
+def dots(
+    pauses: Sequence[Pause], first_us: float, last_us: float, width: int, height: int, *, ends: tuple[str, str]
+) -> str:
+    """Pauses over time, on a logarithmic scale; those after a crash in another colour. `ends` as for `lines`."""
     left, bottom, top = 46, 20, 8
     w, h = width - left - 6, height - top - bottom
     low, high = 1e4, max([1e6, *(p.gap_us for p in pauses)]) * 1.2
@@ -128,7 +131,7 @@ def dots(pauses: Sequence[Pause], first_us: float, last_us: float, width: int, h
         css = "good" if pause.clean else "bad"
         title = f"{html.escape(pause.topic)}/{pause.group}: {span(pause.gap_us)}"
         parts.append(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{title}</title></circle>')
-    return _svg(width, height, parts)
+    return _svg(width, height, [*parts, *_ends(ends, left, width, height)])
 
 
 def waits(by_priority: Mapping[int, Sequence[tuple[float, int]]], width: int, height: int) -> str:

@@ -53,4 +53,5 @@ def _verdict(result: Audit) -> Text:
         return Text(f"✗ broken: {', '.join(result.broken)}{void} ({read})", style="bold red")
     if result.flaws:
         return Text(f"✗ void: trail or ledger is not complete ({read})", style="bold red")
-    return Text(f"✓ proved from {read}", style="bold green")
+    but = f", but for {', '.join(result.unjudged)}," if result.unjudged else ""
+    return Text(f"✓ proved{but} from {read}", style="bold green")

@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from emq import errors
 from spark import audit_input, audit_state
 from spark.audit_options import AuditOptions as AuditOptions
 from spark.audit_result import Audit as Audit
@@ -27,6 +28,9 @@ from spark.audit_steps import Progress, Steps
 
 ROWS_A_PARTITION = 1_000_000
 """Events that one task sorts or aggregates: what bounds memory, whatever the size of the whole."""
+
+_SCRATCH = "emq-audit-"
+_FINDINGS = re.compile(r"\.?(_SUCCESS|part-\d{5}-.*\.parquet)(\.crc)?")
 
 DAMAGED = 20
 """Segments with damaged data that are left out and named before the audit gives up."""
@@ -47,16 +51,21 @@ def audit(
         on_progress: told what is being done.
 
     Raises:
-        InvalidSettings: a directory, run or source that is not there, or a state that cannot be read; correct it.
+        InvalidSettings: a directory, run or source that is not there, a state that cannot be read, or a directory for
+            findings that holds something else; correct it.
     """
+    if findings is not None:
+        _check_findings(findings)
     if options.state is not None:
         options.state.mkdir(parents=True, exist_ok=True)
+        for left in options.state.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
     state = audit_state.State(spark, options.state)
     damaged: set[str] = set()
     while True:
         on_progress("looking through the segments")
         found = audit_input.find(options, state.saved.sources, state.saved.ledger_names, damaged)
-        scratch = Path(tempfile.mkdtemp(prefix="emq-audit-", dir=options.state))
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=options.state))
         before = _fit(spark, found.rows)
         try:
             return Steps(spark, found, state, options, scratch, on_progress).run(findings)
@@ -71,6 +80,17 @@ def audit(
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _check_findings(directory: Path) -> None:
+    """It is emptied first, so it must not be one that something else lies in."""
+    if directory.exists() and not directory.is_dir():
+        raise errors.InvalidSettings(f"findings {str(directory)!r} must be a directory, or not be there yet")
+    for path in directory.iterdir() if directory.exists() else ():
+        if not _FINDINGS.fullmatch(path.name):
+            raise errors.InvalidSettings(
+                f"findings {str(directory)!r} holds {path.name!r}, which no audit wrote; name a directory of its own"
+            )
+
+
 def _fit(spark: SparkSession, rows: int) -> dict[str, str]:
     """Let each task have so many events, and compile nothing for few of them; answers the settings as they were."""
     few = rows < ROWS_A_PARTITION
@@ -78,6 +98,7 @@ def _fit(spark: SparkSession, rows: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(2, math.ceil(rows / ROWS_A_PARTITION))),
         "spark.sql.codegen.wholeStage": str(not few).lower(),
         "spark.sql.codegen.factoryMode": "NO_CODEGEN" if few else "FALLBACK",
+        "spark.sql.adaptive.enabled": str(not few).lower(),
     }
     before = {name: spark.conf.get(name) or "" for name in wanted}
     for name, value in wanted.items():

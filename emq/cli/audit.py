@@ -33,7 +33,12 @@ def audit(
         list[str] | None, typer.Option(metavar="RUN", help=f"The load run that is meant, '*' for all. {_MANY}")
     ] = None,
     topics: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Judge caps by this export of topics, not by the catalog.")
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge by this export of topics, not by the catalog. May be given more than once if settings were "
+            "changed: the highest caps count.",
+        ),
     ] = None,
     since: Annotated[
         Path | None,
@@ -67,15 +72,18 @@ def audit(
         from spark import session as spark_session
 
         spark_session.require()
+    if report is not None and not report.absolute().parent.is_dir():
+        raise errors.InvalidSettings(f"report {str(report)!r} cannot be written: there is no such directory; make it")
     found: tuple[list[Topic], StoreView] | None = None
     if session.settings.store != _default_store() or session.overrides.get("store"):
         found = asyncio.run(_look(session))
-    known = _read_topics(topics) if topics is not None else found[0] if found else None
+    catalogs = [_read_topics(path) for path in topics or ()] or ([found[0]] if found else [])
     options = offset_audit.AuditOptions(
         trails=directories,
         ledgers=ledger or (),
         runs=run or (),
-        topics=known,
+        topics=catalogs[0] if catalogs else None,
+        earlier=catalogs[1:],
         store=found[1] if found else None,
         state=since,
         crashed=frozenset(crashed or ()),

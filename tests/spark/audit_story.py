@@ -123,13 +123,12 @@ def _merge(story: Story) -> None:
         for start_us in (at, at + S):
             _publish(story, name, start_us)
             _deliver(story, name, start_us + 500_000)
-        merged = {"topic": MERGES, "group": 0, "id": name, "sent_us": at + S + 5, "answered_us": at + S + 9}
-        story.sent.append({**_blank(ledger.SCHEMA), **merged, "seq": 10**6, "outcome": ledger.MERGED})
+        _publish(story, name, at + S + 5, ledger.MERGED)
 
 
-def _publish(story: Story, name: str, at_us: int) -> None:
+def _publish(story: Story, name: str, at_us: int, outcome: str = ledger.PUBLISHED) -> None:
     row = {"topic": MERGES, "group": 0, "id": name, "sent_us": at_us, "answered_us": at_us + 100, "seq": 10**6}
-    story.sent.append({**_blank(ledger.SCHEMA), **row, "outcome": ledger.PUBLISHED})
+    story.sent.append({**_blank(ledger.SCHEMA), **row, "outcome": outcome})
 
 
 def _deliver(story: Story, name: str, at_us: int) -> None:
@@ -139,11 +138,9 @@ def _deliver(story: Story, name: str, at_us: int) -> None:
     story.trail.append(_end(story.trail[-1], at_us + 200))
 
 
-def publish_merged(story: Story, number: int, at_us: int) -> str:
-    """Publish a content of the sorted topic once more; answers its id."""
-    name = slot_id(0, f"content {number}".encode())
-    _publish(story, name, at_us)
-    return name
+def publish_merged(story: Story, number: int, at_us: int, outcome: str = ledger.PUBLISHED) -> None:
+    """Publish a content of the sorted topic once more."""
+    _publish(story, slot_id(0, f"content {number}".encode()), at_us, outcome)
 
 
 def deliver_merged(story: Story, number: int, at_us: int) -> None:

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import audit_story
+import msgspec
 import pytest
 from audit_story import T0_US, Row, S, Story
 from pyspark.sql import SparkSession
 
 from emq import errors
+from emq.model import Topic
 from emq.trail import events
 from spark import audit_state
+from spark.audit_store import StoreView
 from spark.offset_audit import Audit, AuditOptions, audit
 
 CUT_US = T0_US + 2 * S + 500_000
@@ -29,6 +32,11 @@ def late(row: Row) -> bool:
 def run(spark: SparkSession, story: Story, directory: Path, **options: Any) -> Audit:
     given = {"topics": story.topics(), "state": directory / "state", "carried_s": 1.0, **options}
     return audit(spark, AuditOptions([directory / "trail"], [directory / "ledger"], **given))
+
+
+def lowered(story: Story) -> list[Topic]:
+    """The catalog after a quota was lowered; what was started before that is none too many."""
+    return [msgspec.structs.replace(t, qps=200) if t.name == "tenant-0006" else t for t in story.topics()]
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +61,19 @@ def test_audits_in_steps_find_what_one_of_everything_finds(spark: SparkSession, 
     steps = tmp_path / "steps"
     story.unclosed = {"host-0", "host-1"}
     story.write(steps, early)
-    first = run(spark, story, steps, live=True, runs=["*"])
-    assert first.ok
-    assert first.counts["unfinished"] > 0
+    asked_before = StoreView(at_us=T0_US - 2 * S)
+    first = run(spark, story, steps, live=True, runs=["*"], store=asked_before)
+    assert first.ok, (first.kinds, first.flaws)
+    assert first.counts["in_store"] > 0
     story.unclosed = set()
     story.write(steps, late, seq=1)
-    second = run(spark, story, steps)
+    second = run(spark, story, steps, topics=lowered(story))
     assert not whole.flaws
     assert not second.flaws
     assert second.kinds == whole.kinds
     assert second.broken == {"D": 1, "Q": 1}
     assert {**second.counts} == {**whole.counts}
-    third = run(spark, story, steps)
+    third = run(spark, story, steps, topics=lowered(story))
     assert third.ok
     assert third.violations == second.violations
     assert {k: v for k, v in third.counts.items() if k != "surplus"} == {

@@ -1,0 +1,64 @@
+"""What bounds a judgement, without Spark: caps as they changed, owners that crashed, runs that were cut short."""
+
+from __future__ import annotations
+
+import pytest
+
+from emq.model import Topic, TopicOptions, split
+from spark import audit_caps, audit_crashes
+from spark.audit_caps import Cap
+from spark.audit_input import Input, SourceRun
+from spark.audit_owners import Ownership
+
+S = 1_000_000
+
+
+def topic(qps: float, **options: object) -> Topic:
+    return split(Topic("t", qps=qps, group_qps=50, options=TopicOptions(**options)))  # type: ignore[arg-type]
+
+
+def test_of_caps_that_were_changed_the_highest_counts_for_each_group() -> None:
+    now, before = topic(90), topic(75.5)
+    assert audit_caps.of_catalogs([[now], [before]]) == [Cap("t", 0, 45, 0, 0), Cap("t", 1, 45, 0, 0)]
+    assert audit_caps.of_catalogs([[topic(30)], [topic(120)]]) == [Cap("t", g, 40, 0, 0) for g in (0, 1, 2)]
+    assert audit_caps.of_catalogs([[topic(30)], []]) == [Cap("t", 0, 30, 0, 0)]
+
+
+def test_where_the_pacing_was_changed_a_sliding_second_may_hold_two_halves_of_aligned_ones() -> None:
+    [cap] = audit_caps.of_catalogs([[topic(50)], [topic(50, pacing="smooth")]])
+    assert cap == Cap("t", 0, 50, 0, 102)
+
+
+def test_where_groups_borrowed_at_some_time_the_topics_sum_counts() -> None:
+    assert audit_caps.of_catalogs([[topic(100)], [topic(80, borrow=True)]]) == [Cap("t", -1, 100, 0, 0)]
+
+
+def test_a_topic_is_resized_if_its_groups_changed_or_are_about_to() -> None:
+    assert audit_caps.resized([[topic(50)], [topic(60)]]) == ["t"]
+    assert audit_caps.resized([[topic(50)], [topic(40)]]) == []
+
+
+def _own(source: str, epoch: int, since_s: int, until_s: int, *, released: bool = False) -> Ownership:
+    end = until_s * S
+    return Ownership("t", 0, source, epoch, since_s * S, end if released else None, since_s * S, end)
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "last_s", "released", "expected"),
+    [(10, 11, False, [11]), (10, 60, False, [10]), (10, 60, True, [])],
+    ids=["killed", "cut off", "released"],
+)
+def test_an_owner_that_was_superseded_without_a_release_crashed_when_it_was_last_heard_of(
+    ended_s: int, last_s: int, released: bool, expected: list[int]
+) -> None:
+    """One that lives on elsewhere was last heard of, in this group, when it last started something there."""
+    owners = [_own("a", 1, 0, ended_s, released=released), _own("b", 2, 20, 30)]
+    rows = audit_crashes.ownerships([owners], lambda *_: last_s * S, ["a"], S // 4)
+    assert [(row[2], row[4], row[6]) for row in rows] == [("a", end * S, 20 * S) for end in expected]
+
+
+def test_a_host_that_was_killed_and_came_back_under_its_name_was_cut_short_once() -> None:
+    first, second = SourceRun(first_us=1, last_us=10), SourceRun(closed=True, first_us=20, last_us=90)
+    found = Input(sources={"a-1": first, "a-20": second, "b-1": SourceRun(first_us=2, last_us=50)}, unclosed={"a"})
+    assert found.cut_short == [("a", 1, 10)]
+    assert [found.last_of("a", us) for us in (5, 10, 15, 95)] == [10, 10, 90, 95]
