@@ -106,7 +106,9 @@ class Producer:
         _refuse_sorted_options(found, time_range_ms, merge_key)
         if due_ms is not None:
             m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
-            return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
+            # A lane takes an id once: who publishes the same one again has to come to the same lane.
+            group = self._router.group(found, message_id if key is None else key)
+            return await self._lanes.publish(found, group, m, due_ms)
         index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
         id_ = message_id or self._ids.next()
         if ttl_s is None:
