@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
+REDACTED = "spark.sql.redaction.options.regex"
+
+SECRETS = "(?i)^(store|database)$"
+"""Options that may hold a password."""
+
 
 def register(session: SparkSession) -> None:
     """Make `format("emq")` known to a session, and let it hand filters down to the source. Safe to repeat.
+
+    Plans, and so Spark's web interface and event log, show the options of a write: those that may hold a password are
+    added to what Spark hides.
 
     The workers must be able to import `spark` and `emq`: install the package there, or submit it with --py-files
     (see `spark.bundle`).
@@ -33,3 +41,6 @@ def register(session: SparkSession) -> None:
     session.dataSource.register(EMQDataSource)
     # Spark refuses sources that take filters unless this is set.
     session.conf.set(PUSHDOWN, "true")
+    hidden = session.conf.get(REDACTED) or ""
+    if SECRETS not in hidden:
+        session.conf.set(REDACTED, f"{hidden}|{SECRETS}" if hidden else SECRETS)

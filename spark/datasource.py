@@ -11,10 +11,11 @@ reads messages. Readers look on: they own, claim and arm nothing. Two things Spa
 - Name the columns you need with the option `columns`, or with `.schema(...)`: Spark tells a Python source nothing of
   the columns that a query uses.
 - With `option("pushdown", True)`, filters on topic, group, priority, offset and published decide what is read. Spark
-  (4.3) plans the read of such a data frame once and keeps the filters for later queries of the same data frame, which
-  then miss rows; so give it only where the result of `load()` is used in one query, with one set of filters. Without
-  it, Spark filters what has been read, and a data frame may be used as often as you like. Either way, a data frame goes
-  on reading what was there when it was first used: `load()` again for what has come since.
+  (4.3) has one place for the planned read of a `load()`, which the last query with filters fills and every scan looks
+  into: a later query without filters, or one that takes the same `load()` twice, misses rows, and a source written in
+  Python is not asked again and cannot tell. So give it only where the result of `load()` is used once. Without it,
+  Spark filters what has been read, and a data frame may be used as often as you like; it goes on reading what was there
+  when it was first used: `load()` again for what has come since.
 
 Writing (`df.write.format("emq").mode("append").save()` and `df.writeStream`): each row is published. See
 `spark.source_options` for the options, `spark.source_schema` for the columns, `spark.source_write` for what holds when

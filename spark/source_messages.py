@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -11,20 +12,17 @@ from emq import errors
 from emq.app import App
 from emq.model import Topic
 from emq.settings import Settings
-from emq.storage import Bounds, LogStore
+from emq.storage import Batch, Bounds, LogStore
 from spark import source_schema
 from spark.source_connection import Connection, ask, connected_store
 from spark.source_filters import Wanted
 from spark.source_options import Options
-from spark.source_rows import Found, RowMaker
-from spark.source_spans import Span, dealt, found_in, queues_of, reads_of, spans_of
+from spark.source_rows import RowMaker
+from spark.source_spans import CALL_BYTES, Found, Reading, Span, dealt, queues_of, spans_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
-
-CALL_BYTES = 8 << 20
-"""Bytes in one call to the store."""
 
 BOUNDS_CHUNK = 3_000
 """Queues that are asked for their bounds in one call."""
@@ -72,7 +70,7 @@ class FilteringMessagesReader(MessagesReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._wanted.take(filters, ("topic", "priority"), ("group", "offset", "published"))
+        return self._wanted.take(filters, ("topic", "priority", "group"), ("group", "offset", "published"))
 
 
 async def topics_of(app: App, pattern: str) -> list[Topic]:
@@ -121,12 +119,14 @@ def check_untrimmed(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> None
 
 
 def _found(connection: Connection, log: LogStore, spans: Sequence[Span]) -> Iterator[list[Found]]:
-    todo = list(spans)
-    reads = reads_of(todo)
-    call = connection.start(log.read(reads, CALL_BYTES)) if reads else None
-    while call is not None:
-        count, (found, left) = len(reads), found_in(todo[: len(reads)], call.result())
-        todo[:count] = left
-        reads = reads_of(todo)
-        call = connection.start(log.read(reads, CALL_BYTES)) if reads else None
+    reading = Reading(spans)
+
+    def call() -> Future[list[Batch | errors.NotOwner]] | None:
+        reads = reading.reads()
+        return connection.start(log.read(reads, CALL_BYTES)) if reads else None
+
+    under_way = call()
+    while under_way is not None:
+        found = reading.take(under_way.result())
+        under_way = call()
         yield found

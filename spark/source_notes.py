@@ -22,6 +22,9 @@ from emq.settings import Settings
 KEPT_DAYS = 30
 """How long the notes of writes that were given a name, and of streams, are kept after the last change."""
 
+NOBODY = ""
+"""The attempt of a note that has been let go."""
+
 _metadata = sa.MetaData()
 
 _writes = sa.Table(
@@ -90,15 +93,26 @@ class Notes:
     async def close(self) -> None:
         await self._database.close()
 
-    async def claim(self, piece: Piece, attempt: str) -> Note:
-        """Take the piece's note over, from an earlier attempt if there was one; answers how far that has come."""
+    async def claim(self, piece: Piece, attempt: str) -> tuple[Note, bool]:
+        """Take the piece's note over, from an earlier attempt if there was one.
+
+        Returns:
+            How far that has come, and whether it may be at work still: it has neither ended nor let go.
+        """
+        mine = self._mine(piece)
         values = {**self._key(piece), "attempt": attempt, "now_ms": _now_ms()}
 
-        def run(connection: sa.Connection) -> Note:
+        def run(connection: sa.Connection) -> tuple[Note, bool]:
+            holder = connection.execute(sa.select(_writes.c.attempt).where(*mine).with_for_update()).scalar()
             done, digest, begun, tails = connection.execute(_CLAIM, values).one()
-            return Note(done, digest, begun, msgspec.json.decode(tails, type=dict[str, int]))
+            return Note(done, digest, begun, msgspec.json.decode(tails, type=dict[str, int])), bool(holder)
 
         return await self._database.run(run, durability=Durability.FSYNCED)
+
+    async def let_go(self, piece: Piece, attempt: str) -> None:
+        """Say that the attempt publishes nothing more, if the note is still its own."""
+        change = sa.update(_writes).where(*self._mine(piece), _writes.c.attempt == attempt).values(attempt=NOBODY)
+        await self._database.run(lambda c: c.execute(change))
 
     async def save(self, piece: Piece, attempt: str, note: Note) -> None:
         """Write the note anew, on disk when this returns.
@@ -106,8 +120,7 @@ class Notes:
         Raises:
             EMQError: a later attempt has taken the piece over; publish nothing more.
         """
-        key = [_writes.c[name] == value for name, value in self._key(piece).items()]
-        change = sa.update(_writes).where(*key, _writes.c.attempt == attempt)
+        change = sa.update(_writes).where(*self._mine(piece), _writes.c.attempt == attempt)
         tails = msgspec.json.encode(note.tails).decode()
         change = change.values(done=note.done, digest=note.digest, begun=note.begun, tails=tails, updated_ms=_now_ms())
         changed = await self._database.run(lambda c: c.execute(change).rowcount, durability=Durability.FSYNCED)
@@ -124,14 +137,17 @@ class Notes:
         old = _writes.c.updated_ms < _now_ms() - KEPT_DAYS * 86_400_000
         await self._database.run(lambda c: c.execute(sa.delete(_writes).where(sa.or_(sa.and_(*mine), old))))
 
+    def _mine(self, piece: Piece) -> list[sa.ColumnElement[bool]]:
+        return [_writes.c[name] == value for name, value in self._key(piece).items()]
+
     def _key(self, piece: Piece) -> dict[str, Any]:
         return {"environment": self._environment, **piece._asdict()}
 
 
-def digest_of(payloads: Iterable[bytes], before: int = 0) -> int:
-    """The digest of rows whose first ones have the digest `before`."""
-    for payload in payloads:
-        before = zlib.crc32(payload, before)
+def digest_of(contents: Iterable[bytes], before: int = 0) -> int:
+    """The digest of rows by their contents; `before` is that of the rows ahead of them."""
+    for content in contents:
+        before = zlib.crc32(content, before)
     return before
 
 

@@ -10,9 +10,13 @@ the same id and counted as `perhaps_twice`:
 - it goes to a slot or, delayed, to a lane, and was consumed from there (one that still waits is not added twice, but a
   merge by key counts it twice).
 
-A task that is taken for dead and is not (a speculative one, say) ends at its next note; what it is publishing at that
-very moment may come to the queue after the other one has looked. What is not covered is a partition whose rows come in
-another order when they are computed again: this is found out and fails the task, rather than losing rows.
+A task that is taken for dead and is not (a speculative one, say) finds its note taken over. It looks at the latest
+after half of `LEASE_S` and sends nothing without; whoever takes over from one that has not let go waits for `LEASE_S`,
+so that what was on its way has come to the queues. Only a single call to the store that takes longer than the other
+half can then be overlooked.
+
+What is not covered is a partition whose rows come in another order when they are computed again: this is found out and
+fails the task, rather than losing rows.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import asyncio
 import datetime
 import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,6 +40,12 @@ from spark.source_put import Row, look, places, put
 
 CHUNK = 10_000
 """Rows between two notes: a note costs some milliseconds, and the time to look for as many rows is small."""
+
+PART = 2_000
+"""Rows in one call to the producer, before which a look at the note may be due."""
+
+LEASE_S = 2.0
+"""For how long a note lets its task publish: long for a call to the store, short for a task that takes over."""
 
 TRIES = 4
 
@@ -78,10 +89,14 @@ class Publication:
         self._before = Note()
         self._row = 0
         self._digest = 0
+        self._noted = Note()
+        self._noted_s = 0.0
 
     async def begin(self) -> None:
-        """Take over from earlier attempts."""
-        self._before = await self._notes.claim(self._piece, self._attempt)
+        """Take over from earlier attempts, and wait until nothing of theirs can be on its way."""
+        self._before, held = await self._notes.claim(self._piece, self._attempt)
+        if held and self._before.begun > self._before.done:
+            await asyncio.sleep(LEASE_S)
 
     async def publish(self, rows: Sequence[Row]) -> None:
         """Publish the next rows, at best `CHUNK` of them.
@@ -99,20 +114,18 @@ class Publication:
 
     async def _publish_part(self, rows: Sequence[Row]) -> None:
         """Rows that all lie on one side of `done`, and of `begun`, of the note that was found."""
-        end, digest = self._row + len(rows), digest_of((row.payload for row in rows), self._digest)
+        end, digest = self._row + len(rows), digest_of(_contents(rows), self._digest)
         if end <= self._before.done:
             if end == self._before.done and digest != self._before.digest:
                 raise errors.EMQError(self._differs())
             self._count(skipped=len(rows))
         elif end <= self._before.begun:
             # The old ends of the queues stay in the note: a third attempt has to look from there, too.
-            note = Note(self._row, self._digest, self._before.begun, self._before.tails)
-            await self._notes.save(self._piece, self._attempt, note)
-            await self._send_rest(rows, note)
+            await self._note(Note(self._row, self._digest, self._before.begun, self._before.tails))
+            await self._send_rest(rows)
         else:
-            note = Note(self._row, self._digest, end, await self._tails(rows))
-            await self._notes.save(self._piece, self._attempt, note)
-            await self._send(rows, note)
+            await self._note(Note(self._row, self._digest, end, await self._tails(rows)))
+            await self._send(rows)
         self._row, self._digest = end, digest
 
     async def end(self) -> Outcome:
@@ -123,35 +136,52 @@ class Publication:
         """
         if self._row < self._before.done:
             raise errors.EMQError(self._differs())
-        await self._notes.save(self._piece, self._attempt, Note(self._row, self._digest, self._row))
+        await self._note(Note(self._row, self._digest, self._row))
         return self.outcome
 
-    async def _send(self, rows: Sequence[Row], note: Note) -> None:
+    async def let_go(self) -> None:
+        """Spare the next attempt the wait; nothing may be under way any more."""
+        await self._notes.let_go(self._piece, self._attempt)
+
+    async def _note(self, note: Note) -> None:
+        """Write the note, or raise `EMQError` if it is another attempt's by now."""
+        self._noted_s = time.monotonic()
+        await self._notes.save(self._piece, self._attempt, note)
+        self._noted = note
+
+    async def _put(self, rows: Sequence[Row]) -> None:
+        if time.monotonic() - self._noted_s > LEASE_S / 2:
+            await self._note(self._noted)
+        await put(self._app, self._topics, rows)
+
+    async def _send(self, rows: Sequence[Row]) -> None:
         """Publish rows of which none is published yet; where the outcome is unknown, look what is missing."""
-        for part in [rows] if self._pace is None else self._pace.parts(rows):
+        for part in _parts(rows, PART) if self._pace is None else _parts(rows, self._pace.size):
             if self._pace is not None:
                 await self._pace.wait(len(part))
             try:
-                await put(self._app, self._topics, part)
+                await self._put(part)
             except errors.StoreUnavailable:
-                await self._send_rest(part, note, TRY_AGAIN_S)
+                await self._send_rest(part, TRY_AGAIN_S)
             else:
                 self._count(published=len(part))
 
-    async def _send_rest(self, rows: Sequence[Row], note: Note, wait_s: float = 0.0) -> None:
+    async def _send_rest(self, rows: Sequence[Row], wait_s: float = 0.0) -> None:
         """Publish those of the rows that are not found in the queues, with patience."""
         wanted = rows
         for attempt in itertools.count(1):
             await asyncio.sleep(wait_s)
             try:
                 await self._know(rows, fresh=True)
-                seen = await look(self._app, self._queues_of(wanted), note.tails, {row.id for row in wanted})
-                rest = [row for row in wanted if row.id not in seen.ids]
-                self._count(found=len(wanted) - len(rest))
-                wanted = rest
-                unclear = sum(self._is_unclear(row, seen.trimmed) for row in rest)
-                await put(self._app, self._topics, rest)
-                self._count(published=len(rest), perhaps_twice=unclear)
+                queues = sorted({*self._noted.tails, *self._queues_of(wanted)})
+                seen = await look(self._app, queues, self._noted.tails, wanted)
+                if seen.foreign:
+                    raise errors.EMQError(self._differs())
+                self._count(found=len(wanted) - len(seen.missing))
+                wanted = seen.missing
+                unclear = sum(self._is_unclear(row, seen.trimmed) for row in wanted)
+                await self._put(wanted)
+                self._count(published=len(wanted), perhaps_twice=unclear)
                 return
             except errors.StoreUnavailable:
                 if attempt == TRIES:
@@ -187,20 +217,29 @@ class Publication:
     def _differs(self) -> str:
         return (
             f"partition {self._piece.part} of write {self._piece.run!r} has other rows than when it was published "
-            f"first ({self._before.done} rows); make the query repeatable, by sorting it or writing it to files first"
+            f"first (up to row {self._before.begun}); make the query repeatable, by sorting it or writing it to files "
+            "first, and ids unique if you give them"
         )
 
 
+def _parts(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _contents(rows: Sequence[Row]) -> Iterator[bytes]:
+    """What a row is recognised by when it is computed again."""
+    for row in rows:
+        yield row.payload
+        yield f"\0{row.topic}\0{row.key}\0".encode()
+
+
 class Pace:
-    """Lets rows through evenly, `per_second` of them."""
+    """Lets rows through evenly, `per_second` of them; `size` of them at a time."""
 
     def __init__(self, per_second: float) -> None:
-        self._size = max(1, math.floor(per_second * FINEST_S))
-        self._limiter = AsyncLimiter(self._size, self._size / per_second)
-
-    def parts(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        for start in range(0, len(rows), self._size):
-            yield rows[start : start + self._size]
+        self.size = max(1, math.floor(per_second * FINEST_S))
+        self._limiter = AsyncLimiter(self.size, self.size / per_second)
 
     async def wait(self, count: int) -> None:
         await self._limiter.acquire(count)

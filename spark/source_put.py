@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
 from emq.app import App
+from emq.message import Message
 from emq.model import Kind, Topic
-from spark.source_messages import CALL_BYTES, bounds_of
+from spark.source_messages import bounds_of
 from spark.source_rows import decoded
-from spark.source_spans import Span, found_in, reads_of
+from spark.source_spans import CALL_BYTES, Reading, Span
 
 
 class Row(NamedTuple):
@@ -30,11 +31,13 @@ class Row(NamedTuple):
 
 class Seen(NamedTuple):
     """Attributes:
-    ids: of the messages that were looked for, those that are there.
+    missing: rows that are not there, in their order.
+    foreign: ids of rows under which other messages are there than the rows.
     trimmed: queues of which messages were trimmed that had come after the noted ends.
     """
 
-    ids: frozenset[str]
+    missing: Sequence[Row]
+    foreign: frozenset[str]
     trimmed: frozenset[str]
 
 
@@ -103,23 +106,37 @@ def _number(topic: Topic, priority: str | None) -> float | None:
         ) from None
 
 
-async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], ids: Collection[str]) -> Seen:
-    """Look for messages in queues.
+async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], rows: Sequence[Row]) -> Seen:
+    """Look for rows in queues.
 
     Args:
         tails: from where on; a queue that is not in there is looked through from its head.
-        ids: of the messages.
     """
-    log, left, found_ids = app.store.log, set(ids), set[str]()
+    log = app.store.log
     bounds = await bounds_of(log, queues)
     trimmed = frozenset(queue for queue in queues if queue in tails and bounds[queue].head > tails[queue])
-    todo = [Span(queue, max(tails.get(queue, head), head), tail) for queue, (head, tail) in bounds.items()]
-    todo = [span for span in todo if span.start < span.end]
-    while todo and left:
-        reads = reads_of(todo)
-        found, rest = found_in(todo[: len(reads)], await log.read(reads, CALL_BYTES))
-        todo[: len(reads)] = rest
-        here = {m.id for _, _, bodies in found for m in decoded(bodies)} & left
-        found_ids |= here
-        left -= here
-    return Seen(frozenset(found_ids), trimmed)
+    spans = (Span(queue, max(tails.get(queue, head), head), tail) for queue, (head, tail) in bounds.items())
+    reading = Reading(span for span in spans if span.start < span.end)
+    left: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        left.setdefault(row.id, []).append(number)
+    foreign: set[str] = set()
+    while left and (reads := reading.reads()):
+        for span, _, bodies in reading.take(await log.read(reads, CALL_BYTES)):
+            topic = span.name.topic
+            for m in decoded(bodies):
+                if (numbers := left.get(m.id)) is None:
+                    continue
+                found = next((n for n in numbers if _is_of(rows[n], topic, m)), None)
+                if found is None:
+                    foreign.add(m.id)
+                elif len(numbers) == 1:
+                    del left[m.id]
+                else:
+                    numbers.remove(found)
+    missing = sorted(number for numbers in left.values() for number in numbers)
+    return Seen([rows[number] for number in missing], frozenset(foreign), trimmed)
+
+
+def _is_of(row: Row, topic: str, m: Message) -> bool:
+    return (row.topic, row.payload, row.key) == (topic, m.payload, m.key)

@@ -9,7 +9,7 @@ import msgspec
 
 from emq import message
 from spark.source_filters import ALL, Range
-from spark.source_spans import Span
+from spark.source_spans import Found, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -25,9 +25,6 @@ _OF_BODY: dict[str, Callable[[Messages], Sequence[Any]]] = {
     "expires": lambda messages: [m.expires_us or None for m in messages],
 }
 """What columns need their bodies decoded, and how each is found then."""
-
-Found = tuple[Span, Sequence[int], Sequence[bytes]]
-"""A queue, offsets of it, and what lies there."""
 
 
 class RowMaker:

@@ -13,6 +13,15 @@ from spark.source_filters import Wanted
 CALL = 5_000
 """Messages in one call to the store: it is held up for 2 ms, and a record batch is large enough."""
 
+CALL_BYTES = 8 << 20
+"""Bytes of bodies in one call."""
+
+FIRST_CALL = 100
+"""Messages in the first call, before it is known how large they are."""
+
+GROWTH = 10
+"""A call asks for at most so many times as many messages as the one before."""
+
 CALL_QUEUES = 500
 """Queues in one call."""
 
@@ -85,10 +94,9 @@ def shared_out(room: int, backlogs: Sequence[int]) -> list[int]:
     return [min(held, max(1, held * room // total)) if held else 0 for held in backlogs]
 
 
-def reads_of(spans: Sequence[Span]) -> list[Read]:
-    """An observer's reads of the first spans, as many as go into one call."""
+def reads_of(spans: Sequence[Span], room: int = CALL) -> list[Read]:
+    """An observer's reads of the first spans, as many as go into one call of `room` messages."""
     reads: list[Read] = []
-    room = CALL
     for span in spans[:CALL_QUEUES]:
         reads.append(Read(span.queue, span.start, min(room, span.end - span.start), None))
         room -= reads[-1].limit
@@ -97,11 +105,13 @@ def reads_of(spans: Sequence[Span]) -> list[Read]:
     return reads
 
 
-def found_in(
-    spans: Sequence[Span], answers: Sequence[Batch | errors.NotOwner]
-) -> tuple[list[tuple[Span, Sequence[int], Sequence[bytes]]], list[Span]]:
-    """What a call brought: (span, offsets, bodies) of each span that was read, and what is left to read of them."""
-    found: list[tuple[Span, Sequence[int], Sequence[bytes]]] = []
+Found = tuple[Span, Sequence[int], Sequence[bytes]]
+"""What was read: a span, the offsets in it that hold a message, and their bodies."""
+
+
+def found_in(spans: Sequence[Span], answers: Sequence[Batch | errors.NotOwner]) -> tuple[list[Found], list[Span]]:
+    """What a call brought, for as much of each span as it has read, and the rest of the spans."""
+    found: list[Found] = []
     left: list[Span] = []
     for span, answer in zip(spans, answers, strict=True):
         if isinstance(answer, errors.NotOwner):  # no store refuses an observer
@@ -110,7 +120,32 @@ def found_in(
         if offsets and offsets[-1] >= span.end:  # holes do not count towards a read's limit
             kept = sum(offset < span.end for offset in offsets)
             offsets, bodies = offsets[:kept], bodies[:kept]
-        found.append((span, offsets, bodies))
-        if answer.next < span.end and not answer.exhausted:
-            left.append(span._replace(start=answer.next))
+        reached = span.end if answer.exhausted else min(max(answer.next, span.start), span.end)
+        found.append((span._replace(end=reached), offsets, bodies))
+        if reached < span.end:
+            left.append(span._replace(start=reached))
     return found, left
+
+
+class Reading:
+    """Spans that are read call by call: ask for `reads`, hand the answers to `take`, until there are no more reads.
+
+    A store may fetch all that a call asks for before it counts the bytes, so that calls ask for about as many messages
+    as have room in `CALL_BYTES`, judged by the call before.
+    """
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._left = list(spans)
+        self._room = FIRST_CALL
+
+    def reads(self) -> list[Read]:
+        return reads_of(self._left, self._room)
+
+    def take(self, answers: Sequence[Batch | errors.NotOwner]) -> list[Found]:
+        """What the call with the last `reads` has found."""
+        found, left = found_in(self._left[: len(answers)], answers)
+        self._left[: len(answers)] = left
+        if count := sum(len(bodies) for _, _, bodies in found):
+            size = sum(len(body) for _, _, bodies in found for body in bodies)
+            self._room = max(1, min(CALL, GROWTH * self._room, CALL_BYTES * count // max(1, size)))
+        return found

@@ -11,13 +11,14 @@ exactly once into one that takes a batch only once (files, or `foreachBatch` key
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from emq.app import App
+from emq.model import QueueName
 from emq.storage import Bounds
 from spark import source_schema
 from spark.source_connection import Connection, connected_app
@@ -44,6 +45,7 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._only_now = False
         self._target: dict[str, Bounds] | None = None
         self._opened: contextlib.ExitStack | None = None
         self._parts: tuple[Connection, App] | None = None
@@ -57,11 +59,13 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._bounds()
+        self._only_now = True
 
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        bounds = self._bounds() if self._target is None else self._target
+        bounds = self._bounds(start[ENDS]) if self._target is None else self._target
+        if self._only_now:
+            self._target = bounds
         return advanced(start, bounds, most, lost_fails=self._options.trimmed == "fail")
 
     def reportLatestOffset(self) -> Progress:
@@ -86,12 +90,15 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened.close()
             self._opened = self._parts = None
 
-    def _bounds(self) -> dict[str, Bounds]:
+    def _bounds(self, known: Iterable[str] = ()) -> dict[str, Bounds]:
+        """Of the queues that there are, and of those `known` whose groups were retired from a topic that shrank."""
         connection, app = self._connected()
 
         async def found() -> dict[str, Bounds]:
             topics = await app.catalog.list(self._options.topics)
-            return await bounds_of(app.store.log, queues_of(topics, Wanted()))
+            queues, names = dict.fromkeys(queues_of(topics, Wanted())), {topic.name for topic in topics}
+            retired = (queue for queue in known if queue not in queues and QueueName.parse(queue).topic in names)
+            return await bounds_of(app.store.log, [*queues, *retired])
 
         return connection.run(found())
 
@@ -111,18 +118,16 @@ def advanced(start: Progress, bounds: dict[str, Bounds], most: int | None, *, lo
     """The progress after the next batch: `start` itself if there is nothing to read.
 
     Args:
-        bounds: of the queues that there are now; others are forgotten.
+        bounds: of the queues that there are now, and of those retired since; others are forgotten.
         most: messages in the batch. Exceeded only where there are more queues with messages than that.
-        lost_fails: raise `EMQError` where a queue ends before the progress; else it is read from its head again.
+        lost_fails: raise `EMQError` where a queue begins behind the progress or ends before it; else go on at its head.
     """
     positions: dict[str, int] = {}
     for queue, (head, tail) in bounds.items():
         position = start[ENDS].get(queue, head)
-        if position > tail:
-            if lost_fails:
-                check_untrimmed([Span(queue, tail, position)], bounds)
-            position = head
-        positions[queue] = position
+        if lost_fails and not head <= position <= tail:
+            check_untrimmed([Span(queue, min(position, tail), max(position, head))], bounds)
+        positions[queue] = position if position <= tail else head
     backlogs = [bounds[queue].tail - max(position, bounds[queue].head) for queue, position in positions.items()]
     if not any(backlogs):
         return start

@@ -1,4 +1,4 @@
-"""Reading what is small: the catalog, committed offsets, lag, dead letters. One task for each topic, or one for all."""
+"""Reading what is small: the catalog, committed offsets, lag, dead letters. Each task asks about some of the topics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from emq.app import App
 from emq.dead_letters import Letter, Selection
+from emq.lag import SlotLag
 from emq.model import Topic
 from emq.offsets.checkpoints import Checkpoint
 from spark import source_options as so
@@ -18,6 +19,7 @@ from spark import source_schema
 from spark.source_connection import ask, connected_app
 from spark.source_filters import EPOCH, Range, Wanted
 from spark.source_messages import topics_of
+from spark.source_spans import CALL_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 PAGE = 1_000
-"""Rows in a record batch."""
+"""Rows in a record batch; fewer where they have many bytes."""
 
 TOPICS = 500
 """Topics that are asked about in one go."""
@@ -49,10 +51,16 @@ class TablesReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
-        topics = ask(self._options.settings, lambda app: topics_of(app, self._options.topics))
-        names = [topic.name for topic in topics if self._wanted.admits(topic=topic.name)]
-        each = 1 if self._options.what == so.DEAD else TOPICS
-        return [TopicsPartition(tuple(names[at : at + each])) for at in range(0, len(names), each)]
+        return [TopicsPartition(names) for names in ask(self._options.settings, self._parts)]
+
+    async def _parts(self, app: App) -> list[tuple[str, ...]]:
+        found = await topics_of(app, self._options.topics)
+        topics = [topic for topic in found if self._wanted.admits(topic=topic.name)]
+        asked = [topics[at : at + TOPICS] for at in range(0, len(topics), TOPICS)]
+        if self._options.what != so.DEAD:
+            return [tuple(topic.name for topic in some) for some in asked]
+        dead = [lag for some in asked for lag in await app.admin.slot_lag(some) if lag.dead]
+        return shared_by_dead(dead, self._options.messages_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TopicsPartition):
@@ -75,11 +83,26 @@ class FilteringTablesReader(TablesReader):
         return self._wanted.take(filters, ("topic",), ("died",) if self._options.what == so.DEAD else ())
 
 
+def shared_by_dead(topics: Iterable[SlotLag], most: int) -> list[tuple[str, ...]]:
+    """Names of topics in parts with at most so many dead letters each, or of one topic with more."""
+    parts: list[list[str]] = []
+    held = most
+    for lag in topics:
+        if held + lag.dead > most:
+            parts.append([])
+            held = 0
+        parts[-1].append(lag.topic)
+        held += lag.dead
+    return [tuple(part) for part in parts]
+
+
 async def _page(rows: AsyncIterator[Row]) -> list[Row]:
     page: list[Row] = []
+    held = 0
     async for row in rows:
         page.append(row)
-        if len(page) == PAGE:
+        held += len(row.get("payload") or b"")
+        if len(page) == PAGE or held >= CALL_BYTES:
             break
     return page
 

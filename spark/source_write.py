@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import secrets
@@ -13,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from emq import errors
-from spark.source_connection import connected_app
+from spark.source_connection import Connection, connected_app
 from spark.source_notes import Notes, Piece
 from spark.source_options import Options
 from spark.source_publication import Outcome, Publication, chunk_size
@@ -21,6 +22,12 @@ from spark.source_put import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+
+SLICE = 500
+"""Rows of a record batch that are made ready at once."""
+
+CHUNK_BYTES = 16 << 20
+"""Payload in one piece of work, of which one is on its way while the next is made ready."""
 
 
 @dataclasses.dataclass
@@ -78,22 +85,33 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def publish(options: Options, piece: Piece, prefix: str, batches: Iterator[pa.RecordBatch]) -> Written:
     """Publish a task's rows; the next ones are made ready while some are on their way."""
-    attempt = secrets.token_urlsafe(9)
     with connected_app(options.settings) as (connection, app):
         notes = connection.run(Notes.open(options.settings))
         try:
-            publication = Publication(app, notes, piece, attempt, options.per_second)
+            publication = Publication(app, notes, piece, secrets.token_urlsafe(9), options.per_second)
             connection.run(publication.begin())
-            under_way = None
-            for rows in chunks(rows_of(batches, options.topic, prefix), chunk_size(options.per_second)):
-                if under_way is not None:
-                    under_way.result()
-                under_way = connection.start(publication.publish(rows))
-            if under_way is not None:
-                under_way.result()
+            pieces = chunks(rows_of(batches, options.topic, prefix), chunk_size(options.per_second))
+            _publish_all(connection, publication, pieces)
             return Written(piece.run, connection.run(publication.end()))
         finally:
             connection.run(notes.close())
+
+
+def _publish_all(connection: Connection, publication: Publication, pieces: Iterator[list[Row]]) -> None:
+    under_way = None
+    try:
+        for rows in pieces:
+            if under_way is not None:
+                under_way.result()
+            under_way = connection.start(publication.publish(rows))
+        if under_way is not None:
+            under_way.result()
+    except Exception:
+        if under_way is not None:
+            concurrent.futures.wait([under_way])
+        with contextlib.suppress(errors.EMQError):  # the cause is what counts; without, the next attempt waits
+            connection.run(publication.let_go())
+        raise
 
 
 def forget(options: Options, run: str, below: int | None = None) -> None:
@@ -122,7 +140,7 @@ def rows_of(batches: Iterator[pa.RecordBatch], topic: str, prefix: str) -> Itera
         InvalidMessage: a row has no payload, or no topic.
     """
     number = 0
-    for batch in batches:
+    for batch in slices(batches):
         columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
         nothing = [None] * batch.num_rows
         names = ("topic", "payload", "id", "key", "priority", "headers", "at", "ttl_s")
@@ -143,14 +161,23 @@ def _values(name: str, column: pa.Array) -> Sequence[Any]:
     return values
 
 
+def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches in small pieces, so that no more of one is made into Python's objects than is needed next."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, SLICE):
+            yield batch.slice(start, SLICE)
+
+
 def chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    """Rows, `size` at a time."""
+    """Rows, `size` at a time, or fewer where these have `CHUNK_BYTES` of payload."""
     chunk: list[Row] = []
+    held = 0
     for row in rows:
         chunk.append(row)
-        if len(chunk) == size:
+        held += len(row.payload)
+        if len(chunk) == size or held >= CHUNK_BYTES:
             yield chunk
-            chunk = []
+            chunk, held = [], 0
     if chunk:
         yield chunk
 

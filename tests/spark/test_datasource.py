@@ -48,7 +48,7 @@ def test_every_message_is_read_once_with_all_that_it_carries(
 
 FILTERS = {
     "topic = 'a' and priority in ('high', 'mid')": 2,
-    "`group` = 1 and offset >= 20 and offset < 30 and key <> 'k3'": 4,
+    "`group` in (1, 5) and offset >= 20 and offset < 30 and key <> 'k3'": 4,
     "published >= timestamp'MIDDLE' and topic in ('b', 'c')": 4,
     "priority <> 'high' or offset = 1": 8,
 }
@@ -151,6 +151,17 @@ def test_catalog_offsets_lag_and_dead_letters_are_tables(spark: SparkSession, da
     assert found(f"died >= timestamp'{second}' and died < timestamp'{third}'") == ["dead1"]
     assert found(f"died > timestamp'{second}'") == ["dead2"]
     assert found("topic = 'merged'") == []
+
+
+def test_plans_do_not_show_where_the_data_lies(
+    spark: SparkSession, data: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store's URL may hold a password; what plans show comes to the web interface and the event log as well."""
+    data.read(spark).explain("extended")
+    spark.readStream.format("emq").options(**data.options).load().explain("extended")
+    shown = capsys.readouterr().out
+    assert "[database=***" in shown
+    assert data.options["store"] not in shown
 
 
 def test_what_cannot_be_read_says_so_in_a_line(spark: SparkSession, data: Data) -> None:

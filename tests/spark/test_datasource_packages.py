@@ -20,13 +20,19 @@ import sys
 from pyspark.sql import SparkSession
 import spark, emq
 
+def with_place(batches):
+    import pyarrow as pa
+    import emq, spark
+    for batch in batches:
+        payloads = [p + f" {spark.__file__} {emq.__file__}".encode() for p in batch.column("payload").to_pylist()]
+        yield pa.RecordBatch.from_pydict({"payload": payloads})
+
 session = SparkSession.builder.getOrCreate()
 spark.register(session)
-read = session.read.format("emq").options(store=sys.argv[1], database=sys.argv[1], topics="t").load()
-where = read.rdd.map(lambda row: (__import__("spark").__file__, __import__("emq").__file__)).first()
-print("FOUND", read.count(), spark.__file__, *where)
-read.selectExpr("payload", "'u' topic").write.format("emq").mode("append").options(
-    store=sys.argv[1], database=sys.argv[1]).save()
+where = {"store": sys.argv[1], "database": sys.argv[1]}
+read = session.read.format("emq").options(**where, topics="t", columns="payload").load()
+read.mapInArrow(with_place, "payload binary").write.format("emq").mode("append").options(**where, topic="u").save()
+print("DRIVER", spark.__file__, emq.__file__)
 """
 
 
@@ -55,11 +61,10 @@ def test_a_bundle_serves_driver_and_workers_that_have_no_emq_of_their_own(data: 
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
-    _, count, *places = line.split()
-    assert count == "100"
-    assert all("emq.zip/" in place for place in places), places
-    assert sorted(int(m.payload) for m in data.messages("u")) == [*range(100)]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("DRIVER")]
+    messages = [m.payload.decode().split() for m in data.messages("u")]
+    assert sorted(int(number) for number, *_ in messages) == [*range(100)]
+    assert all("emq.zip/" in place for _, *places in [line.split(), *messages] for place in places)
 
 
 def test_a_bundle_holds_what_is_read_at_run_time_and_the_entry_points(

@@ -14,11 +14,24 @@ from emq.storage import Batch, Bounds
 from spark import source_options as so
 from spark import source_schema
 from spark.source_filters import Range, Wanted
-from spark.source_spans import CALL, CALL_QUEUES, Span, dealt, found_in, queues_of, reads_of, shared_out, spans_of
+from spark.source_spans import (
+    CALL,
+    CALL_BYTES,
+    CALL_QUEUES,
+    FIRST_CALL,
+    Reading,
+    Span,
+    dealt,
+    found_in,
+    queues_of,
+    reads_of,
+    shared_out,
+    spans_of,
+)
 from spark.source_stream import BEGINS, ENDS, Progress, advanced, spans_of_batch
 
 STORE = {"store": "redis://localhost"}
-NAMES, NUMBERS = ("topic", "priority"), ("group", "offset", "published")
+NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published")
 
 
 # ------------------------------------------------------------------------------------------------------------- options
@@ -101,7 +114,9 @@ def test_filters_on_queue_offset_and_time_are_taken_and_the_others_left_to_spark
         ds.EqualNullSafe(("priority",), "high"),
         ds.GreaterThan(("offset",), 9),
         ds.LessThanOrEqual(("offset",), 19),
+        ds.In(("group",), (3, 4)),
         ds.EqualTo(("group",), 3),
+        ds.LessThan(("group",), 7),
         ds.GreaterThanOrEqual(("published",), noon),
     ]
     left = [
@@ -115,8 +130,8 @@ def test_filters_on_queue_offset_and_time_are_taken_and_the_others_left_to_spark
     ]
     wanted = Wanted()
     assert list(wanted.take([*taken, *left], NAMES, NUMBERS)) == left
-    assert wanted.values == {"topic": {"a"}, "priority": {"high"}}
-    assert (wanted.range("offset"), wanted.range("group")) == (Range(10, 20), Range(3, 4))
+    assert wanted.values == {"topic": {"a"}, "priority": {"high"}, "group": {3}}
+    assert (wanted.range("offset"), wanted.range("group")) == (Range(10, 20), Range(None, 7))
     assert wanted.range("published") == Range(1_767_268_800_000_000, None)
 
 
@@ -168,7 +183,21 @@ def test_holes_are_passed_over_and_nothing_beyond_a_span_is_taken() -> None:
     ]
     found, left = found_in(spans, answers)
     assert [list(offsets) for _, offsets, _ in found] == [[1, 4], [2], []]
+    assert [span for span, _, _ in found] == [Span("a", 1, 6), Span("b", 1, 3), Span("c", 1, 6)]
     assert left == [Span("b", 3, 6)]
+
+
+@pytest.mark.parametrize("size", [10, 100_000, CALL_BYTES])
+def test_calls_ask_for_as_much_as_has_room_in_one(size: int) -> None:
+    reading = Reading([Span("a", 0, 100_000)])
+    asked, body = [], bytes(size)
+    for _ in range(5):
+        [read] = reading.reads()
+        asked.append(read.limit)
+        got = max(1, min(read.limit, CALL_BYTES // size))
+        reading.take([Batch(range(read.start, read.start + got), [body] * got, read.start + got, False)])
+    assert asked[0] == FIRST_CALL
+    assert asked[-1] == min(CALL, CALL_BYTES // size)
 
 
 @pytest.mark.parametrize(("room", "backlogs"), [(10, [4, 5]), (10, [100, 50, 0, 1]), (2, [9, 9, 9, 9])])
@@ -209,3 +238,10 @@ def test_a_queue_that_ends_before_the_progress_is_noticed() -> None:
     with pytest.raises(errors.EMQError, match=r"'t/0/a': offsets 9 to 49 are lost.*set the option trimmed to 'skip'"):
         advanced(at, {"t/0/a": Bounds(1, 9)}, None, lost_fails=True)
     assert spans_of_batch(advanced(at, {"t/0/a": Bounds(1, 9)}, None, lost_fails=False)) == [Span("t/0/a", 1, 9)]
+
+
+def test_what_was_trimmed_unread_is_noticed_also_where_nothing_comes_after() -> None:
+    at: Progress = {ENDS: {"t/0/a": 5}, BEGINS: {}}
+    with pytest.raises(errors.EMQError, match=r"'t/0/a': offsets 5 to 8 were trimmed"):
+        advanced(at, {"t/0/a": Bounds(9, 9)}, None, lost_fails=True)
+    assert advanced(at, {"t/0/a": Bounds(9, 9)}, None, lost_fails=False) is at

