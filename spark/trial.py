@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emq import errors, servers
 from emq.allocation import view
@@ -27,7 +27,7 @@ from emq.trail.sink import NullTrail
 from spark import audit_store, load_generator, offset_audit
 from spark.audit_options import AuditOptions
 from spark.audit_result import Audit
-from spark.load_generator import LoadOptions
+from spark.load_generator import LoadOptions, Progress
 from spark.load_plan import Plan
 from spark.load_report import Report
 from spark.trial_hosts import TrialHost, TrialHosts, hosts_of
@@ -41,7 +41,7 @@ PATIENCE_S = 120.0
 LOOK_S = 0.1
 
 KILL_AT = 0.4
-"""The share of the load's time after which a host is killed."""
+"""The share of the load's messages after which a host is killed."""
 
 SESSION_TIMEOUT_S = 4.0
 
@@ -128,12 +128,13 @@ async def _try(
         app = await stack.enter_async_context(App(options=settings, trail=NullTrail()))
         tree = await stack.enter_async_context(view.opened(app.coordination(), settings.cluster, PATIENCE_S))
         cluster = _Cluster(tree, settings, hosts)
-        publishing = asyncio.create_task(asyncio.to_thread(load_generator.run, spark, load))
+        due, tell = _reached(KILL_AT)
+        publishing = asyncio.create_task(asyncio.to_thread(load_generator.run, spark, load, tell))
         stack.callback(spark.sparkContext.cancelAllJobs)
         say("publishing")
         await cluster.until_shared(publishing)
-        duration_s = options.duration_s or options.plan.duration_s or 0.0
-        await asyncio.sleep(duration_s * KILL_AT)
+        either: set[asyncio.Future[Any]] = {publishing, due}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         moved = len(await cluster.held_by(first))
         if not moved:
             raise errors.EMQError(f"{first.name} had no groups when it was to be killed; give the plan more topics")
@@ -158,6 +159,18 @@ async def _try(
     audit = await asyncio.to_thread(offset_audit.audit, spark, asked)
     database = settings.database_url.partition(":")[0]
     return Trial(database, first.name, joined.name, moved, back_s, report, audit)
+
+
+def _reached(share: float) -> tuple[asyncio.Future[None], Callable[[Progress], None]]:
+    """A future, and what ends it from another thread once so much of a load is published."""
+    loop = asyncio.get_running_loop()
+    reached: asyncio.Future[None] = loop.create_future()
+
+    def tell(progress: Progress) -> None:
+        if progress.rows >= share * progress.total:
+            loop.call_soon_threadsafe(lambda: None if reached.done() else reached.set_result(None))
+
+    return reached, tell
 
 
 class _Cluster:

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from emq import servers
@@ -43,6 +44,9 @@ def test_a_load_through_a_kill_and_a_join_passes_the_audit(
     assert load["published"] + load["merged"] == load["asked"] > 1_000
     assert (audit["ok"], audit["counts"]["unfinished"]) == (True, 0)
     assert "Every promise was kept" in report.read_text()
+    trails = [pq.read_table(path, columns=["event"]) for path in kept.glob("trail/host-1-*.parquet")]
+    started = sum(trail["event"].to_pylist().count("started") for trail in trails)
+    assert started > 50, "nothing was in the killed host's hands: its death proves nothing"
     assert {path.name for path in kept.iterdir()} >= {"trail", "ledger", "host-1.log", "host-2.log", "host-3.log"}
 
 
