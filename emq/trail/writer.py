@@ -25,6 +25,11 @@ _CHUNK_ROWS = 4096
 """Events converted in one go: converting holds the interpreter, and the event loop must not wait for long."""
 
 
+_EARLY_S = 0.05
+"""How soon a segment is written after a group was acquired: before its first start, which comes in the next second, so
+that a host that is killed early is known to have owned it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrailOptions:
     """How a trail is cut into segments, and how much of it may wait.
@@ -103,6 +108,7 @@ class Trail:
         self._dropped = 0
         self._asked = 0
         self._answered = 0
+        self._early = False
         self._closed = False
 
         # Owned by the writing thread.
@@ -242,6 +248,10 @@ class Trail:
     def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
         topic, _, group = topic_group.rpartition("/")
         self._other(events.OWNED, now_us, topic, int(group), epoch=epoch)
+        if not self._early:
+            with self._state:
+                self._early = True
+                self._state.notify_all()
 
     def released(self, topic_group: str, epoch: int, now_us: int) -> None:
         topic, _, group = topic_group.rpartition("/")
@@ -333,9 +343,13 @@ class Trail:
             while not due:
                 with self._state:
                     self._state.wait_for(
-                        lambda: bool(self._chunks) or self._asked > self._answered, deadline - time.monotonic()
+                        lambda: bool(self._chunks) or self._early or self._asked > self._answered,
+                        deadline - time.monotonic(),
                     )
                     asked, closed = self._asked, self._closed
+                    if self._early:
+                        self._early = False
+                        deadline = min(deadline, time.monotonic() + _EARLY_S)
                 due = asked > self._answered or time.monotonic() >= deadline
                 if due:
                     self._take_begun()

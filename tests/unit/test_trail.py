@@ -145,6 +145,19 @@ def test_a_segment_is_written_after_a_while_without_being_full(tmp_path: Path) -
     trail.close()
 
 
+def test_who_owns_a_group_is_written_before_it_starts_anything(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path)
+    for group in range(500):
+        trail.owned(f"shop/{group}", 7, NOW_US)
+    deadline = time.monotonic() + 5
+    while trail.statistics().written < 500:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert trail.statistics().segments <= 3  # with the one that opened it
+    assert {(row["group"], row["epoch"]) for row in rows(tmp_path)} == {(group, 7) for group in range(500)}
+    trail.close()
+
+
 def test_nothing_is_lost_or_doubled_while_the_thread_cuts_in(tmp_path: Path) -> None:
     trail = open_trail(tmp_path, rotate_s=0.0005)
     for i in range(20_000):
