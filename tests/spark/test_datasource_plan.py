@@ -9,11 +9,13 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from emq import errors
+from emq.lag import SlotLag
 from emq.model import Topic, split
 from emq.storage import Batch, Bounds
 from spark import source_options as so
-from spark import source_schema
+from spark import source_schema, source_write
 from spark.source_filters import Range, Wanted
+from spark.source_put import Row
 from spark.source_spans import (
     CALL,
     CALL_BYTES,
@@ -29,6 +31,7 @@ from spark.source_spans import (
     spans_of,
 )
 from spark.source_stream import BEGINS, ENDS, Progress, advanced, spans_of_batch
+from spark.source_tables import shared_by_dead
 
 STORE = {"store": "redis://localhost"}
 NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published")
@@ -198,6 +201,21 @@ def test_calls_ask_for_as_much_as_has_room_in_one(size: int) -> None:
         reading.take([Batch(range(read.start, read.start + got), [body] * got, read.start + got, False)])
     assert asked[0] == FIRST_CALL
     assert asked[-1] == min(CALL, CALL_BYTES // size)
+
+
+def test_topics_share_a_task_as_long_as_they_have_few_dead_letters() -> None:
+    dead = [SlotLag(name, 0, 0, 0, count) for name, count in (("a", 3), ("b", 4), ("c", 5), ("d", 90), ("e", 1))]
+    assert shared_by_dead(dead, 10) == [("a", "b"), ("c",), ("d",), ("e",)]
+    assert shared_by_dead([], 10) == []
+
+
+def test_what_is_made_ready_at_once_is_bounded_in_rows_and_in_bytes() -> None:
+    def sizes(payload: int, size: int) -> list[int]:
+        made = (Row("t", bytes(payload), str(n)) for n in range(50))
+        return [len(chunk) for chunk in source_write.chunks(made, size)]
+
+    assert sizes(10, 20) == [20, 20, 10]
+    assert sizes(source_write.CHUNK_BYTES // 15, 20) == [16, 16, 16, 2]
 
 
 @pytest.mark.parametrize(("room", "backlogs"), [(10, [4, 5]), (10, [100, 50, 0, 1]), (2, [9, 9, 9, 9])])
