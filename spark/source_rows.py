@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from emq import message
 from spark.source_filters import ALL, Range
 from spark.source_spans import Found, Span
@@ -78,12 +76,12 @@ def decoded(bodies: Sequence[bytes]) -> Messages:
     """The messages; a body that no producer of EMQ made becomes the payload of one without an id."""
     try:
         return [message.decode(body) for body in bodies]
-    except msgspec.DecodeError:
+    except message.UNREADABLE:
         return [_decoded(body) for body in bodies]
 
 
 def _decoded(body: bytes) -> message.Message:
     try:
         return message.decode(body)
-    except msgspec.DecodeError:
+    except message.UNREADABLE:
         return message.Message(id="", payload=bytes(body))

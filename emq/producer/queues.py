@@ -57,10 +57,14 @@ class QueueProducer:
             except errors.QueueSealed:
                 if attempt + 1 == SEALED_TRIES:
                     raise
-            await asyncio.sleep(attempt * REOPENING_S)
-            await self._router.refresh()
-            route = await self._router.route(route.topic.name)
+            route = await self._rerouted(route, priority, attempt)
         raise AssertionError("unreachable")
+
+    async def _rerouted(self, before: Route, priority: int, attempt: int) -> Route:
+        """The topic's route now that a queue of it was found to be sealed."""
+        await asyncio.sleep(attempt * REOPENING_S)
+        await self._router.refresh()
+        return _fit(before, await self._router.route(before.topic.name), priority)
 
     async def publish_many(
         self,
@@ -73,16 +77,17 @@ class QueueProducer:
     ) -> list[str]:
         """Append many messages, 500 at a time; answers their ids."""
         ids = [self._ids.next() for _ in bodies] if given_ids is None else list(given_ids)
-        start = 0
+        start, route = 0, await self._router.route(name)
         while start < len(bodies):
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
-            await self._publish_part(name, bodies[start:end], keys[start:end], priority, headers, ids[start:end])
+            route = _fit(route, await self._router.route(name), priority)
+            await self._publish_part(route, bodies[start:end], keys[start:end], priority, headers, ids[start:end])
             start = end
         return ids
 
     async def _publish_part(
         self,
-        name: str,
+        route: Route,
         bodies: Sequence[bytes],
         keys: Sequence[str | None],
         priority: int,
@@ -93,7 +98,6 @@ class QueueProducer:
         encoded = [message.encode(i, b, k, now_us, headers) for i, b, k in zip(ids, bodies, keys, strict=True)]
         todo: Sequence[int] = range(len(bodies))
         for attempt in range(SEALED_TRIES):
-            route = await self._router.route(name)
             places: dict[int, list[int]] = {}
             for i in todo:
                 places.setdefault(self._router.group(route.topic, keys[i]), []).append(i)
@@ -112,8 +116,7 @@ class QueueProducer:
                 raise refusal
             if not todo:
                 break
-            await asyncio.sleep(attempt * REOPENING_S)
-            await self._router.refresh()
+            route = await self._rerouted(route, priority, attempt)
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[str | Exception]:
         places: dict[str, list[int]] = {}
@@ -152,6 +155,23 @@ class QueueProducer:
         if self._trail.enabled:
             now_us = self._clock.now_us()
             self._trail.published(route.topic.name, group, priority, offsets, ids, keys, published_us, now_us)
+
+
+def _fit(before: Route, route: Route, priority: int) -> Route:
+    """`route`, in which the message's priority must be what it was in the one before.
+
+    Raises:
+        InvalidMessage: the topic was deleted and created again with others.
+    """
+    topic, names = route.topic, before.topic.priorities
+    if topic is not before.topic and (
+        topic.is_sorted or topic.priorities[priority : priority + 1] != (names[priority],)
+    ):
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} was created anew and has no priority {names[priority]!r} any more; publish as it "
+            "wants it now"
+        )
+    return route
 
 
 def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes]) -> Put:

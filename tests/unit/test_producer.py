@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from support.rig import Rig, rig
 
 from emq import errors, message
 from emq.clock import SystemClock
-from emq.model import State
+from emq.model import Kind, State
+from emq.producer import router
 from emq.storage import Read, Trim
 
 
@@ -256,3 +258,20 @@ async def test_a_cancelled_publish_does_not_disturb_its_neighbours(r: Rig) -> No
     tasks[3].cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert sum(isinstance(o, str) for o in outcomes) == 19
+
+
+@pytest.mark.parametrize("settings", [{"kind": Kind.RANGE_MERGE, "time_range_ms": 50}, {"priorities": ("only",)}])
+@pytest.mark.parametrize("many", [False, True])
+async def test_a_topic_that_was_created_anew_without_that_priority_is_refused(
+    r: Rig, settings: dict[str, Any], many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "CATALOG_POLL_S", 60.0)  # the producer learns of it by the sealed queue
+    await r.topic("t", priorities=("high", "low"))
+    await r.producer.publish("t", "a", priority="low")
+    await r.admin.delete("t", force=True)
+    await r.topic("t", **settings)
+    publish = (
+        r.producer.publish_many("t", ["b"], priority="low") if many else r.producer.publish("t", "b", priority="low")
+    )
+    with pytest.raises(errors.InvalidMessage, match="created anew and has no priority 'low'"):
+        await publish
