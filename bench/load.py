@@ -32,7 +32,7 @@ async def run(stage: Stage, *, messages: int, cores: int) -> dict[str, Any]:
     from spark import session
 
     session.require()
-    spark = await asyncio.to_thread(session.local_session, "bench load", cores, "1g")
+    spark = await asyncio.to_thread(session.local_session, "bench load", cores, "1g", **session.QUICK)
     try:
         with tempfile.TemporaryDirectory(prefix="emq-bench-load-") as directory:
             stage.say("starting Spark's workers")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from emq.trail.sink import NullTrail
 from spark import ledger
 from spark.load_batch import Batch
@@ -195,7 +197,7 @@ class Recorder(NullTrail):
             return
         rows, *columns = zip(*self._stretches, strict=True)
         spread: dict[str, Any] = {
-            name: values[0] if len(set(values)) == 1 else list(chain.from_iterable(map(repeat, values, rows)))
+            name: values[0] if len(set(values)) == 1 else _spread(values, rows)
             for name, values in zip(_Stretch._fields[1:], columns, strict=True)
         }
         each: dict[str, Any] = {
@@ -207,3 +209,10 @@ class Recorder(NullTrail):
         }
         self._writer.append(len(self._seqs), {**spread, **each})
         self._stretches, self._seqs, self._ids, self._offsets, self._keys, self._due_ms = [], [], [], [], [], []
+
+
+def _spread(values: Sequence[Any], rows: Sequence[int]) -> Any:
+    """Each value as often as its stretch has rows."""
+    if all(type(value) is int for value in values):
+        return np.repeat(values, rows)
+    return list(chain.from_iterable(map(repeat, values, rows)))

@@ -10,6 +10,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -126,7 +127,7 @@ class Synthetic:
         heads = order[edges]
         alike = zip(edges, [*edges[1:], len(order)], tenant[heads].tolist(), priorities[heads].tolist(), strict=True)
         for begin, end, here, priority in alike:
-            batch = drawn.only(slice(begin, end))
+            batch = drawn if end - begin == len(drawn) else drawn.only(slice(begin, end))
             yield replace(
                 batch,
                 topic=t.topic_name(int(table.numbers[here]) + 1),
@@ -140,8 +141,8 @@ class Synthetic:
         content = table.contents.of(places, seeds, numbers)
         ids: Sequence[str] = ()
         if t.topic.kind is Kind.LOG:
-            run = self._run
-            ids = [f"{run}.{p:x}.{n:x}" for p, n in zip(places.tolist(), numbers.tolist(), strict=True)]
+            heads = [f"{self._run}.{place:x}." for place in table.places.tolist()]
+            ids = list(map(add, map(heads.__getitem__, tenant.tolist()), map("%x".__mod__, numbers.tolist())))
         return Batch(
             topic="",
             seqs=(numbers + (places << NUMBER_BITS)).tolist(),

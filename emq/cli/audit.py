@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emq import errors
+from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.cli.times import given_span_s
 
@@ -67,7 +68,7 @@ def audit(
     A store that is named (--store, EMQ_STORE or the settings file) is asked where unfinished messages are, and its
     catalog for the caps. Without one, what was not delivered is only counted.
     """
-    with _spark_installed():
+    with needing("the audit", "spark"):
         from spark import audit_local, audit_report, audit_view, offset_audit
         from spark import session as spark_session
 
@@ -124,14 +125,6 @@ def _read_topics(path: Path) -> list[Topic]:
     except OSError as exc:
         raise errors.InvalidSettings(f"topics {str(path)!r} cannot be read ({exc.strerror}); name an export") from exc
     return [model.split(topic) for topic in found]
-
-
-@contextlib.contextmanager
-def _spark_installed() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as exc:
-        raise errors.EMQError(f"the audit needs the module {exc.name!r}; pip install 'emq[spark]'") from exc
 
 
 @contextlib.contextmanager

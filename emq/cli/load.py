@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emq import errors
+from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.cli.times import SPANS, span_s
 
@@ -48,7 +48,7 @@ def load(
 
     Example: emq load plan.toml --ledger ledger --store redis://localhost --seed 7
     """
-    with _installed():
+    with needing("the load generator", "spark"):
         from spark import load_generator, load_plan, load_report
         from spark import session as spark_session
 
@@ -71,14 +71,6 @@ def load(
         report = load_generator.run(spark, options, told)
     session.show(report, lambda: load_report.render(report))
     raise typer.Exit(0 if report.ok else 1)
-
-
-@contextlib.contextmanager
-def _installed() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as exc:
-        raise errors.EMQError(f"the load generator needs the module {exc.name!r}; pip install 'emq[spark]'") from exc
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
 from emq.cli import output
+from emq.cli.extras import needing
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -105,10 +105,8 @@ def demo(
         raise typer.BadParameter(f"{store!r} is not known; choose sqlite, memory or redis", param_hint="--store")
 
     def run() -> None:
-        try:
+        with needing("the demo", "demo"):
             from emq.demo import run as module
-        except ModuleNotFoundError as exc:
-            raise errors.EMQError(f"the demo needs the module {exc.name!r}; pip install 'emq[demo]'") from exc
         raise typer.Exit(min(1, module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep)))
 
     guard(run)

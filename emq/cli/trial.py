@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
+from emq.cli.extras import needing
 from emq.cli.session import console, guard, print_json
 from emq.cli.times import given_span_s
 
@@ -47,7 +47,7 @@ def trial(
     """
 
     def run() -> None:
-        with _installed():
+        with needing("a trial", "spark,redis,zookeeper"):
             from spark import audit_report
             from spark import session as spark_session
             from spark.trial import TrialOptions
@@ -103,16 +103,6 @@ def _render(found: Trial, report: Path) -> RenderableType:
         f"all owned again after {found.back_s:.1f} s; {found.joined} joined"
     )
     return Group(load_report.render(found.load), story, "", audit_view.render(found.audit), f"report: {report}")
-
-
-@contextlib.contextmanager
-def _installed() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as exc:
-        raise errors.EMQError(
-            f"a trial needs the module {exc.name!r}; pip install 'emq[spark,redis,zookeeper]'"
-        ) from exc
 
 
 @contextlib.contextmanager

@@ -1,0 +1,25 @@
+"""Commands that need optional packages say so."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from emq import errors
+
+
+@contextlib.contextmanager
+def needing(what: str, extras: str) -> Iterator[None]:
+    """A block that imports optional packages.
+
+    Args:
+        what: needs them, for the text.
+        extras: of the package, that bring them.
+
+    Raises:
+        EMQError: one is missing; the text has the remedy.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise errors.EMQError(f"{what} needs the module {exc.name!r}; pip install 'emq[{extras}]'") from exc
