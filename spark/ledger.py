@@ -69,7 +69,8 @@ SEGMENT = re.compile(r"part-(\d+)-(\d+)-(\d+)\.parquet")
 """A segment's name: partition, attempt, and number in that attempt."""
 
 SUMMARY = "run.json"
-_REPETITIVE = ("run", "partition", "topic", "group", "priority", "key", "outcome", "error")
+_REPETITIVE = ("run", "partition", "topic", "group", "priority", "key", "outcome", "error", "sent_us", "answered_us")
+_RISING = {"seq": "DELTA_BINARY_PACKED", "offset": "DELTA_BINARY_PACKED"}
 _UNDER_WAY = ".tmp"
 
 
@@ -192,7 +193,11 @@ class Writer:
         temporary = path.with_name(f"_{path.name}{_UNDER_WAY}")
         try:
             pq.write_table(
-                table.replace_schema_metadata(metadata), temporary, compression="zstd", use_dictionary=list(_REPETITIVE)
+                table.replace_schema_metadata(metadata),
+                temporary,
+                compression="zstd",
+                use_dictionary=list(_REPETITIVE),
+                column_encoding=_RISING,
             )
             temporary.replace(path)
         finally:
