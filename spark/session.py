@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emq import errors
@@ -63,8 +65,9 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
 
     import spark
 
-    # Workers run what this names; without it they would miss the packages of a virtual environment.
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    # Workers run what this names; without it they would miss the packages of a virtual environment.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app).master(f"local[{cores},{TASK_TRIES}]")
     for name, value in {**_LOCAL, "spark.driver.memory": memory, **_dotted(conf)}.items():
@@ -136,6 +139,8 @@ _LOCAL = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    # It is made at the start, and stays empty: not where somebody works.
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"emq-spark-{os.getuid()}"),
     # Arrow batches reach Python as they are, not copied row by row.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emq import errors, servers
 from emq.allocation import view
@@ -69,23 +69,33 @@ class TrialOptions:
             raise errors.InvalidSettings(f"hosts={self.hosts}: one is killed, so a trial needs at least 2")
 
 
+class Crash(NamedTuple):
+    """A host that was killed.
+
+    Attributes:
+        killed, joined: names of hosts.
+        moved: groups that the killed host had.
+        back_s: seconds from the kill until every group had an owner again.
+    """
+
+    killed: str
+    joined: str
+    moved: int
+    back_s: float
+
+
 @dataclass(frozen=True)
 class Trial:
     """What became of it.
 
     Attributes:
         database: "postgresql", or "sqlite" where that is not installed.
-        killed, joined: names of hosts.
-        moved: groups that the killed host had.
-        back_s: seconds from the kill until every group had an owner again.
+        crash: in the midst of the load.
         load, audit: what was published, and the proof.
     """
 
     database: str
-    killed: str
-    joined: str
-    moved: int
-    back_s: float
+    crash: Crash
     load: Report
     audit: Audit
 
@@ -123,42 +133,52 @@ async def _try(
 ) -> Trial:
     ledger = options.directory / "ledger"
     load = LoadOptions(options.plan, settings, ledger, seed=options.seed, duration_s=options.duration_s)
-    first, *_ = [hosts.start() for _ in range(options.hosts)]
+    for _ in range(options.hosts):
+        hosts.start()
     async with contextlib.AsyncExitStack() as stack:
         app = await stack.enter_async_context(App(options=settings, trail=NullTrail()))
         tree = await stack.enter_async_context(view.opened(app.coordination(), settings.cluster, PATIENCE_S))
-        cluster = _Cluster(tree, settings, hosts)
         due, tell = _reached(KILL_AT)
         publishing = asyncio.create_task(asyncio.to_thread(load_generator.run, spark, load, tell))
         stack.callback(spark.sparkContext.cancelAllJobs)
         say("publishing")
-        await cluster.until_shared(publishing)
-        either: set[asyncio.Future[Any]] = {publishing, due}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        moved = len(await cluster.held_by(first))
-        if not moved:
-            raise errors.EMQError(f"{first.name} had no groups when it was to be killed; give the plan more topics")
-        hosts.kill(first)
-        killed_s = time.monotonic()
-        joined = hosts.start()
-        say(f"{first.name} was killed, which had {moved} groups; {joined.name} joins")
-        await cluster.until_owned(without=first)
-        back_s = time.monotonic() - killed_s
-        say(f"every group has an owner again after {back_s:.1f} s")
-        await cluster.until_shared(publishing)
+        crash = await _crash(_Cluster(tree, settings, hosts), hosts, publishing, due, say)
         report = await publishing
         say(f"{report.published + report.merged:,} messages were published; waiting until all are worked off")
         await _until_finished(app, hosts)
         await hosts.stop()
-        store = await audit_store.look(app)
+        topics, store = await audit_store.look(app)
     say("auditing")
-    topics, looked = store
-    asked = AuditOptions(
-        [options.directory / "trail"], [ledger], topics=topics, store=looked, crashed=frozenset({first.name})
-    )
+    trails, crashed = [options.directory / "trail"], frozenset({crash.killed})
+    asked = AuditOptions(trails, [ledger], topics=topics, store=store, crashed=crashed)
     audit = await asyncio.to_thread(offset_audit.audit, spark, asked)
-    database = settings.database_url.partition(":")[0]
-    return Trial(database, first.name, joined.name, moved, back_s, report, audit)
+    return Trial(settings.database_url.partition(":")[0], crash, report, audit)
+
+
+async def _crash(
+    cluster: _Cluster,
+    hosts: TrialHosts,
+    publishing: asyncio.Task[Report],
+    due: asyncio.Future[None],
+    say: Callable[[str], object],
+) -> Crash:
+    """Kill the first host once it is due, let another join, and return when that has its share."""
+    await cluster.until_shared(publishing)
+    either: set[asyncio.Future[Any]] = {publishing, due}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    first = hosts.running[0]
+    moved = len(await cluster.held_by(first))
+    if not moved:
+        raise errors.EMQError(f"{first.name} had no groups when it was to be killed; give the plan more topics")
+    hosts.kill(first)
+    killed_s = time.monotonic()
+    joined = hosts.start()
+    say(f"{first.name} was killed, which had {moved} groups; {joined.name} joins")
+    await cluster.until_owned(without=first)
+    back_s = time.monotonic() - killed_s
+    say(f"every group has an owner again after {back_s:.1f} s")
+    await cluster.until_shared(publishing)
+    return Crash(first.name, joined.name, moved, back_s)
 
 
 def _reached(share: float) -> tuple[asyncio.Future[None], Callable[[Progress], None]]:

@@ -82,10 +82,7 @@ def _data(found: Trial, report: Path) -> dict[str, object]:
     return {
         "ok": found.exit_status == 0,
         "database": found.database,
-        "killed": found.killed,
-        "joined": found.joined,
-        "moved": found.moved,
-        "back_s": round(found.back_s, 3),
+        **found.crash._asdict(),
         "load": found.load,
         "audit": found.audit.to_dict(),
         "report": str(report),
@@ -98,9 +95,10 @@ def _render(found: Trial, report: Path) -> RenderableType:
     from emq.cli import output
     from spark import audit_view, load_report
 
+    crash = found.crash
     story = (
-        f"{found.killed} was killed with SIGKILL and left {output.count(found.moved, 'group')} behind, "
-        f"all owned again after {found.back_s:.1f} s; {found.joined} joined"
+        f"{crash.killed} was killed with SIGKILL and left {output.count(crash.moved, 'group')} behind, "
+        f"all owned again after {crash.back_s:.1f} s; {crash.joined} joined"
     )
     return Group(load_report.render(found.load), story, "", audit_view.render(found.audit), f"report: {report}")
 

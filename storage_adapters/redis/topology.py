@@ -38,6 +38,7 @@ class Topology:
         self._connect = connect
         self._url = url
         self._lines: dict[str, Line] = {}
+        self._forgotten: list[Line] = []
         self._served: list[str | None] = [None] * HASH_SLOTS
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed = -REFRESH_S
@@ -106,7 +107,7 @@ class Topology:
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
-        lines, self._lines = list(self._lines.values()), {}
+        lines, self._lines = [*self._lines.values(), *self._forgotten], {}
         await asyncio.gather(*(line.close() for line in lines), return_exceptions=True)
 
     async def _refresh_soon(self) -> None:
@@ -128,5 +129,7 @@ class Topology:
     async def _forget_others(self) -> None:
         """Close the lines to nodes that serve nothing now, once nothing is under way on them."""
         masters = self.masters()
-        for address in [a for a, line in self._lines.items() if a not in masters and line.idle]:
-            await self._lines.pop(address).close()
+        self._forgotten += [self._lines.pop(a) for a in [*self._lines] if a not in masters and self._lines[a].idle]
+        while self._forgotten:  # what a cancellation leaves of them, `close` closes
+            await self._forgotten[-1].close()
+            self._forgotten.pop()

@@ -65,6 +65,8 @@ async def test_without_a_quorum_hosts_go_on_to_their_deadline_and_resume_when_it
             found_us = cluster.now_us()
             for member in members:
                 started = [r.started_us for r in cluster_receipts.starts(member.receipts.all())]
-                assert lost_us < started[-1] <= lost_us + LEASE_US
+                assert started[-1] <= lost_us + LEASE_US
+                if lose is stop:  # a broken connection is seen at once; then the buffers may be empty
+                    assert lost_us < started[-1]
             await find(ensemble)
             await hosts.until_working(*members, since_us=found_us)
