@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from emq.model import MICRO, Topic, quotas
 from emq.trail import events
 from spark.audit_events import only
+from spark.audit_findings import found_in
 
 
 class Cap(NamedTuple):
@@ -101,13 +102,12 @@ def aligned(seconds: DataFrame, caps: DataFrame) -> DataFrame:
     counted = by_group.unionByName(sums).join(in_windows, ["topic", "group"])
     allowed = F.expr(f"whole + (part * (second + 1)) div {MICRO} - (part * second) div {MICRO}")
     over = counted.withColumn("allowed", allowed).where(F.col("n") > F.col("allowed"))
-    return over.select(
-        F.lit("Q").alias("promise"),
-        F.lit("aligned second").alias("kind"),
-        "topic",
-        F.when(F.col("group") >= 0, F.col("group")).alias("group"),
-        (F.col("second") * MICRO).alias("at_us"),
-        F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed").alias("text"),
+    return found_in(
+        over,
+        *("Q", "aligned second", "topic"),
+        group=F.when(F.col("group") >= 0, F.col("group")),
+        at_us=F.col("second") * MICRO,
+        text=F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
     )
 
 
@@ -133,12 +133,9 @@ def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
     order = Window.partitionBy("topic", "group").orderBy("at", "step").rowsBetween(Window.unboundedPreceding, 0)
     swept = comes.unionByName(goes).withColumn("n", F.sum("step").over(order))
     over = swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
-    return over.select(
-        F.lit("Q").alias("promise"),
-        F.lit("sliding second").alias("kind"),
-        "topic",
-        "group",
-        "id",
-        F.col("at").alias("at_us"),
-        F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most").alias("text"),
+    return found_in(
+        over,
+        *("Q", "sliding second", "topic", "group", "id"),
+        at_us=F.col("at"),
+        text=F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most"),
     )

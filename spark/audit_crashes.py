@@ -15,16 +15,13 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit_events import count, only, origin
+from spark.audit_events import ENDINGS, count, only, origin
 from spark.audit_owners import Ownership
 
 CRASHED: Final = (
     "topic string, `group` int, source string, epoch long, ended_us long, is_cut_short boolean, until_us long"
 )
 """Ownerships that ended abruptly: when, as far as is known, whether trail is missing, and when the next one began."""
-
-_ENDINGS = (events.SETTLED, events.RETRIED, events.DEAD)
-NEVER_US: Final = 1 << 62
 
 
 def ownerships(
@@ -79,7 +76,7 @@ def _deliveries(rows: DataFrame, concerned: DataFrame) -> DataFrame:
     wanted = concerned.select("topic", "is_life", F.col("id").alias("wanted")).withColumn(
         "origin", F.substring_index("wanted", events.COPY, 1)
     )
-    chosen = only(rows, events.STARTED, *_ENDINGS).withColumn("origin", origin())
+    chosen = only(rows, events.STARTED, *ENDINGS).withColumn("origin", origin())
     mine = chosen.join(F.broadcast(wanted), ["topic", "origin"]).where(
         F.col("is_life") | (F.col("id") == F.col("wanted"))
     )

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.model import Topic
+from spark.audit_findings import found_in
 from spark.audit_store import StoreView
 
 _PLACE = ("topic", "group", "priority", "offset", "id")
@@ -28,14 +29,13 @@ def twice(judged: DataFrame) -> DataFrame:
         F.struct((again - most).alias("n"), F.lit(False).alias("excused")),
     )
     found = judged.where(F.col("died_again") > 0).withColumn("part", F.explode(parts))
-    return found.where(F.col("part.n") > 0).select(
-        F.lit("X").alias("promise"),
-        F.lit("dead twice").alias("kind"),
-        *_PLACE,
-        F.col("last_us").alias("at_us"),
-        F.col("part.n").alias("n"),
-        F.format_string("%s became a dead letter %d times too often", "id", "part.n").alias("text"),
-        F.col("part.excused").alias("excused"),
+    return found_in(
+        found.where(F.col("part.n") > 0),
+        *("X", "dead twice", *_PLACE),
+        at_us=F.col("last_us"),
+        n=F.col("part.n"),
+        text=F.format_string("%s became a dead letter %d times too often", "id", "part.n"),
+        excused=F.col("part.excused"),
     )
 
 
@@ -50,12 +50,11 @@ def never(judged: DataFrame, catalogs: Sequence[Sequence[Topic]]) -> DataFrame:
         limits[t.name] = max(t.options.max_attempts, limits.get(t.name, 0))
     most = judged.sparkSession.createDataFrame(list(limits.items()), "topic string, most int")
     found = judged.join(F.broadcast(most), "topic").where(F.col("failed_attempt") >= F.col("most"))
-    return found.select(
-        F.lit("X").alias("promise"),
-        F.lit("never dead").alias("kind"),
-        *_PLACE,
-        F.col("last_us").alias("at_us"),
-        F.format_string("%s failed %d times of %d and was put back", "id", "failed_attempt", "most").alias("text"),
+    return found_in(
+        found,
+        *("X", "never dead", *_PLACE),
+        at_us=F.col("last_us"),
+        text=F.format_string("%s failed %d times of %d and was put back", "id", "failed_attempt", "most"),
     )
 
 
@@ -68,12 +67,9 @@ def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
     spark = judged.sparkSession
     kept = spark.createDataFrame([*store.dead, *store.waiting], "topic string, id string").distinct()
     gone = judged.where(F.col("is_dead") & (F.col("last_us") < until_us)).join(kept, ["topic", "id"], "left_anti")
-    return gone.select(
-        F.lit("X").alias("promise"),
-        F.lit("not among the dead").alias("kind"),
-        *_PLACE,
-        F.col("last_us").alias("at_us"),
-        F.format_string("%s died and is not among the dead letters; if it was purged, say so (--purged)", "id").alias(
-            "text"
-        ),
+    return found_in(
+        gone,
+        *("X", "not among the dead", *_PLACE),
+        at_us=F.col("last_us"),
+        text=F.format_string("%s died and is not among the dead letters; if it was purged, say so (--purged)", "id"),
     )

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from spark.audit_events import only
+from spark.audit_findings import found_in
 
 
 def explained(rows: DataFrame, repeated: DataFrame, crashed: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
@@ -95,13 +96,10 @@ def _once(rows: DataFrame, repeated: DataFrame, crashed: DataFrame) -> DataFrame
         .when(newer, "repeated after its group was released in order")
         .otherwise("settled twice under one epoch")
     )
-    return joined.select(
-        F.lit("D").alias("promise"),
-        F.lit("duplicate").alias("kind"),
-        *("topic", "group", "priority", "offset", "id", "key", "source"),
-        F.col("time_us").alias("at_us"),
-        F.concat(F.format_string("%s was settled by %s and again by %s: ", "id", "before.source", "source"), why).alias(
-            "text"
-        ),
-        excused.alias("excused"),
+    return found_in(
+        joined,
+        *("D", "duplicate", "topic", "group", "priority", "offset", "id", "key", "source"),
+        at_us=F.col("time_us"),
+        text=F.concat(F.format_string("%s was settled by %s and again by %s: ", "id", "before.source", "source"), why),
+        excused=excused,
     )

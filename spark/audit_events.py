@@ -29,6 +29,12 @@ LEDGER: Final = (
 SLOT_ID: Final = "^[0-9]+-[0-9a-f]{24}(~.*)?$"
 """Ids that follow from contents (`emq.message.slot_id`) and may therefore come back."""
 
+ENDINGS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
+"""How a delivery may end."""
+
+NEVER_US: Final = 1 << 62
+"""A time that does not come, in microseconds since the epoch."""
+
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 

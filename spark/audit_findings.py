@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 SCHEMA: Final = (
@@ -43,6 +43,20 @@ class Kind(msgspec.Struct, frozen=True):
     excused: bool
     count: int
     examples: tuple[str, ...]
+
+
+def found_in(
+    frame: DataFrame, promise: str, kind: str | Column, *columns: str, text: Column, **more: Column
+) -> DataFrame:
+    """Each row as a finding, with as many of the columns of `SCHEMA` as are told.
+
+    Args:
+        kind: its name, or a column with it.
+        columns: those that the frame has under their names.
+        more: others, by name.
+    """
+    named = {"promise": F.lit(promise), "kind": F.lit(kind), **more, "text": text}
+    return frame.select(*columns, *(column.alias(name) for name, column in named.items()))
 
 
 def complete(frame: DataFrame) -> DataFrame:

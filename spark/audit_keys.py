@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit_events import only, origin
-
-NEVER_US = 1 << 62
-_ENDINGS = (events.SETTLED, events.RETRIED, events.DEAD)
+from spark.audit_events import ENDINGS, NEVER_US, only, origin
+from spark.audit_findings import found_in
 
 
 def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> DataFrame:
@@ -23,7 +21,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> Da
         rows: events with their key.
         cut_short: source, first and last event of each such run, in microseconds since the epoch.
     """
-    keyed = only(rows, events.STARTED, *_ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
+    keyed = only(rows, events.STARTED, *ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
     is_start = F.col("event") == events.STARTED
     chosen = keyed.select(
         *("topic", "key", "id", "time_us", "source", "attempt", "group", "priority", "offset"),
@@ -53,19 +51,8 @@ def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
     before = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
     found = deliveries.withColumn("before", before)
     found = found.where((F.col("before.until_us") > F.col("time_us")) & (F.col("before.id") != F.col("id")))
-    return found.select(
-        F.lit("K").alias("promise"),
-        F.lit("overlap").alias("kind"),
-        "topic",
-        "group",
-        "priority",
-        "offset",
-        "id",
-        F.col("before.id").alias("other"),
-        "key",
-        "source",
-        F.col("time_us").alias("at_us"),
-        F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key").alias("text"),
+    return _pairs(
+        found, "overlap", F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key")
     )
 
 
@@ -78,17 +65,10 @@ def disorder(deliveries: DataFrame) -> DataFrame:
     text = F.format_string(
         "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
     )
-    return found.select(
-        F.lit("K").alias("promise"),
-        F.lit("disorder").alias("kind"),
-        "topic",
-        "group",
-        "priority",
-        "offset",
-        "id",
-        F.col("before.id").alias("other"),
-        "key",
-        "source",
-        F.col("time_us").alias("at_us"),
-        text.alias("text"),
-    )
+    return _pairs(found, "disorder", text)
+
+
+def _pairs(found: DataFrame, kind: str, text: Column) -> DataFrame:
+    """Findings of a delivery and the one before it."""
+    columns = ("topic", "group", "priority", "offset", "id", "key", "source")
+    return found_in(found, "K", kind, *columns, other=F.col("before.id"), at_us=F.col("time_us"), text=text)

@@ -12,11 +12,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events, lives
-from spark.audit_events import SENT, count, origin
+from spark.audit_events import ENDINGS, SENT, count, origin
 from spark.audit_messages import JUDGED
 
 _BEGINS, _ENDS = 0, 1
-_ENDINGS = (events.SETTLED, events.RETRIED, events.DEAD)
 
 
 def steps(rows: DataFrame) -> DataFrame:
@@ -39,7 +38,7 @@ def steps(rows: DataFrame) -> DataFrame:
             "of_origin": F.last(of_origin, ignorenulls=True).over(whole.rowsBetween(Window.unboundedPreceding, -1)),
         }
     )
-    is_end = event.isin(*_ENDINGS)
+    is_end = event.isin(*ENDINGS)
     moves = is_end & (F.col("id") != F.col("origin")) & F.col("before").isNull()
     own_end = is_end & (F.col("id") == F.col("origin"))
     reach = (

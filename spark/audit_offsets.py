@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from spark.audit_events import only
+from spark.audit_findings import found_in
 from spark.audit_store import QueueView, StoreView
 
 QUEUES: Final = (
@@ -157,12 +158,11 @@ def _rank(*columns: str) -> Column:
 def lost(placed: DataFrame) -> DataFrame:
     """Messages that are lost (L)."""
     why = F.create_map(*(F.lit(text) for pair in LOST.items() for text in pair))[F.col("place")]
-    return placed.where(F.col("place").isin(*LOST)).select(
-        F.lit("L").alias("promise"),
-        F.concat(F.lit("lost: "), "place").alias("kind"),
-        *("topic", "group", "priority", "offset", "id"),
-        F.col("last_us").alias("at_us"),
-        F.concat("id", F.lit(" is lost: "), why).alias("text"),
+    return found_in(
+        placed.where(F.col("place").isin(*LOST)),
+        *("L", F.concat(F.lit("lost: "), "place"), "topic", "group", "priority", "offset", "id"),
+        at_us=F.col("last_us"),
+        text=F.concat("id", F.lit(" is lost: "), why),
     )
 
 
@@ -178,14 +178,11 @@ def overrun(placed: DataFrame) -> DataFrame:
         .when(F.col("place") == PASSED, "is below the checkpoint, and not finished is")
         .otherwise("was trimmed, and not finished is")
     )
-    return placed.where(F.col("place").isin(SKIPPED, PASSED, TRIMMED)).select(
-        F.lit("M").alias("promise"),
-        kind.alias("kind"),
-        *("topic", "group", "priority", "offset", "id"),
-        F.col("last_us").alias("at_us"),
-        F.concat(F.format_string("offset %d of priority %d ", "offset", "priority"), what, F.lit(" "), "id").alias(
-            "text"
-        ),
+    return found_in(
+        placed.where(F.col("place").isin(SKIPPED, PASSED, TRIMMED)),
+        *("M", kind, "topic", "group", "priority", "offset", "id"),
+        at_us=F.col("last_us"),
+        text=F.concat(F.format_string("offset %d of priority %d ", "offset", "priority"), what, F.lit(" "), "id"),
     )
 
 
@@ -201,13 +198,12 @@ def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
     counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
         F.count("*").alias("times"), F.max("time_us").alias("at_us")
     )
-    return counted.where(F.col("times") > 1).select(
-        F.lit("M").alias("promise"),
-        F.lit("backwards").alias("kind"),
-        *("topic", "group", "priority", "offset", "id", "source", "at_us"),
-        F.format_string(
+    return found_in(
+        counted.where(F.col("times") > 1),
+        *("M", "backwards", "topic", "group", "priority", "offset", "id", "source", "at_us"),
+        text=F.format_string(
             "offset %d (%s) was delivered %d times by %s under epoch %d", "offset", "id", "times", "source", "epoch"
-        ).alias("text"),
+        ),
     )
 
 

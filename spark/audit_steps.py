@@ -208,7 +208,7 @@ class Steps:
             rows = audit_offsets.regressed(store.queues, self._state.saved.queues)
             self._report(audit_findings.of_rows(self._spark, rows))
             if not options.purged:
-                until_us = store.at_us - options.slack_us if options.live else audit_crashes.NEVER_US
+                until_us = store.at_us - options.slack_us if options.live else audit_events.NEVER_US
                 self._report(audit_dead.absent(unusual, store, until_us))
         return placed, {row["place"]: row["count"] for row in placed.groupBy("place").count().collect()}
 
@@ -223,7 +223,7 @@ class Steps:
                     quota = quotas.get((topic, group), quotas.get((topic, -1)))
                     most = math.ceil(quota * crash_s) if quota is not None else 1 << 61
                     newer = [later.since_us for later in of_group[i + 1 :] if later.epoch > o.epoch]
-                    until_us = min(newer, default=audit_crashes.NEVER_US) + self._options.slack_us
+                    until_us = min(newer, default=audit_events.NEVER_US) + self._options.slack_us
                     before, latest_us = found.get((topic, group), (0, 0))
                     found[topic, group] = min(1 << 61, before + most), max(latest_us, until_us)
         return [(*place, *bound) for place, bound in found.items()]
