@@ -6,7 +6,7 @@ import bisect
 import heapq
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from emq.dispatch.borrowing import Sister
 from emq.dispatch.counter import Counter
@@ -14,8 +14,9 @@ from emq.dispatch.priority import STRICT, Policy
 from emq.message import Message
 from emq.model import Topic
 from emq.offsets.tracker import OffsetTracker
+from emq.owned_slot import OwnedSlot
 from emq.receiver import Receiver
-from emq.slots import Slot, SlotKind
+from emq.slots import SlotKind
 
 Handler = Callable[[Message], Awaitable[object]]
 BatchHandler = Callable[[list[Message]], Awaitable[object]]
@@ -337,91 +338,6 @@ class OwnedGroup:
 
 def _by_score(message: Message) -> float:
     return -message.score
-
-
-class OwnedSlot:
-    """What a group of a sorted topic claims from.
-
-    Attributes:
-        slot: its name and rules in the store.
-        address: its name among wake-ups.
-        buffered: messages claimed and not started.
-        held: members claimed and not settled, with how many claims of each: an acknowledgement may be under way while
-            its twin has been claimed.
-        done: (member, token) of those that were handled and wait to be acknowledged.
-        expected: messages that the next claim will find, going by the last one.
-        size: bytes of one message, going by the last ones; 0 before the first.
-        more: members are due beyond what the buffer had room for.
-        claiming: it is with a claim under way.
-        again: it was woken meanwhile.
-        suspect: the seconds in which claims were made whose answers were lost, so that members may be in prepare that
-            nobody has.
-        settling: calls under way that settle its members.
-        unsure: of these, those whose answer was lost and that are to be repeated. No claim begins before they are
-            known, so that a repeated verdict cannot meet a newer claim of the same second, which looks the same.
-    """
-
-    __slots__ = (
-        "address",
-        "again",
-        "buffered",
-        "claiming",
-        "done",
-        "expected",
-        "group",
-        "held",
-        "more",
-        "settling",
-        "size",
-        "slot",
-        "suspect",
-        "unsure",
-    )
-
-    def __init__(self, group: OwnedGroup, slot: Slot) -> None:
-        self.group = group
-        self.slot = slot
-        self.address = slot.address
-        self.buffered = 0
-        self.held: dict[bytes, int] = {}
-        self.done: list[tuple[bytes, int]] = []
-        self.expected = 1
-        self.size = 0.0
-        self.more = False
-        self.claiming = False
-        self.again = False
-        self.suspect: set[int] = set()
-        self.settling = 0
-        self.unsure = 0
-
-    def hold(self, members: Iterable[bytes]) -> None:
-        held = self.held
-        for member in members:
-            held[member] = held.get(member, 0) + 1
-
-    def let_go(self, members: Iterable[bytes]) -> None:
-        held = self.held
-        for member in members:
-            left = held.get(member, 0) - 1
-            if left > 0:
-                held[member] = left
-            else:
-                held.pop(member, None)
-
-    def until_ms(self, now_ms: int) -> int:
-        """What is due up to when a claim at `now_ms` takes: by the second for fixed times of that precision."""
-        return now_ms - now_ms % 1000 if self._by_second() else now_ms
-
-    def due_ms(self, score: float | None) -> int | None:
-        """When a member of that score may be claimed; None for no member."""
-        if score is None:
-            return None
-        if self.slot.kind is SlotKind.PRIORITY:
-            return 0
-        return math.ceil(score / 1000) * 1000 if self._by_second() else math.ceil(score)
-
-    def _by_second(self) -> bool:
-        return self.slot.kind is SlotKind.FIXED_TIME and self.group.owner.topic.options.precision == "second"
 
 
 class OwnedQueue:

@@ -21,7 +21,8 @@ from emq.model import State, Topic, quota_of
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.owned_slot import OwnedSlot
 from emq.slots import Recover
 from emq.storage import Claim, Store, group_of
 from emq.trail.sink import TrailSink

@@ -35,6 +35,12 @@ _COUNTS = (
 )
 
 
+def check(path: Path) -> None:
+    """Raises `InvalidSettings` if there is no directory for the report, before the work of an audit is done."""
+    if not path.absolute().parent.is_dir():
+        raise errors.InvalidSettings(f"report {str(path)!r} cannot be written: there is no such directory; make it")
+
+
 def write(path: Path, result: Audit) -> None:
     """Write the report.
 

@@ -69,12 +69,12 @@ def audit(
     catalog for the caps. Without one, what was not delivered is only counted.
     """
     with needing("the audit", "spark"):
-        from spark import audit_local, audit_report, audit_view, offset_audit
+        from spark import audit_report, audit_view, offset_audit
         from spark import session as spark_session
 
         spark_session.require()
-    if report is not None and not report.absolute().parent.is_dir():
-        raise errors.InvalidSettings(f"report {str(report)!r} cannot be written: there is no such directory; make it")
+    if report is not None:
+        audit_report.check(report)
     found: tuple[list[Topic], StoreView] | None = None
     if session.settings.store != _default_store() or session.overrides.get("store"):
         found = asyncio.run(_look(session))
@@ -95,7 +95,7 @@ def audit(
     )
     with _progress(session) as say:
         say("starting Spark")
-        with audit_local.spark(cores, memory) as spark:
+        with spark_session.borrowed("emq audit", cores, memory) as spark:
             result = offset_audit.audit(spark, options, findings, say)
     if report is not None:
         audit_report.write(report, result)

@@ -54,6 +54,7 @@ def trial(
             from spark.trial import run as run_trial
 
             spark_session.require()
+        audit_report.check(report)
         with contextlib.ExitStack() as stack:
             directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emq-trial-")))
             seconds = None if duration is None else given_span_s(duration, "--duration")

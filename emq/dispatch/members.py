@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from emq import errors
 from emq.message import Message
-from emq.owned import OwnedGroup, OwnedSlot
+from emq.owned import OwnedGroup
+from emq.owned_slot import OwnedSlot
 from emq.slots import Settle, SortedStore, Verdict
 
 log = logging.getLogger(__name__)

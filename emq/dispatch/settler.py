@@ -14,7 +14,8 @@ from emq import errors, message, slots
 from emq.clock import Clock
 from emq.dispatch import retry
 from emq.dispatch.members import MemberSettler
-from emq.owned import OwnedGroup, OwnedSlot
+from emq.owned import OwnedGroup
+from emq.owned_slot import OwnedSlot
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
 

@@ -11,7 +11,8 @@ from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.due import DueTimes
 from emq.lease import Lease
-from emq.owned import OwnedGroup, OwnedSlot
+from emq.owned import OwnedGroup
+from emq.owned_slot import OwnedSlot
 from emq.slots import RETRIES, Claim, Claimed, Recover, Settle, SlotKind, SortedStore, Verdict
 
 log = logging.getLogger(__name__)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -18,6 +17,7 @@ from emq import errors
 from emq.clock import Clock
 from emq.message import Message
 from emq.trail import columns, events, schema, segments
+from emq.trail.options import TrailOptions, TrailStatistics
 
 logger = logging.getLogger(__name__)
 
@@ -28,50 +28,6 @@ _CHUNK_ROWS = 4096
 _EARLY_S = 0.05
 """How soon a segment is written after a group was acquired: before its first start, which comes in the next second, so
 that a host that is killed early is known to have owned it."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TrailOptions:
-    """How a trail is cut into segments, and how much of it may wait.
-
-    Attributes:
-        rotate_rows: events after which a segment is written, at least 1.
-        rotate_s: seconds after which a segment is written anyhow; what a crash of the process loses at most.
-        max_pending: events that may wait in memory; more are dropped and counted. At least 2; a value below
-            `rotate_rows` makes segments smaller.
-    """
-
-    rotate_rows: int = 500_000
-    rotate_s: float = 2.0
-    max_pending: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        if self.rotate_rows < 1:
-            raise errors.InvalidSettings(f"trail rotate_rows {self.rotate_rows} must be at least 1")
-        if not self.rotate_s > 0:
-            raise errors.InvalidSettings(f"trail rotate_s {self.rotate_s} must be above 0")
-        if self.max_pending < 2:
-            raise errors.InvalidSettings(f"trail max_pending {self.max_pending} must be at least 2")
-
-
-class TrailStatistics(NamedTuple):
-    """A snapshot.
-
-    Attributes:
-        recorded: events handed to the trail.
-        written: events that lie in segments.
-        pending: events in memory.
-        dropped: events lost to a slow or broken disk; any voids the proof.
-        segments: files written.
-        disk_errors: segments that could not be written.
-    """
-
-    recorded: int
-    written: int
-    pending: int
-    dropped: int
-    segments: int
-    disk_errors: int
 
 
 class Trail:

@@ -57,6 +57,7 @@ def test_a_load_through_a_kill_and_a_join_passes_the_audit(
         (["--duration", "soon"], "'soon' is not a duration"),
         (["nowhere.toml"], "nowhere.toml"),
         (["--keep", "{full}"], "is not empty; name a new one"),
+        (["--report", "{full}/nowhere/trial.html"], "there is no such directory; make it"),
     ],
 )
 def test_a_trial_that_cannot_be_made_says_why_in_a_line(

@@ -23,7 +23,8 @@ from emq.fetcher.slots import room
 from emq.message import Message
 from emq.model import Kind, Topic
 from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic, buffer_capacity
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
+from emq.owned_slot import OwnedSlot
 from emq.storage import Add, Claim, Put, Read
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World

@@ -19,9 +19,10 @@ from emq.clock import ManualClock
 from emq.message import Message
 from emq.trail import lives, segments
 from emq.trail.checks import MAX_EXAMPLES, window_allowance
+from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, Wait, prove
 from emq.trail.report import render
-from emq.trail.writer import Trail, TrailOptions
+from emq.trail.writer import Trail
 
 T0_S = 1_000_000_000
 T0_US = T0_S * 1_000_000

@@ -18,7 +18,8 @@ from emq.dispatch.priority import policy_for
 from emq.dispatch.settler import Settler
 from emq.message import Message, decode, encode_retry
 from emq.model import Topic, TopicOptions
-from emq.owned import Gauge, OwnedGroup, OwnedSlot, OwnedTopic
+from emq.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.owned_slot import OwnedSlot
 from emq.storage import Add, Claim, Claimed, Settle, Verdict
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World

@@ -17,7 +17,8 @@ from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
 from emq.trail import NullTrail, TrailSink, lookup, schema, segments
-from emq.trail.writer import Trail, TrailOptions
+from emq.trail.options import TrailOptions
+from emq.trail.writer import Trail
 
 NOW_US = 1_000_000_000_000_000
 

@@ -1,0 +1,52 @@
+"""What a trail is told, and what it tells of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from emq import errors
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrailOptions:
+    """How a trail is cut into segments, and how much of it may wait.
+
+    Attributes:
+        rotate_rows: events after which a segment is written, at least 1.
+        rotate_s: seconds after which a segment is written anyhow; what a crash of the process loses at most.
+        max_pending: events that may wait in memory; more are dropped and counted. At least 2; a value below
+            `rotate_rows` makes segments smaller.
+    """
+
+    rotate_rows: int = 500_000
+    rotate_s: float = 2.0
+    max_pending: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.rotate_rows < 1:
+            raise errors.InvalidSettings(f"trail rotate_rows {self.rotate_rows} must be at least 1")
+        if not self.rotate_s > 0:
+            raise errors.InvalidSettings(f"trail rotate_s {self.rotate_s} must be above 0")
+        if self.max_pending < 2:
+            raise errors.InvalidSettings(f"trail max_pending {self.max_pending} must be at least 2")
+
+
+class TrailStatistics(NamedTuple):
+    """A snapshot.
+
+    Attributes:
+        recorded: events handed to the trail.
+        written: events that lie in segments.
+        pending: events in memory.
+        dropped: events lost to a slow or broken disk; any voids the proof.
+        segments: files written.
+        disk_errors: segments that could not be written.
+    """
+
+    recorded: int
+    written: int
+    pending: int
+    dropped: int
+    segments: int
+    disk_errors: int
