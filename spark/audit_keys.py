@@ -15,7 +15,8 @@ from spark.audit_findings import found_in
 def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> DataFrame:
     """Started rows of messages with a key, with `until_us`: when that delivery ended, else when it was begun anew.
 
-    What neither ended nor began anew counts as running for ever; on a host whose trail was cut short, until that.
+    What neither ended nor began anew counts as running for ever. On a host whose trail was cut short, what has no end
+    there ran until then at the latest: it is begun anew by another host, and higher priorities may come before it.
 
     Args:
         rows: events with their key.
@@ -31,11 +32,12 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> Da
     following = F.struct("time_us", "is_start", "source", "attempt")
     chosen = chosen.withColumns({"next": F.lead(following).over(order), "rank": F.row_number().over(order)})
     mine = (F.col("next.source") == F.col("source")) & (F.col("next.attempt") == F.col("attempt"))
-    ends = F.col("next.is_start") | mine
-    until = F.when(ends, F.col("next.time_us"))
+    until = F.when(~F.col("next.is_start") & mine, F.col("next.time_us"))
+    anew = F.coalesce(F.when(F.col("next.is_start"), F.col("next.time_us")), F.lit(NEVER_US))
     for source, first_us, last_us in cut_short:
-        until = until.when((F.col("source") == source) & F.col("time_us").between(first_us, last_us), last_us)
-    until = until.otherwise(NEVER_US)
+        is_cut = (F.col("source") == source) & F.col("time_us").between(first_us, last_us)
+        until = until.when(is_cut, F.least(anew, F.lit(last_us)))
+    until = until.otherwise(anew)
     return chosen.where("is_start").withColumn("until_us", until).drop("next", "is_start")
 
 

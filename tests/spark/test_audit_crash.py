@@ -36,6 +36,7 @@ def crash(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audi
     _failed_before_the_crash(story, "tenant-0005", mine[0], is_seen=True)
     _failed_before_the_crash(story, "tenant-0005", mine[1], is_seen=False)
     _lost_by_a_host_that_lives_on(story, "tenant-0006", mine[0])
+    _passed_by_a_higher_priority(story, "tenant-0002")
     story.write(directory)
     options = AuditOptions(
         [directory / "trail"],
@@ -116,6 +117,20 @@ def _lost_by_a_host_that_lives_on(story: Story, topic: str, group: int) -> None:
     _repeat(story, topic, group, KILLED_US - 120_000)
 
 
+def _passed_by_a_higher_priority(story: Story, topic: str) -> None:
+    """The killed host was at a message; the new owner first starts one of its key with a higher priority."""
+    group = next(g for g in range(5) if story.of(topic, g, events.OWNED, epoch=1, source="host-0"))
+    start = [r for r in story.of(topic, group, events.STARTED, attempt=1, epoch=1) if r["priority"] == 2][-1]
+    story.trail = [r for r in story.trail if r["id"] != start["id"] or r is start]
+    _redeliver(story, start, 900_000)
+    [again] = [r for r in story.of(topic, group, events.STARTED, id=start["id"]) if r is not start]
+    higher = [r for r in story.of(topic, group, events.STARTED, epoch=2) if r["time_us"] < again["time_us"]]
+    first = next(r for r in higher if r["priority"] == 0 and r["time_us"] > KILLED_US)
+    for row in story.of(topic, group, id=first["id"]):
+        row["key"] = start["key"]
+    assert start["key"] is not None
+
+
 def _gone_after_the_crash(story: Story, group: int) -> None:
     """The new owner skips one that was published long after it took over."""
     [start] = [r for r in story.of(TOPIC, group, events.STARTED, epoch=2, attempt=1) if r["time_us"] == T0_US + 5 * S]
@@ -149,6 +164,10 @@ def test_a_dead_letter_that_died_again_after_a_crash_is_there_once(crash: Audit)
     kinds = _kinds(crash)
     assert kinds["X", True].count == 1
     assert ("X", False) not in kinds
+
+
+def test_a_higher_priority_may_pass_the_message_of_its_key_that_the_killed_host_was_at(crash: Audit) -> None:
+    assert ("K", False) not in _kinds(crash)
 
 
 def test_what_the_killed_host_finished_unseen_is_not_lost(crash: Audit) -> None:
