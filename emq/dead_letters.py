@@ -115,7 +115,8 @@ async def replay(
             m = _decoded(dead)
             m.attempt, m.error, m.topic, m.history, m.expires_us = 1, None, topic.name, None, 0
             body, index = message.encode_retry(m), m.priority
-            [done] = await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body)])
+            replay = Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body, priority=index)
+            [done] = await store.lanes.settle([replay])
         if done is True:
             count += 1
             trail.replayed(topic.name, letter.group, index, [letter.id], int(now * 1e6))

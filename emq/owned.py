@@ -111,7 +111,7 @@ class OwnedGroup:
         blocked: messages that wait for an earlier one of their key and priority, by (priority, key).
         held: messages in `blocked`.
         released: those that came back from `blocked` and were not taken yet, by (priority, key).
-        retries_buffered: of `buffered` and `held`, those claimed from the lane.
+        retries: of `buffered` and `held`, those claimed from the lane, by priority.
         in_flight: started and not settled.
         lane_out: entries claimed from the lane and not settled.
         lane_lost_ms: when the answer of a claim from the lane was lost, so that entries may be claimed that nobody has;
@@ -144,7 +144,7 @@ class OwnedGroup:
         "queues",
         "quota",
         "released",
-        "retries_buffered",
+        "retries",
         "running",
         "serial",
         "slot",
@@ -170,7 +170,7 @@ class OwnedGroup:
         self.blocked: dict[tuple[int, str], deque[Message]] = {}
         self.held = 0
         self.released: dict[tuple[int, str], Message] = {}
-        self.retries_buffered = 0
+        self.retries: dict[int, int] = {}
         self.in_flight = 0
         self.lane_out = 0
         self.lane_lost_ms = 0
@@ -266,7 +266,8 @@ class OwnedGroup:
             messages.clear()
         self.blocked.clear()
         self.released.clear()
-        self.buffered = self.held = self.retries_buffered = self.expires_us = 0
+        self.retries.clear()
+        self.buffered = self.held = self.expires_us = 0
         if self.slot is not None:
             self.slot.buffered = 0
             self.slot.held.clear()
@@ -320,7 +321,7 @@ class OwnedGroup:
 
     def _uncount(self, message: Message) -> None:
         if message.member is None:
-            self.retries_buffered -= 1
+            self.retries[message.priority] -= 1
         elif self.slot is not None:
             self.slot.buffered -= 1
 

@@ -101,5 +101,5 @@ class Retirement:
         store = self._store.lanes
         for lane in lanes:
             while page := await store.waiting(lane, 0, RESCUE_PAGE):
-                await store.add([Add(to, e.id, e.body, e.due_ms) for e in page])
+                await store.add([Add(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page])
                 await store.settle([Settle(lane, e.id, Verdict.RECALL) for e in page])

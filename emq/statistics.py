@@ -331,5 +331,5 @@ def _topic(owner: OwnedTopic, started_per_s: float) -> TopicStatistics:
         max_in_flight=owner.limit,
         bound=owner.handler is not None or topic.state is State.PAUSED,
         buffered=buffered,
-        retries_buffered=sum(group.retries_buffered for group in groups),
+        retries_buffered=sum(sum(group.retries.values()) for group in groups),
     )

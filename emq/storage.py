@@ -158,7 +158,8 @@ class Add(NamedTuple):
     """Put an entry into a slot: into its store, due at `due_ms`, or straight into its dead letters if `reason` is set.
 
     An id that the slot already has (waiting, prepared or dead) is left as it is, so an add may be repeated. `epoch` is
-    the owner's, for a message that moves here from its log queue; None for a producer, who is not fenced.
+    the owner's, for a message that moves here from its log queue; None for a producer, who is not fenced. `priority` is
+    from 0, the highest, to 15.
     """
 
     slot: str
@@ -167,19 +168,25 @@ class Add(NamedTuple):
     due_ms: int
     reason: str | None = None
     epoch: int | None = None
+    priority: int = 0
 
 
 class Claim(NamedTuple):
-    """Take up to `limit` entries that are due, as the owner of `epoch`."""
+    """Take up to `limit` entries that are due, as the owner of `epoch`; those of higher priorities first.
+
+    `rooms` says how many at most of each priority, from the highest on; what is lower than its last one counts as that.
+    Empty for no such bound. So what waits of a low priority never keeps a high one from being claimed.
+    """
 
     slot: str
     limit: int
     epoch: int
+    rooms: Sequence[int] = ()
 
 
 class Claimed(NamedTuple):
     """Attributes:
-    entries: (id, body), in the order of their due times; they are in prepare now.
+    entries: (id, body), by priority and, within one, in the order of their due times; they are in prepare now.
     next_due_ms: due time of the slot's next waiting entry, or None; may be in the past when more is due.
     """
 
@@ -188,7 +195,7 @@ class Claimed(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Decide on one entry. `epoch` None goes with REPLAY, PURGE and RECALL only."""
+    """Decide on one entry. `epoch` None goes with REPLAY, PURGE and RECALL only, `priority` with RETRY and REPLAY."""
 
     slot: str
     id: str
@@ -197,12 +204,14 @@ class Settle(NamedTuple):
     due_ms: int = 0
     body: bytes = b""
     reason: str = ""
+    priority: int = 0
 
 
 class WaitingEntry(NamedTuple):
     id: str
     body: bytes
     due_ms: int
+    priority: int = 0
 
 
 class DeadLetter(NamedTuple):
@@ -223,7 +232,7 @@ class LaneState(NamedTuple):
 
 
 class LaneStore(Protocol):
-    """Entries ordered by due time, consumed in two phases (store -> prepare -> gone).
+    """Entries with a due time and a priority, consumed in two phases (store -> prepare -> gone).
 
     States of an entry: *waiting* (added, or retried), *prepared* (claimed), *dead* (used up or added so); `Verdict`
     lists what moves it. Time is in milliseconds since the epoch; "due" is decided by the caller's `now_ms`, so that
@@ -249,8 +258,9 @@ class LaneStore(Protocol):
         """Carry out verdicts; False where the entry was not in the state that the verdict starts from."""
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
-        """Return prepared entries to the store, due as they were: those claimed under a lower epoch than given with the
-        slot, and, if `older_than_ms` is set, those claimed before it. Answers how many per slot."""
+        """Return prepared entries to the store, of their priority and due as they were: those claimed under a lower
+        epoch than given with the slot, and, if `older_than_ms` is set, those claimed before it. Answers how many per
+        slot."""
 
     async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
         """Sizes and next due time of each slot; an unused slot is all zero."""

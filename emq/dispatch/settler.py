@@ -288,7 +288,7 @@ def _lane_verdict(pending: _Pending) -> Settle:
         return Settle(group.name, m.id, Verdict.ACK, group.epoch)
     if decision.due_ms is None:
         return Settle(group.name, m.id, Verdict.DEAD, group.epoch, body=_body(pending), reason=decision.reason)
-    return Settle(group.name, m.id, Verdict.RETRY, group.epoch, decision.due_ms, _body(pending))
+    return Settle(group.name, m.id, Verdict.RETRY, group.epoch, decision.due_ms, _body(pending), priority=m.priority)
 
 
 def _add(pending: _Pending) -> Add:
@@ -300,4 +300,4 @@ def _add(pending: _Pending) -> Add:
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
         return Add(group.name, m.id, _body(pending), now_ms, reason=decision.reason, epoch=group.epoch)
-    return Add(group.name, m.id, _body(pending), decision.due_ms, epoch=group.epoch)
+    return Add(group.name, m.id, _body(pending), decision.due_ms, epoch=group.epoch, priority=m.priority)

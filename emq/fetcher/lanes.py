@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from emq import errors, message
 from emq.clock import Clock
@@ -96,7 +97,7 @@ class LaneClaimer:
     async def _claim(self, slots: list[str]) -> None:
         now_ms = int(self._clock.now() * 1000)
         groups = [group for slot in slots if self._may_claim(group := self._groups[slot], now_ms)]
-        claims = [Claim(g.name, _room(g), g.epoch) for g in groups]
+        claims = [Claim(g.name, sum(rooms := _rooms(g)), g.epoch, rooms) for g in groups]
         try:
             await self._recover([g for g in groups if g.lane_lost_ms], now_ms)
             answers = await self._store.claim(claims, now_ms)
@@ -131,6 +132,7 @@ class LaneClaimer:
 
     def _buffer(self, group: OwnedGroup, claim: Claim, claimed: Claimed, now_ms: int) -> None:
         group.lane_out += len(claimed.entries)
+        taken: Counter[int] = Counter()
         for id_, body in claimed.entries:
             self._on_claimed(group, id_)
             try:
@@ -142,10 +144,11 @@ class LaneClaimer:
             m.priority = min(m.priority, len(group.buffers) - 1)
             m.offset = -1
             m.ready_us = self._clock.now_us()
+            taken[m.priority] += 1
             if m.schedule is not None:
                 self._on_schedule(group, m)
                 continue
-            group.retries_buffered += 1
+            group.retries[m.priority] = group.retries.get(m.priority, 0) + 1
             group.push(m.priority, [m])
             if m.expires_us:
                 group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
@@ -153,14 +156,21 @@ class LaneClaimer:
         if claimed.entries:
             self._on_buffered(group)
         if claimed.next_due_ms is not None and group.owner.handler is not None:  # a resumed topic is looked at anew
-            crowded = claimed.next_due_ms <= now_ms
-            self.at(group.name, now_ms + int(CROWDED_S * 1000) if crowded and not _room(group) else claimed.next_due_ms)
+            crowded = claimed.next_due_ms <= now_ms and not _may_have_more(group, claim.rooms, taken)
+            self.at(group.name, now_ms + int(CROWDED_S * 1000) if crowded else claimed.next_due_ms)
 
 
-def _room(group: OwnedGroup) -> int:
-    """Retries to claim now: at most one buffer's worth waits at a time, and one at the host's bound."""
+def _rooms(group: OwnedGroup) -> list[int]:
+    """Retries to claim now of each priority: at most a buffer's worth waits at a time, and one at the host's bound.
+
+    Each has room of its own, as in the queues: what waits of a low priority keeps no high one in the store.
+    """
     if group.stopping or group.owner.handler is None:
-        return 0
-    if group.gauge.full():
-        return 0 if group.retries_buffered else 1
-    return max(0, group.capacity - group.retries_buffered)
+        return []
+    capacity = 1 if group.gauge.full() else group.capacity
+    return [max(0, capacity - group.retries.get(priority, 0)) for priority in range(len(group.buffers))]
+
+
+def _may_have_more(group: OwnedGroup, rooms: Sequence[int], taken: Counter[int]) -> bool:
+    """True if some priority was claimed as far as it had room, and has room again."""
+    return any(now and taken[p] >= had > 0 for p, (now, had) in enumerate(zip(_rooms(group), rooms, strict=False)))

@@ -55,7 +55,7 @@ class LaneProducer:
         ids = [item.message.id for item in items]
         todo = list(items)
         for _ in range(TRIES):
-            adds = [Add(i.topic.group(i.group), i.message.id, message.encode_retry(i.message), i.due_ms) for i in todo]
+            adds = [_entry(item) for item in todo]
             await self._lanes.add(adds, durability)
             self._record(todo)
             topics = await self._topics_now({i.topic.name for i in todo})
@@ -122,3 +122,8 @@ def delayed(
         schedule=schedule,
         expires_us=ttl_us and (ttl_us if schedule else due_ms * 1000 + ttl_us),
     )
+
+
+def _entry(item: _Item) -> Add:
+    m = item.message
+    return Add(item.topic.group(item.group), m.id, message.encode_retry(m), item.due_ms, priority=m.priority)

@@ -46,8 +46,9 @@ class _Turn(NamedTuple):
     def adds(self) -> list[Add]:
         group, m = self.group, self.entry
         return [
-            Add(group.name, f"{m.id}.{number}", _occurrence(group, m, number, due_ms), due_ms, epoch=group.epoch)
+            Add(group.name, f"{m.id}.{number}", body, due_ms, epoch=group.epoch, priority=m.priority)
             for number, due_ms in self.occurrences
+            for body in [_occurrence(group, m, number, due_ms)]
         ]
 
     @property
@@ -57,7 +58,8 @@ class _Turn(NamedTuple):
             return Settle(group.name, m.id, Verdict.DEAD, group.epoch, 0, message.encode_retry(m), self.reason)
         if self.due_ms is None:
             return Settle(group.name, m.id, Verdict.ACK, group.epoch)
-        return Settle(group.name, m.id, Verdict.RETRY, group.epoch, self.due_ms, message.encode_retry(m))
+        body = message.encode_retry(m)
+        return Settle(group.name, m.id, Verdict.RETRY, group.epoch, self.due_ms, body, priority=m.priority)
 
 
 class Firing:

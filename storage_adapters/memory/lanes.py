@@ -13,7 +13,10 @@ from storage_adapters.memory.world import Prepared, Slot, World
 
 
 class MemoryLanes:
-    """`emq.storage.LaneStore` in memory; every call is atomic. Entries that are due together come in order of id."""
+    """`emq.storage.LaneStore` in memory; every call is atomic.
+
+    Entries of one priority that are due together come in order of id.
+    """
 
     def __init__(self, world: World, wakeups: Wakeups) -> None:
         self._world = world
@@ -33,7 +36,7 @@ class MemoryLanes:
             return False
         slot.bodies[add.id] = add.body
         if add.reason is None:
-            self._world.wait(add.slot, add.id, add.due_ms)
+            self._world.wait(add.slot, add.id, add.priority, add.due_ms)
         else:
             slot.bury(add.id, add.reason, self._now_ms())
         return True
@@ -47,9 +50,8 @@ class MemoryLanes:
             return stale
         slot = self._world.slot(claim.slot)
         entries: list[tuple[str, bytes]] = []
-        while slot.waiting and slot.waiting[0][0] <= now_ms and len(entries) < claim.limit:
-            due_ms, id_ = heapq.heappop(slot.waiting)
-            slot.prepared[id_] = Prepared(claim.epoch, now_ms, due_ms)
+        for id_, priority, due_ms in slot.take(now_ms, claim):
+            slot.prepared[id_] = Prepared(claim.epoch, now_ms, priority, due_ms)
             entries.append((id_, slot.bodies[id_]))
         next_due_ms = slot.next_due_ms()
         self._world.arm_slot(claim.slot, next_due_ms, self._wakeups)
@@ -69,7 +71,7 @@ class MemoryLanes:
         if verdict in (Verdict.REPLAY, Verdict.PURGE):
             left = slot.unbury(id_)
         elif verdict is Verdict.RECALL:
-            left = _take_back(slot, id_)
+            left = slot.take_back(id_)
         else:
             left = slot.prepared.pop(id_, None) is not None
         if not left:
@@ -83,7 +85,7 @@ class MemoryLanes:
         if verdict is Verdict.DEAD:
             slot.bury(id_, settle.reason, self._now_ms())
         else:
-            self._world.wait(settle.slot, id_, settle.due_ms)
+            self._world.wait(settle.slot, id_, settle.priority, settle.due_ms)
         return True
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
@@ -95,13 +97,13 @@ class MemoryLanes:
         if slot is None:
             return 0
         stranded = [
-            (id_, claimed.due_ms)
+            (id_, claimed.priority, claimed.due_ms)
             for id_, claimed in slot.prepared.items()
             if claimed.epoch < epoch or (older_than_ms is not None and claimed.claimed_ms < older_than_ms)
         ]
-        for id_, due_ms in stranded:
+        for id_, priority, due_ms in stranded:
             del slot.prepared[id_]
-            self._world.wait(name, id_, due_ms)
+            self._world.wait(name, id_, priority, due_ms)
         return len(stranded)
 
     async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
@@ -124,23 +126,15 @@ class MemoryLanes:
         found = self._world.slots.get(slot)
         if found is None:
             return []
-        first = heapq.nsmallest(skip + limit, found.waiting)
-        return [WaitingEntry(id_, found.bodies[id_], due_ms) for due_ms, id_ in first[skip:]]
+        entries = ((due_ms, id_, priority) for priority, heap in found.waiting.items() for due_ms, id_ in heap)
+        first = heapq.nsmallest(skip + limit, entries)
+        return [WaitingEntry(id_, found.bodies[id_], due_ms, priority) for due_ms, id_, priority in first[skip:]]
 
     def _now_ms(self) -> int:
         return int(self._world.clock.now() * 1000)
 
 
-def _take_back(slot: Slot, id_: str) -> bool:
-    """Take an entry out of those that wait; a walk over all of them, which is quick enough in memory."""
-    if id_ not in slot.bodies or id_ in slot.prepared or id_ in slot.dead:
-        return False
-    slot.waiting = [entry for entry in slot.waiting if entry[1] != id_]
-    heapq.heapify(slot.waiting)
-    return True
-
-
 def _state(slot: Slot | None) -> LaneState:
     if slot is None:
         return LaneState(0, 0, 0, None)
-    return LaneState(len(slot.waiting), len(slot.prepared), len(slot.dead), slot.next_due_ms())
+    return LaneState(sum(map(len, slot.waiting.values())), len(slot.prepared), len(slot.dead), slot.next_due_ms())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right, insort
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from emq import errors
 from emq.clock import Clock, SystemClock
+from emq.storage import Claim
 from storage_adapters.memory.slots import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
 
@@ -78,27 +80,57 @@ class Queue:
 
 
 class Prepared(NamedTuple):
-    """Under which epoch and when an entry was claimed, and when it had been due."""
+    """Under which epoch and when an entry was claimed, its priority, and when it had been due."""
 
     epoch: int
     claimed_ms: int
+    priority: int
     due_ms: int
 
 
 class Slot:
-    """Entries of a sorted slot. An id in `bodies` is prepared, dead, or else waiting (once in the heap)."""
+    """Entries of a lane. An id in `bodies` is prepared, dead, or else waiting (once in the heap of its priority)."""
 
     __slots__ = ("bodies", "dead", "dead_order", "prepared", "waiting")
 
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
-        self.waiting: list[tuple[int, str]] = []
+        self.waiting: dict[int, list[tuple[int, str]]] = {}
         self.prepared: dict[str, Prepared] = {}
         self.dead: dict[str, tuple[int, str]] = {}
         self.dead_order: list[tuple[int, str]] = []
 
     def next_due_ms(self) -> int | None:
-        return self.waiting[0][0] if self.waiting else None
+        return min((heap[0][0] for heap in self.waiting.values()), default=None)
+
+    def wait(self, id_: str, priority: int, due_ms: int) -> None:
+        heapq.heappush(self.waiting.setdefault(priority, []), (due_ms, id_))
+
+    def take(self, now_ms: int, claim: Claim) -> Iterator[tuple[str, int, int]]:
+        """Take what the claim may have of what is due: id, priority and due time."""
+        left, rooms = claim.limit, list(claim.rooms)
+        for priority in sorted(self.waiting):
+            heap = self.waiting[priority]
+            room = min(priority, len(rooms) - 1)
+            while heap and heap[0][0] <= now_ms and left > 0 and (not rooms or rooms[room] > 0):
+                due_ms, id_ = heapq.heappop(heap)
+                yield id_, priority, due_ms
+                left -= 1
+                if rooms:
+                    rooms[room] -= 1
+            if not heap:
+                del self.waiting[priority]
+
+    def take_back(self, id_: str) -> bool:
+        """Take an entry out of those that wait; a walk over all of them, which is quick enough in memory."""
+        if id_ not in self.bodies or id_ in self.prepared or id_ in self.dead:
+            return False
+        priority = next(p for p, heap in self.waiting.items() if any(entry[1] == id_ for entry in heap))
+        kept = [entry for entry in self.waiting.pop(priority) if entry[1] != id_]
+        if kept:
+            heapq.heapify(kept)
+            self.waiting[priority] = kept
+        return True
 
     def bury(self, id_: str, reason: str, now_ms: int) -> None:
         self.dead[id_] = (now_ms, reason)
@@ -159,9 +191,9 @@ class World:
         wakeups.forget(name)
         self.alarms[name] = (math.inf if next_due_ms is None else next_due_ms, wakeups)
 
-    def wait(self, name: str, id_: str, due_ms: int) -> None:
+    def wait(self, name: str, id_: str, priority: int, due_ms: int) -> None:
         """Let an entry wait in its slot, and wake the slot's claimer if it is due before all others."""
-        heapq.heappush(self.slot(name).waiting, (due_ms, id_))
+        self.slot(name).wait(id_, priority, due_ms)
         alarm = self.alarms.get(name)
         if alarm is not None and due_ms < alarm[0]:
             del self.alarms[name]

@@ -14,7 +14,8 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:watchers             zset    channel, score = second in which its instance last swept
     <tag>:log:<queue>          list    bodies; the element at index i has the offset head + i
     <tag>:waiting:<slot>       zset    id, score = due time in ms
-    <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms> <due ms>"
+    <tag>:ranks:<slot>         zset    the same ids, score = priority * 2^49 + due time, at most 2^49 - 1
+    <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms> <due ms> <priority>"
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in whatever state
     <tag>:reason:<slot>        hash    id -> why it is dead
@@ -71,6 +72,9 @@ class Shard:
 
     def waiting(self, slot: str) -> str:
         return f"{self._tag}:waiting:{slot}"
+
+    def ranks(self, slot: str) -> str:
+        return f"{self._tag}:ranks:{slot}"
 
     def prepared(self, slot: str) -> str:
         return f"{self._tag}:prepared:{slot}"

@@ -30,9 +30,11 @@ class RedisLanes:
             keys = [shard.slot_armed, shard.fence, shard.woken]
             args: list[Any] = [_now_ms()]
             for add in chunk:
-                keys += (shard.waiting(add.slot), shard.body(add.slot), shard.dead(add.slot), shard.reason(add.slot))
+                keys += (shard.waiting(add.slot), shard.ranks(add.slot), shard.body(add.slot))
+                keys += (shard.dead(add.slot), shard.reason(add.slot))
                 epoch = -1 if add.epoch is None else add.epoch
-                args += (add.slot, add.id, epoch, add.body, add.due_ms, add.reason or "", int(add.reason is not None))
+                args += (add.slot, add.id, epoch, add.body, add.due_ms, add.priority)
+                args += (add.reason or "", int(add.reason is not None))
             # What moves here from a log queue was in the store before, and is dropped there once it is here.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
@@ -45,8 +47,9 @@ class RedisLanes:
             keys = [shard.slot_armed, shard.fence, shard.woken]
             args: list[Any] = [now_ms, shard.channel(self._instance)]
             for claim in chunk:
-                keys += (shard.waiting(claim.slot), shard.prepared(claim.slot), shard.body(claim.slot))
-                args += (claim.slot, claim.limit, claim.epoch)
+                keys += (shard.waiting(claim.slot), shard.ranks(claim.slot))
+                keys += (shard.prepared(claim.slot), shard.body(claim.slot))
+                args += (claim.slot, claim.limit, claim.epoch, " ".join(map(str, claim.rooms)))
             answers = await self._server.run("lane_claim", keys, args)
             return [_claimed(claim, answer) for claim, answer in zip(chunk, answers, strict=True)]
 
@@ -57,9 +60,10 @@ class RedisLanes:
             keys = [shard.slot_armed, shard.fence, shard.woken]
             args: list[Any] = [_now_ms()]
             for s in chunk:
-                keys += (shard.waiting(s.slot), shard.prepared(s.slot), shard.body(s.slot))
-                keys += (shard.dead(s.slot), shard.reason(s.slot))
-                args += (s.slot, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch, s.due_ms, s.body, s.reason)
+                keys += (shard.waiting(s.slot), shard.ranks(s.slot), shard.prepared(s.slot))
+                keys += (shard.body(s.slot), shard.dead(s.slot), shard.reason(s.slot))
+                args += (s.slot, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
+                args += (s.due_ms, s.priority, s.body, s.reason)
             answers = await self._server.run("lane_settle", keys, args)
             return [not_owner(s.slot, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
 
@@ -67,7 +71,7 @@ class RedisLanes:
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
         async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
-            keys = [key for slot, _ in chunk for key in (shard.waiting(slot), shard.prepared(slot))]
+            keys = [key for s, _ in chunk for key in (shard.waiting(s), shard.ranks(s), shard.prepared(s))]
             args = [-1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
             moved: list[int] = await self._server.run("lane_recover", keys, args)
             return moved
@@ -93,10 +97,10 @@ class RedisLanes:
 
     async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
         shard = self._shards[shard_of(slot, len(self._shards))]
-        keys = [shard.waiting(slot), shard.body(slot)]
+        keys = [shard.waiting(slot), shard.ranks(slot), shard.body(slot)]
         flat = await self._server.run("lane_waiting", keys, [skip, skip + limit - 1])
-        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        return [WaitingEntry(id_.decode(), body, int(due_ms)) for id_, body, due_ms in rows]
+        rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+        return [WaitingEntry(id_.decode(), body, int(due_ms), priority) for id_, body, due_ms, priority in rows]
 
     async def _each(
         self,

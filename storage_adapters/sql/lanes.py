@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from emq import errors
 from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict, WaitingEntry
@@ -59,10 +60,10 @@ class SqlLanes:
                 continue
             present.add((slot.id, add.id))
             if add.reason is None:
-                rows.append((slot.id, add.id, WAITING, add.due_ms, add.due_ms, add.body, ""))
+                rows.append((slot.id, add.id, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
                 slot.comes(transaction, add.due_ms)
             else:
-                rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.body, add.reason))
+                rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.priority, add.body, add.reason))
         transaction.write("entries_add", rows)
         save_groups(transaction, slots.values())
         return answers
@@ -79,18 +80,20 @@ class SqlLanes:
         due = _next_due(transaction, {slots[claim.slot].id for i, claim in enumerate(claims) if i not in stale})
         ready = []
         for i, claim in enumerate(claims):
-            due_ms = None if i in stale else due[slots[claim.slot].id]
-            if due_ms is not None and due_ms <= now_ms and claim.limit > 0:
-                ready.append((i, slots[claim.slot].id, claim))
+            slot_id = slots[claim.slot].id
+            priorities = [] if i in stale else [p for p, due_ms in due.get(slot_id, {}).items() if due_ms <= now_ms]
+            if priorities and claim.limit > 0:
+                ready.append(_Ready(i, slot_id, claim, priorities))
         taken = _take(transaction, ready, now_ms)
-        due |= _next_due(transaction, {slot_id for _, slot_id, _ in ready})
+        again = {each.slot_id for each in ready}
+        due = {slot_id: of for slot_id, of in due.items() if slot_id not in again} | _next_due(transaction, again)
         answers: list[Claimed | errors.NotOwner] = []
         for i, claim in enumerate(claims):
             slot = slots[claim.slot]
             if i in stale:
                 answers.append(stale[i])
                 continue
-            next_due_ms = due[slot.id]
+            next_due_ms = min(due.get(slot.id, {}).values(), default=None)
             slot.arm(transaction.instance, next_due_ms)
             answers.append(Claimed(taken.get(i, []), next_due_ms))
         save_groups(transaction, slots.values())
@@ -125,10 +128,10 @@ class SqlLanes:
                 gone.append(entry)
             elif verdict is Verdict.DEAD:
                 states[entry] = DEAD
-                moved[entry] = (DEAD, now_ms, settle.due_ms, settle.body, settle.reason, *entry)
+                moved[entry] = (DEAD, now_ms, settle.due_ms, settle.priority, settle.body, settle.reason, *entry)
             else:
                 states[entry] = WAITING
-                moved[entry] = (WAITING, settle.due_ms, settle.due_ms, settle.body, "", *entry)
+                moved[entry] = (WAITING, settle.due_ms, settle.due_ms, settle.priority, settle.body, "", *entry)
                 slot.comes(transaction, settle.due_ms)
         transaction.write("entries_drop", gone)
         transaction.write("entries_move", [*moved.values()])
@@ -182,7 +185,7 @@ class SqlLanes:
         """See `LaneStore.waiting`. It walks over what is skipped, so its time grows with the place of the page."""
         values = {"slot": slot, "skipped": skip, "page": limit}
         rows = await self._backend.run(lambda t: t.rows("entries_waiting", **values), read_only=True)
-        return [WaitingEntry(row.id, bytes(row.body), row.at_ms) for row in rows]
+        return [WaitingEntry(row.id, bytes(row.body), row.at_ms, row.priority) for row in rows]
 
 
 def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tuple[int, str], int]:
@@ -190,34 +193,64 @@ def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tu
     return {(slot_id, id_): state for slot_id, id_, state in rows}
 
 
-def _next_due(transaction: Transaction, slots: set[int]) -> dict[int, int | None]:
-    if not slots:
-        return {}
-    rows: Sequence[tuple[int, int | None]] = transaction.rows("entries_next", slots=sorted(slots))
-    return {row[0]: row[1] for row in rows}
+class _Ready(NamedTuple):
+    """A claim, by its number, and the priorities of its slot of which some is due, highest first."""
+
+    number: int
+    slot_id: int
+    claim: Claim
+    priorities: Sequence[int]
 
 
-def _take(
-    transaction: Transaction, ready: Sequence[tuple[int, int, Claim]], now_ms: int
-) -> dict[int, list[tuple[str, bytes]]]:
-    """Prepare the first due entries for claims, given as (number, slot's id, claim); answers them by number."""
+def _next_due(transaction: Transaction, slots: set[int]) -> dict[int, dict[int, int]]:
+    """By slot and priority, when the next one is due; in order of priority."""
+    found: dict[int, dict[int, int]] = {}
+    if slots:
+        for slot_id, priority, due_ms in transaction.rows("entries_next", slots=sorted(slots)):
+            found.setdefault(slot_id, {})[priority] = due_ms
+    return found
+
+
+def _take(transaction: Transaction, ready: Sequence[_Ready], now_ms: int) -> dict[int, list[tuple[str, bytes]]]:
+    """Prepare the first due entries for claims; answers them by the claims' numbers."""
+    probes = [(r.slot_id, p, min(r.claim.limit, _room(r.claim.rooms, p))) for r in ready for p in r.priorities]
+    found = iter(_due(transaction, probes, now_ms))
     taken: dict[int, list[tuple[str, bytes]]] = {}
-    if not ready:
-        return taken
+    for number, _, claim, priorities in ready:
+        mine = taken[number] = []
+        rooms = list(claim.rooms)
+        for priority in priorities:
+            first = next(found)[: max(0, min(claim.limit - len(mine), _room(rooms, priority)))]
+            mine += first
+            if rooms:
+                rooms[min(priority, len(rooms) - 1)] -= len(first)
+    rows = [(now_ms, r.claim.epoch, r.slot_id, id_) for r in ready for id_, _ in taken[r.number]]
+    transaction.write("entries_prepare", rows)
+    return taken
+
+
+def _room(rooms: Sequence[int], priority: int) -> int:
+    return rooms[min(priority, len(rooms) - 1)] if rooms else sys.maxsize
+
+
+def _due(
+    transaction: Transaction, probes: Sequence[tuple[int, int, int]], now_ms: int
+) -> list[list[tuple[str, bytes]]]:
+    """What is due for each probe: slot's id, priority, limit."""
+    found: list[list[tuple[str, bytes]]] = [[] for _ in probes]
+    if not probes:
+        return found
     if transaction.is_sqlite:
         statement = transaction.text("entries_due")
         cursor = transaction.connection.connection.cursor()
-        for number, slot_id, claim in ready:
-            cursor.execute(statement, (slot_id, now_ms, claim.limit))
-            taken[number] = [(row[0], row[1]) for row in cursor.fetchall()]
+        for of_probe, (slot_id, priority, limit) in zip(found, probes, strict=True):
+            cursor.execute(statement, (slot_id, priority, now_ms, limit))
+            of_probe += [(row[0], row[1]) for row in cursor.fetchall()]
         cursor.close()
     else:
-        claims = [(slot_id, claim.limit) for _, slot_id, claim in ready]
-        for index, id_, body in transaction.rows("entries_due", claims=claims, now_ms=now_ms):
-            taken.setdefault(ready[index][0], []).append((id_, bytes(body)))
-    rows = [(now_ms, claim.epoch, slot_id, id_) for n, slot_id, claim in ready for id_, _ in taken.get(n, ())]
-    transaction.write("entries_prepare", rows)
-    return taken
+        for index, id_, body in transaction.rows("entries_due", probes=probes, now_ms=now_ms):
+            found[index].append((id_, bytes(body)))
+    return found
 
 
 def _now_ms() -> int:

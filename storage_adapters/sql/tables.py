@@ -62,10 +62,12 @@ entries = sa.Table(
     sa.Column("state", sa.Integer, nullable=False, comment="0 waiting, 1 prepared, 2 dead"),
     sa.Column("at_ms", sa.BigInteger, nullable=False, comment="due, claimed or dead since, by state"),
     sa.Column("due_ms", sa.BigInteger, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="0", comment="0 is the highest"),
     sa.Column("epoch", sa.BigInteger, nullable=False, comment="under which it was claimed"),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Index("store_entries_order", "slot_id", "state", "at_ms", "id"),
+    sa.Index("store_entries_ranks", "slot_id", "state", "priority", "at_ms", "id"),
     sqlite_with_rowid=False,
 )
 
@@ -100,4 +102,4 @@ woken = sa.Table(
     sqlite_with_rowid=False,
 )
 
-STORE = Schema(metadata, "emq_store_revision", "v0002", "storage_adapters.sql:migrations")
+STORE = Schema(metadata, "emq_store_revision", "v0003", "storage_adapters.sql:migrations")

@@ -163,14 +163,18 @@ class LogMachine(StoreMachine):
                 assert self.call(self.log.get(queue, offset)) == model.bodies.get(offset)
 
 
+PRIORITY = st.sampled_from([0, 1, 2, 15])
+
+
 class Entry(NamedTuple):
-    """State ("waiting", "prepared", "dead"), due time, body, and the claim's epoch and time."""
+    """State ("waiting", "prepared", "dead"), due time, body, the claim's epoch and time, and the priority."""
 
     state: str
     due_ms: int
     body: bytes
     epoch: int = 0
     claimed_ms: int = 0
+    priority: int = 0
 
 
 class SortedMachine(StoreMachine):
@@ -188,45 +192,69 @@ class SortedMachine(StoreMachine):
     def _count(self, state: str) -> int:
         return sum(entry.state == state for entry in self.entries.values())
 
-    @rule(ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3), wait=st.integers(-3, 9), dead=st.booleans())
-    def add(self, ids: list[str], wait: int, dead: bool) -> None:
+    @rule(
+        ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3),
+        wait=st.integers(-3, 9),
+        dead=st.booleans(),
+        priority=PRIORITY,
+    )
+    def add(self, ids: list[str], wait: int, dead: bool, priority: int) -> None:
         adds, expected = [], []
         for n, id_ in enumerate(ids):
-            entry = Entry("dead" if dead else "waiting", self.now_ms + wait + n, f"{id_}{n}".encode())
-            adds.append(Add(self.slot, id_, entry.body, entry.due_ms, "born dead" if dead else None))
+            due_ms, body = self.now_ms + wait + n, f"{id_}{n}".encode()
+            entry = Entry("dead" if dead else "waiting", due_ms, body, priority=priority)
+            adds.append(Add(self.slot, id_, body, due_ms, "born dead" if dead else None, priority=priority))
             expected.append(id_ not in self.entries)
             self.entries.setdefault(id_, entry)
         assert self.call(self.store.lanes.add(adds)) == expected
 
-    @rule(limit=st.integers(1, 4), passed=st.integers(0, 5), step=st.integers(0, 1))
-    def claim(self, limit: int, passed: int, step: int) -> None:
+    @rule(
+        limit=st.integers(1, 4),
+        passed=st.integers(0, 5),
+        step=st.integers(0, 1),
+        rooms=st.lists(st.integers(0, 3), max_size=3),
+    )
+    def claim(self, limit: int, passed: int, step: int, rooms: list[int]) -> None:
         self.now_ms += passed
         self.epoch += step
-        (answer,) = self.call(self.store.lanes.claim([Claim(self.slot, limit, self.epoch)], self.now_ms))
+        (answer,) = self.call(self.store.lanes.claim([Claim(self.slot, limit, self.epoch, rooms)], self.now_ms))
         assert isinstance(answer, Claimed)
-        due = sorted(e.due_ms for e in self.entries.values() if e.state == "waiting" and e.due_ms <= self.now_ms)
-        dues = []
+        due = sorted((e.priority, e.due_ms) for e in self.entries.values() if e.state == "waiting")
+        left, expected = list(rooms), []
+        for priority, due_ms in due:
+            place = min(priority, len(left) - 1)
+            if due_ms <= self.now_ms and len(expected) < limit and (not left or left[place] > 0):
+                expected.append((priority, due_ms))
+                if left:
+                    left[place] -= 1
+        got = []
         for id_, body in answer.entries:
             entry = self.entries[id_]
             assert (entry.state, entry.body) == ("waiting", body)
-            dues.append(entry.due_ms)
+            got.append((entry.priority, entry.due_ms))
             self.entries[id_] = entry._replace(state="prepared", epoch=self.epoch, claimed_ms=self.now_ms)
-        assert dues == due[:limit]
+        assert got == expected
         self._check_next(answer.next_due_ms)
 
     def _check_next(self, next_due_ms: int | None) -> None:
         waiting = [entry.due_ms for entry in self.entries.values() if entry.state == "waiting"]
         assert next_due_ms == min(waiting, default=None)
 
-    @rule(id_=st.sampled_from(IDS), verdict=st.sampled_from(Verdict), wait=st.integers(-3, 9), stale=st.integers(0, 9))
-    def settle(self, id_: str, verdict: Verdict, wait: int, stale: int) -> None:
+    @rule(
+        id_=st.sampled_from(IDS),
+        verdict=st.sampled_from(Verdict),
+        wait=st.integers(-3, 9),
+        stale=st.integers(0, 9),
+        priority=PRIORITY,
+    )
+    def settle(self, id_: str, verdict: Verdict, wait: int, stale: int, priority: int) -> None:
         starts_from = STARTS.get(verdict, "prepared")
         administration = starts_from != "prepared"
         epoch = None if administration else self.epoch - (stale == 0)
         body = f"{id_}{verdict}{wait}".encode()
-        (answer,) = self.call(
-            self.store.lanes.settle([Settle(self.slot, id_, verdict, epoch, self.now_ms + wait, body, "why")])
-        )
+        due_ms = self.now_ms + wait
+        decided = Settle(self.slot, id_, verdict, epoch, due_ms, body, "why", priority)
+        (answer,) = self.call(self.store.lanes.settle([decided]))
         if epoch is not None and epoch < self.epoch:
             assert isinstance(answer, errors.NotOwner)
             return
@@ -238,7 +266,8 @@ class SortedMachine(StoreMachine):
         if verdict in (Verdict.ACK, Verdict.PURGE, Verdict.RECALL):
             del self.entries[id_]
         else:
-            self.entries[id_] = Entry("dead" if verdict is Verdict.DEAD else "waiting", self.now_ms + wait, body)
+            state = "dead" if verdict is Verdict.DEAD else "waiting"
+            self.entries[id_] = Entry(state, due_ms, body, priority=priority)
 
     @rule(by_time=st.booleans(), age=st.integers(0, 5))
     def recover(self, by_time: bool, age: int) -> None:

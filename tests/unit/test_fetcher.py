@@ -298,7 +298,7 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
     await asyncio.sleep(3)
     assert [m.id for m in b.group.buffers[0]] == ["after 2000", "after 5000"]
     assert {m.offset for m in b.group.buffers[0]} == {-1}
-    assert b.group.retries_buffered == 2
+    assert b.group.retries.get(0, 0) == 2
     assert b.store.lanes.calls["claim"] <= 4
     await asyncio.sleep(1_000)
     assert b.store.lanes.calls["claim"] <= 4
@@ -313,13 +313,32 @@ async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> No
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(5)
-    assert b.group.retries_buffered == 10
+    assert b.group.retries.get(0, 0) == 10
     taken = 0
     for _ in range(100):
         while b.group.take(0) is not None:
             taken += 1
         await asyncio.sleep(0.3)
     assert taken == 50
+    task.cancel()
+
+
+@virtual
+async def test_low_retries_that_fill_their_room_do_not_keep_a_high_one_in_the_lane() -> None:
+    b = Bench(qps=10)
+    b.group.buffers = [deque(), deque()]
+    low = [Message(str(i), b"x", priority=1) for i in range(50)]
+    await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), 1, priority=1) for m in low])
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await asyncio.sleep(5)
+    assert b.group.retries == {1: 10}
+    high = Message("high", b"x", priority=0)
+    await b.store.lanes.add([Add("t/0", "high", message.encode_retry(high), int(b.clock.now() * 1000), priority=0)])
+    await asyncio.sleep(0.3)
+    first = b.group.take(0)
+    assert first is not None
+    assert first.id == "high"
     task.cancel()
 
 
@@ -334,10 +353,10 @@ async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none(
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(2)
-    assert b.group.retries_buffered == 1
+    assert b.group.retries.get(0, 0) == 1
     while b.group.take(0) is not None:
         pass
-    await until(lambda: b.group.retries_buffered == 4, 1)
+    await until(lambda: b.group.retries.get(0, 0) == 4, 1)
     task.cancel()
 
 

@@ -1,14 +1,18 @@
 #!lua
 -- Add entries to slots (waiting, or dead at once), leaving ids that the slot has already; wake armed slots.
 -- KEYS  1 hash slot_armed (slot -> "due channel"), 2 hash fence, 3 zset woken, then for each add: zset waiting,
---       hash bodies, zset dead, hash reasons
--- ARGV  1 now in ms; then for each add: slot, id, epoch (-1: not fenced), body, due_ms, reason, dead (0/1)
+--       zset ranks, hash bodies, zset dead, hash reasons
+-- ARGV  1 now in ms; then for each add: slot, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1)
 -- Returns 1 for each id that was new, 0 where it was not, -1 (stale epoch). Refuses as a whole when memory is full
 --       (OOM), unless the caller allows it. O(adds log entries).
+local SPAN = 562949953421312 -- 2^49
+local function rank(priority, due)
+  return string.format('%.0f', priority * SPAN + math.max(0, math.min(due, SPAN - 1)))
+end
 local answer = {}
-for i = 0, (#ARGV - 1) / 7 - 1 do
-  local slot, id, epoch, body, due, reason, dead = unpack(ARGV, 2 + i * 7, 8 + i * 7)
-  local waiting, bodies, dead_set, reasons = unpack(KEYS, 4 + i * 4, 7 + i * 4)
+for i = 0, (#ARGV - 1) / 8 - 1 do
+  local slot, id, epoch, body, due, priority, reason, dead = unpack(ARGV, 2 + i * 8, 9 + i * 8)
+  local waiting, ranks, bodies, dead_set, reasons = unpack(KEYS, 4 + i * 5, 8 + i * 5)
   local new = -1
   if tonumber(epoch) < 0 or tonumber(redis.call('HGET', KEYS[2], slot) or -1) <= tonumber(epoch) then
     new = redis.call('HSETNX', bodies, id, body)
@@ -19,6 +23,7 @@ for i = 0, (#ARGV - 1) / 7 - 1 do
     redis.call('HSET', reasons, id, reason)
   elseif new == 1 then
     redis.call('ZADD', waiting, due, id)
+    redis.call('ZADD', ranks, rank(priority, due), id)
     local armed = redis.call('HGET', KEYS[1], slot)
     if armed then
       local at, channel = string.match(armed, '^(%S+) (.*)$')

@@ -1,27 +1,61 @@
 #!lua flags=allow-oom
--- Take due entries of many slots: waiting -> prepared. Arm each slot with the due time of its next waiting entry.
--- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, hash prepared, hash bodies
--- ARGV  1 now in ms, 2 the claimer's channel; then for each claim: slot, limit, epoch
--- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}. O(claimed log entries).
+-- Take due entries of many slots, by priority and due time: waiting -> prepared. Arm each slot with the due time of its
+-- next waiting entry.
+-- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, zset ranks, hash prepared,
+--       hash bodies
+-- ARGV  1 now in ms, 2 the claimer's channel; then for each claim: slot, limit, epoch, rooms (how many at most of each
+--       priority, the last for all lower ones too; separated by spaces; empty: no such bound)
+-- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
+-- O((claimed + priorities) log entries).
+local SPAN = 562949953421312 -- 2^49
 local answer = {}
-for c = 0, (#ARGV - 2) / 3 - 1 do
-  local slot, limit, epoch = unpack(ARGV, 3 + c * 3, 5 + c * 3)
-  local waiting, prepared, bodies = unpack(KEYS, 4 + c * 3, 6 + c * 3)
+local now = tonumber(ARGV[1])
+local upto = math.min(now, SPAN - 1)
+
+-- Take up to `count` of what is due of one priority; adds ids and bodies to `reply`, answers how many.
+local function take(priority, count, epoch, reply, waiting, ranks, prepared, bodies)
+  local first = priority * SPAN
+  local due = redis.call('ZRANGEBYSCORE', ranks, string.format('%.0f', first), string.format('%.0f', first + upto),
+    'LIMIT', 0, count)
+  for _, id in ipairs(due) do
+    local due_ms = redis.call('ZSCORE', waiting, id)
+    redis.call('ZREM', waiting, id)
+    redis.call('ZREM', ranks, id)
+    redis.call('HSET', prepared, id, epoch .. ' ' .. ARGV[1] .. ' ' .. due_ms .. ' ' .. priority)
+    reply[#reply + 1] = id
+    reply[#reply + 1] = redis.call('HGET', bodies, id)
+  end
+  return #due
+end
+
+for c = 0, (#ARGV - 2) / 4 - 1 do
+  local slot, left, epoch, told = unpack(ARGV, 3 + c * 4, 6 + c * 4)
+  local waiting, ranks, prepared, bodies = unpack(KEYS, 4 + c * 4, 7 + c * 4)
   local fence = tonumber(redis.call('HGET', KEYS[2], slot) or -1)
   if fence > tonumber(epoch) then
     answer[c + 1] = 0
   else
     if fence < tonumber(epoch) then redis.call('HSET', KEYS[2], slot, epoch) end
-    local reply = {-1}
-    local due = redis.call('ZRANGEBYSCORE', waiting, '-inf', ARGV[1], 'WITHSCORES', 'LIMIT', 0, limit)
-    for i = 1, #due, 2 do
-      local id = due[i]
-      redis.call('ZREM', waiting, id)
-      redis.call('HSET', prepared, id, epoch .. ' ' .. ARGV[1] .. ' ' .. due[i + 1])
-      reply[#reply + 1] = id
-      reply[#reply + 1] = redis.call('HGET', bodies, id)
-    end
+    local reply, rooms, priority = {-1}, {}, 0
+    for room in string.gmatch(told, '%d+') do rooms[#rooms + 1] = tonumber(room) end
+    left = tonumber(left)
     local following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]
+    while left > 0 and following and tonumber(following) <= now do
+      -- The next priority of which there is any.
+      local any = redis.call('ZRANGEBYSCORE', ranks, string.format('%.0f', priority * SPAN), '+inf', 'WITHSCORES',
+        'LIMIT', 0, 1)
+      if not any[1] then break end
+      priority = math.floor(any[2] / SPAN)
+      local place = math.min(priority + 1, #rooms)
+      local room = math.min(left, rooms[place] or left)
+      if room > 0 then
+        local taken = take(priority, room, epoch, reply, waiting, ranks, prepared, bodies)
+        left = left - taken
+        if rooms[place] then rooms[place] = rooms[place] - taken end
+      end
+      priority = priority + 1
+    end
+    if #reply > 1 then following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2] end
     if following then reply[1] = tonumber(following) end
     redis.call('HSET', KEYS[1], slot, (following or '9007199254740991') .. ' ' .. ARGV[2])
     redis.call('ZREM', KEYS[3], ARGV[2] .. '\n' .. slot)

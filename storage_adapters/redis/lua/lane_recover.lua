@@ -1,17 +1,22 @@
 #!lua flags=allow-oom
--- Return prepared entries to waiting, due when they were: those of lower epochs, and those claimed before a given time.
--- KEYS  for each slot: zset waiting, hash prepared
+-- Return prepared entries to waiting, as they were: those of lower epochs, and those claimed before a given time.
+-- KEYS  for each slot: zset waiting, zset ranks, hash prepared
 -- ARGV  1 claimed before (ms; -1: by epoch only), then an epoch for each slot
 -- Returns how many were returned for each slot. O(prepared).
+local SPAN = 562949953421312 -- 2^49
+local function rank(priority, due)
+  return string.format('%.0f', priority * SPAN + math.max(0, math.min(due, SPAN - 1)))
+end
 local answer = {}
-for s = 1, #KEYS / 2 do
-  local waiting, prepared, epoch = KEYS[s * 2 - 1], KEYS[s * 2], tonumber(ARGV[s + 1])
+for s = 1, #KEYS / 3 do
+  local waiting, ranks, prepared, epoch = KEYS[s * 3 - 2], KEYS[s * 3 - 1], KEYS[s * 3], tonumber(ARGV[s + 1])
   local entries, moved = redis.call('HGETALL', prepared), 0
   for i = 1, #entries, 2 do
-    local claimed_under, claimed_ms, due_ms = string.match(entries[i + 1], '^(%S+) (%S+) (%S+)$')
+    local claimed_under, claimed_ms, due_ms, priority = string.match(entries[i + 1], '^(%S+) (%S+) (%S+) (%S+)$')
     if tonumber(claimed_under) < epoch or tonumber(claimed_ms) < tonumber(ARGV[1]) then
       redis.call('HDEL', prepared, entries[i])
       redis.call('ZADD', waiting, due_ms, entries[i])
+      redis.call('ZADD', ranks, rank(priority, due_ms), entries[i])
       moved = moved + 1
     end
   end

@@ -1,13 +1,18 @@
 #!lua flags=allow-oom
 -- Carry out verdicts on prepared and dead entries, and take back waiting ones.
--- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each verdict: zset waiting, hash prepared,
+-- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each verdict: zset waiting, zset ranks, hash prepared,
 --       hash bodies, zset dead, hash reasons
--- ARGV  1 now in ms; then for each verdict: slot, id, verdict, epoch (-1: not fenced), due_ms, body, reason
+-- ARGV  1 now in ms; then for each verdict: slot, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason
 -- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
+local SPAN = 562949953421312 -- 2^49
+local function rank(priority, due)
+  return string.format('%.0f', priority * SPAN + math.max(0, math.min(due, SPAN - 1)))
+end
 local answer = {}
-local function wait(i, slot, id, due, waiting)
+local function wait(slot, id, due, priority, waiting, ranks)
   redis.call('ZADD', waiting, due, id)
+  redis.call('ZADD', ranks, rank(priority, due), id)
   local armed = redis.call('HGET', KEYS[1], slot)
   if armed then
     local at, channel = string.match(armed, '^(%S+) (.*)$')
@@ -18,9 +23,9 @@ local function wait(i, slot, id, due, waiting)
     end
   end
 end
-for i = 0, (#ARGV - 1) / 7 - 1 do
-  local slot, id, verdict, epoch, due, body, reason = unpack(ARGV, 2 + i * 7, 8 + i * 7)
-  local waiting, prepared, bodies, dead, reasons = unpack(KEYS, 4 + i * 5, 8 + i * 5)
+for i = 0, (#ARGV - 1) / 8 - 1 do
+  local slot, id, verdict, epoch, due, priority, body, reason = unpack(ARGV, 2 + i * 8, 9 + i * 8)
+  local waiting, ranks, prepared, bodies, dead, reasons = unpack(KEYS, 4 + i * 6, 9 + i * 6)
   local done
   epoch = tonumber(epoch)
   if epoch >= 0 and tonumber(redis.call('HGET', KEYS[2], slot) or -1) > epoch then
@@ -30,6 +35,7 @@ for i = 0, (#ARGV - 1) / 7 - 1 do
     if done == 1 then redis.call('HDEL', reasons, id) end
   elseif verdict == 'recall' then
     done = redis.call('ZREM', waiting, id)
+    redis.call('ZREM', ranks, id)
   else
     done = redis.call('HDEL', prepared, id)
   end
@@ -42,7 +48,7 @@ for i = 0, (#ARGV - 1) / 7 - 1 do
         redis.call('ZADD', dead, ARGV[1], id)
         redis.call('HSET', reasons, id, reason)
       else
-        wait(i, slot, id, due, waiting)
+        wait(slot, id, due, priority, waiting, ranks)
       end
     end
   end

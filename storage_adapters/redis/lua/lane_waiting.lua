@@ -1,14 +1,16 @@
 #!lua flags=no-writes
 -- A page of a lane's waiting entries in order of due time and id.
--- KEYS  1 zset waiting, 2 hash bodies
+-- KEYS  1 zset waiting, 2 zset ranks, 3 hash bodies
 -- ARGV  1, 2 first and last place of the page, counted from 0 (last before first: an empty page)
--- Returns id, body, due time in ms (as text) for each in one flat list. O(log entries + page).
+-- Returns id, body, due time in ms (as text), priority for each in one flat list. O(log entries + page).
+local SPAN = 562949953421312 -- 2^49
 local answer = {}
 if tonumber(ARGV[2]) < tonumber(ARGV[1]) then return answer end
 local page = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES')
 for i = 1, #page, 2 do
   answer[#answer + 1] = page[i]
-  answer[#answer + 1] = redis.call('HGET', KEYS[2], page[i])
+  answer[#answer + 1] = redis.call('HGET', KEYS[3], page[i])
   answer[#answer + 1] = page[i + 1]
+  answer[#answer + 1] = math.floor(redis.call('ZSCORE', KEYS[2], page[i]) / SPAN)
 end
 return answer

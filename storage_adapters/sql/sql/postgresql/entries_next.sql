@@ -1,4 +1,19 @@
--- When the next waiting entry of each slot is due; NULL for none. :slots is a JSON array of ids.
-SELECT CAST(s.id AS bigint) AS slot_id,
-       (SELECT min(at_ms) FROM store_entries WHERE slot_id = CAST(s.id AS bigint) AND state = 0) AS due_ms
-FROM jsonb_array_elements_text(CAST(:slots AS jsonb)) AS s (id)
+-- When the next waiting entry of each slot and priority is due, for the priorities that it has any of, highest first.
+-- :slots is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
+WITH RECURSIVE found (slot_id, priority) AS (
+    SELECT CAST(s.id AS bigint),
+           (SELECT min(e.priority) FROM store_entries AS e WHERE e.slot_id = CAST(s.id AS bigint) AND e.state = 0)
+    FROM jsonb_array_elements_text(CAST(:slots AS jsonb)) AS s (id)
+    UNION ALL
+    SELECT f.slot_id,
+           (SELECT min(e.priority) FROM store_entries AS e
+            WHERE e.slot_id = f.slot_id AND e.state = 0 AND e.priority > f.priority)
+    FROM found AS f
+    WHERE f.priority IS NOT NULL
+)
+SELECT f.slot_id, f.priority,
+       (SELECT min(e.at_ms) FROM store_entries AS e
+        WHERE e.slot_id = f.slot_id AND e.state = 0 AND e.priority = f.priority) AS due_ms
+FROM found AS f
+WHERE f.priority IS NOT NULL
+ORDER BY f.slot_id, f.priority

@@ -1,2 +1,3 @@
--- Row: (slot_id, id, state, at_ms, due_ms, body, reason).
-INSERT INTO store_entries (slot_id, id, state, at_ms, due_ms, body, reason, epoch) VALUES (?, ?, ?, ?, ?, ?, ?, 0)
+-- Row: (slot_id, id, state, at_ms, due_ms, priority, body, reason).
+INSERT INTO store_entries (slot_id, id, state, at_ms, due_ms, priority, body, reason, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)

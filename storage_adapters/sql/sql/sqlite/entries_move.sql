@@ -1,2 +1,3 @@
--- Row: (state, at_ms, due_ms, body, reason, slot_id, id).
-UPDATE store_entries SET state = ?, at_ms = ?, due_ms = ?, body = ?, reason = ? WHERE slot_id = ? AND id = ?
+-- Row: (state, at_ms, due_ms, priority, body, reason, slot_id, id).
+UPDATE store_entries SET state = ?, at_ms = ?, due_ms = ?, priority = ?, body = ?, reason = ?
+WHERE slot_id = ? AND id = ?

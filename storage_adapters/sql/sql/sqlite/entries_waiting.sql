@@ -1,5 +1,5 @@
 -- A page of a slot's waiting entries in order of (at_ms, id), those behind the first :skipped.
-SELECT e.id, e.body, e.at_ms
+SELECT e.id, e.body, e.at_ms, e.priority
 FROM store_groups AS g
 JOIN store_entries AS e ON e.slot_id = g.id AND e.state = 0
 WHERE g.environment = :environment AND g.name = :slot
