@@ -112,6 +112,23 @@ async def test_a_retry_goes_before_lower_priorities_when_it_is_due() -> None:
 
 
 @virtual
+async def test_low_messages_that_are_due_and_may_not_start_keep_no_higher_one_in_the_lane() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10, group_qps=10)
+        await r.producer.publish_many("orders", [b"mid"] * 300, priority="mid")
+        for i in range(100):
+            await r.producer.publish("orders", f"low{i}", priority="low", delay_ms=1_000)
+        at = r.clock.now() + 5
+        await r.producer.publish("orders", b"high", priority="high", at=at)
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: len(seen) == 401, 60)
+        [high] = [d for d in seen.deliveries if d.priority == 0]
+        assert high.started_us / 1e6 < at + 1.3, "a second of quota, and a quarter to look at what is crowded"
+        assert inversions(seen.deliveries) == []
+
+
+@virtual
 async def test_weights_share_a_backlog_in_proportion() -> None:
     async with rig() as r:
         await r.topic("orders", 20, priority_policy="weighted", weights=(5.0, 3.0, 2.0))

@@ -12,7 +12,7 @@ import pytest
 from support.rig import Rig, Seen, bound, rig, starts_per_second, until
 from support.virtual import virtual
 
-from emq import dead_letters, errors
+from emq import dead_letters, errors, message
 from emq.dead_letters import Letter
 from emq.message import Message
 
@@ -93,6 +93,42 @@ async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_pr
         assert seen.deliveries[1].attempt == 1
         assert seen.deliveries[1].priority == 0
         assert await letters(r, "orders") == []
+
+
+@virtual
+async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(m: Message) -> None:
+        raise ValueError("always")
+
+    ranks: dict[str, set[tuple[int, int]]] = {}
+
+    def look() -> None:
+        for slot in r.world.slots.values():
+            for rank, heap in slot.waiting.items():
+                for _, id_ in heap:
+                    m = message.decode(slot.bodies[id_])
+                    ranks.setdefault(m.payload.decode(), set()).add((rank, m.attempt))
+
+    async with rig() as r:
+        topic = await r.topic("orders", 1_000, backoff_s=(0.1, 0.1), max_attempts=3)
+        await r.producer.publish("orders", b"failed", priority="low")
+        await r.producer.publish("orders", b"delayed", priority="low", delay_ms=100)
+        await r.producer.schedule("orders", b"planned", priority="low", every_s=0.2, repeat=3, delay_ms=100)
+        async with r.consuming(Seen(fail)):
+            for _ in range(300):
+                look()
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(dead_letters, "time", SimpleNamespace(time=r.clock.now, monotonic=r.clock.now))
+            replayed = asyncio.create_task(dead_letters.replay(r.store, topic))
+            while not replayed.done():
+                look()
+                await asyncio.sleep(0)
+            assert await replayed == 6
+    assert ranks == {
+        "failed": {(2, 1), (2, 2), (2, 3)},
+        "delayed": {(2, 1), (2, 2), (2, 3)},
+        "planned": {(2, 1), (2, 2), (2, 3)},
+    }
 
 
 @virtual

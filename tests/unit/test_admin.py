@@ -193,10 +193,12 @@ async def test_what_a_producer_delays_into_a_group_as_it_is_retired_is_found_aga
     real = r.catalog.retire
 
     async def with_late_add(name: str, expected: Topic) -> Topic:
-        await r.store.lanes.add([Add("orders/3", "late", message.encode_retry(Message("late", b"x")), 1 << 50)])
+        await r.store.lanes.add(
+            [Add("orders/3", "late", message.encode_retry(Message("late", b"x")), 1 << 50, priority=2)]
+        )
         return await real(name, expected)
 
     monkeypatch.setattr(r.catalog, "retire", with_late_add)
     assert await retirement(r).retire(topic)
-    assert [e.id for e in await r.store.lanes.waiting("orders/0")] == ["late"]
+    assert [(e.id, e.priority) for e in await r.store.lanes.waiting("orders/0")] == [("late", 2)]
     assert await r.store.lanes.waiting("orders/3") == []
