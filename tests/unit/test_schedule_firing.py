@@ -144,10 +144,10 @@ async def test_an_occurrence_is_a_message_of_its_own_beside_the_schedule_that_wa
         await b.fire()
     first, rest = await b.waiting()
     m = message.decode(first.body)
-    assert (first.id, first.due_ms) == ("s.1", START)
+    assert (first.id, first.due_ms, first.priority) == ("s.1", START, 1)
     assert (m.id, m.payload, m.key, m.headers, m.priority, m.score) == ("s.1", b"hello", "k", {"h": "1"}, 1, 7.5)
     assert (m.schedule, m.attempt, m.published_us, m.topic, m.group, m.expires_us) == (None, 1, START * 1000, "t", 0, 0)
-    assert (rest.id, rest.due_ms) == ("s", START + 60_000)
+    assert (rest.id, rest.due_ms, rest.priority) == ("s", START + 60_000, 1)
     kept = message.decode(rest.body)
     assert (kept.payload, kept.key, kept.headers, kept.priority, kept.score) == (b"hello", "k", {"h": "1"}, 1, 7.5)
     assert spec.decode(kept.schedule or b"").fired == 1
