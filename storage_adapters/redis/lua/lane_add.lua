@@ -7,7 +7,7 @@
 --       (OOM), unless the caller allows it. O(adds log entries).
 local SPAN = 562949953421312 -- 2^49
 local function rank(priority, due)
-  return string.format('%.0f', priority * SPAN + math.max(0, math.min(due, SPAN - 1)))
+  return priority * SPAN + math.max(0, math.min(due, SPAN - 1))
 end
 local answer = {}
 for i = 0, (#ARGV - 1) / 8 - 1 do

@@ -8,24 +8,35 @@
 -- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
 -- O((claimed + priorities) log entries).
 local SPAN = 562949953421312 -- 2^49
+local PIECE = 1000 -- entries in one call; Lua unpacks some thousands
 local answer = {}
 local now = tonumber(ARGV[1])
 local upto = math.min(now, SPAN - 1)
 
 -- Take up to `count` of what is due of one priority; adds ids and bodies to `reply`, answers how many.
 local function take(priority, count, epoch, reply, waiting, ranks, prepared, bodies)
-  local first = priority * SPAN
-  local due = redis.call('ZRANGEBYSCORE', ranks, string.format('%.0f', first), string.format('%.0f', first + upto),
-    'LIMIT', 0, count)
-  for _, id in ipairs(due) do
-    local due_ms = redis.call('ZSCORE', waiting, id)
-    redis.call('ZREM', waiting, id)
-    redis.call('ZREM', ranks, id)
-    redis.call('HSET', prepared, id, epoch .. ' ' .. ARGV[1] .. ' ' .. due_ms .. ' ' .. priority)
-    reply[#reply + 1] = id
-    reply[#reply + 1] = redis.call('HGET', bodies, id)
+  local first, taken = priority * SPAN, 0
+  while taken < count do
+    local asked = math.min(count - taken, PIECE)
+    local due = redis.call('ZRANGEBYSCORE', ranks, first, first + upto, 'WITHSCORES', 'LIMIT', 0, asked)
+    local ids, claims = {}, {}
+    for i = 1, #due, 2 do
+      ids[#ids + 1] = due[i]
+      claims[i] = due[i]
+      claims[i + 1] = string.format('%s %s %.0f %d', epoch, ARGV[1], due[i + 1] - first, priority)
+    end
+    if #ids == 0 then break end
+    redis.call('ZREM', waiting, unpack(ids))
+    redis.call('ZREM', ranks, unpack(ids))
+    redis.call('HSET', prepared, unpack(claims))
+    for i, body in ipairs(redis.call('HMGET', bodies, unpack(ids))) do
+      reply[#reply + 1] = ids[i]
+      reply[#reply + 1] = body
+    end
+    taken = taken + #ids
+    if #ids < asked then break end
   end
-  return #due
+  return taken
 end
 
 for c = 0, (#ARGV - 2) / 4 - 1 do
@@ -42,8 +53,7 @@ for c = 0, (#ARGV - 2) / 4 - 1 do
     local following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]
     while left > 0 and following and tonumber(following) <= now do
       -- The next priority of which there is any.
-      local any = redis.call('ZRANGEBYSCORE', ranks, string.format('%.0f', priority * SPAN), '+inf', 'WITHSCORES',
-        'LIMIT', 0, 1)
+      local any = redis.call('ZRANGEBYSCORE', ranks, priority * SPAN, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       if not any[1] then break end
       priority = math.floor(any[2] / SPAN)
       local place = math.min(priority + 1, #rooms)

@@ -5,7 +5,7 @@
 -- Returns how many were returned for each slot. O(prepared).
 local SPAN = 562949953421312 -- 2^49
 local function rank(priority, due)
-  return string.format('%.0f', priority * SPAN + math.max(0, math.min(due, SPAN - 1)))
+  return priority * SPAN + math.max(0, math.min(due, SPAN - 1))
 end
 local answer = {}
 for s = 1, #KEYS / 3 do
