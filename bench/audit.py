@@ -21,6 +21,9 @@ from emq.errors import EMQError
 SECONDS = 200
 """For how long the made-up run goes on; the number of tenants follows from the records."""
 
+SHARED = 0.01
+"""By what share the address spaces of a parent and a child that shares its memory may differ between two looks."""
+
 
 async def run(stage: Stage, records: int, memory: str, cores: int) -> dict[str, Any]:
     """Audit a tenth of the records first, each in a process of its own.
@@ -74,15 +77,29 @@ class _Peak(threading.Thread):
         self.join()
 
 
-def _resident(pid: int) -> int:
-    """Bytes of memory that a process and its children hold; 0 if it is gone."""
+def _resident(pid: int, of_parent: int = 0) -> int:
+    """Bytes of memory that a process and its children hold; 0 if it is gone.
+
+    A child with as much address space as its parent has just been spawned and shares its memory, which counts once.
+
+    Args:
+        of_parent: pages of address space.
+    """
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+        space, pages = map(int, Path(f"/proc/{pid}/statm").read_text().split()[:2])
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(_resident, children))
+    shares = abs(space - of_parent) < of_parent * SHARED
+    own = 0 if shares else pages * os.sysconf("SC_PAGE_SIZE")
+    return own + sum(_resident(child, space) for thread in threads for child in _children(thread))
+
+
+def _children(thread: Path) -> list[int]:
+    try:
+        return list(map(int, (thread / "children").read_text().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended meanwhile
 
 
 def _audit(records: int, memory: str, cores: int) -> dict[str, Any]:
