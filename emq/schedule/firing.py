@@ -46,9 +46,15 @@ class _Turn(NamedTuple):
     def adds(self) -> list[Add]:
         group, m = self.group, self.entry
         return [
-            Add(group.name, f"{m.id}.{number}", body, due_ms, epoch=group.epoch, priority=m.priority)
+            Add(
+                group.name,
+                f"{m.id}.{number}",
+                _occurrence(group, m, number, due_ms),
+                due_ms,
+                epoch=group.epoch,
+                priority=m.priority,
+            )
             for number, due_ms in self.occurrences
-            for body in [_occurrence(group, m, number, due_ms)]
         ]
 
     @property

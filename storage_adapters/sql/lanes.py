@@ -220,7 +220,7 @@ def _take(transaction: Transaction, ready: Sequence[_Ready], now_ms: int) -> dic
         mine = taken[number] = []
         rooms = list(claim.rooms)
         for priority in priorities:
-            first = next(found)[: max(0, min(claim.limit - len(mine), _room(rooms, priority)))]
+            first = next(found)[: min(claim.limit - len(mine), _room(rooms, priority))]
             mine += first
             if rooms:
                 rooms[min(priority, len(rooms) - 1)] -= len(first)

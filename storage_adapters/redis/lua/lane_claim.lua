@@ -7,7 +7,7 @@
 --       priority, the last for all lower ones too; separated by spaces; empty: no such bound)
 -- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
 -- O((claimed + priorities) log entries).
-local SPAN = 562949953421312 -- 2^49
+-- include lane_ranks
 local PIECE = 1000 -- entries in one call; Lua unpacks some thousands
 local answer = {}
 local now = tonumber(ARGV[1])

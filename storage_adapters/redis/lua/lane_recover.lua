@@ -3,10 +3,7 @@
 -- KEYS  for each slot: zset waiting, zset ranks, hash prepared
 -- ARGV  1 claimed before (ms; -1: by epoch only), then an epoch for each slot
 -- Returns how many were returned for each slot. O(prepared).
-local SPAN = 562949953421312 -- 2^49
-local function rank(priority, due)
-  return priority * SPAN + math.max(0, math.min(due, SPAN - 1))
-end
+-- include lane_ranks
 local answer = {}
 for s = 1, #KEYS / 3 do
   local waiting, ranks, prepared, epoch = KEYS[s * 3 - 2], KEYS[s * 3 - 1], KEYS[s * 3], tonumber(ARGV[s + 1])
@@ -15,8 +12,7 @@ for s = 1, #KEYS / 3 do
     local claimed_under, claimed_ms, due_ms, priority = string.match(entries[i + 1], '^(%S+) (%S+) (%S+) (%S+)$')
     if tonumber(claimed_under) < epoch or tonumber(claimed_ms) < tonumber(ARGV[1]) then
       redis.call('HDEL', prepared, entries[i])
-      redis.call('ZADD', waiting, due_ms, entries[i])
-      redis.call('ZADD', ranks, rank(priority, due_ms), entries[i])
+      wait(waiting, ranks, entries[i], priority, due_ms)
       moved = moved + 1
     end
   end

@@ -5,24 +5,9 @@
 -- ARGV  1 now in ms; then for each verdict: slot, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason
 -- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
-local SPAN = 562949953421312 -- 2^49
-local function rank(priority, due)
-  return priority * SPAN + math.max(0, math.min(due, SPAN - 1))
-end
+-- include lane_ranks
+-- include lane_waking
 local answer = {}
-local function wait(slot, id, due, priority, waiting, ranks)
-  redis.call('ZADD', waiting, due, id)
-  redis.call('ZADD', ranks, rank(priority, due), id)
-  local armed = redis.call('HGET', KEYS[1], slot)
-  if armed then
-    local at, channel = string.match(armed, '^(%S+) (.*)$')
-    if tonumber(due) < tonumber(at) then
-      redis.call('HDEL', KEYS[1], slot)
-      redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. slot)
-      redis.call('PUBLISH', channel, slot)
-    end
-  end
-end
 for i = 0, (#ARGV - 1) / 8 - 1 do
   local slot, id, verdict, epoch, due, priority, body, reason = unpack(ARGV, 2 + i * 8, 9 + i * 8)
   local waiting, ranks, prepared, bodies, dead, reasons = unpack(KEYS, 4 + i * 6, 9 + i * 6)
@@ -48,7 +33,8 @@ for i = 0, (#ARGV - 1) / 8 - 1 do
         redis.call('ZADD', dead, ARGV[1], id)
         redis.call('HSET', reasons, id, reason)
       else
-        wait(slot, id, due, priority, waiting, ranks)
+        wait(waiting, ranks, id, priority, due)
+        wake(slot, due)
       end
     end
   end

@@ -3,7 +3,7 @@
 -- KEYS  1 zset waiting, 2 zset ranks, 3 hash bodies
 -- ARGV  1, 2 first and last place of the page, counted from 0 (last before first: an empty page)
 -- Returns id, body, due time in ms (as text), priority for each in one flat list. O(log entries + page).
-local SPAN = 562949953421312 -- 2^49
+-- include lane_ranks
 local answer = {}
 if tonumber(ARGV[2]) < tonumber(ARGV[1]) then return answer end
 local page = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES')

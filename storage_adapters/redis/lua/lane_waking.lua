@@ -1,0 +1,13 @@
+-- Part of the lane scripts: waking who is armed for something later.
+-- KEYS  1 hash slot_armed (slot -> "due channel"), 3 zset woken
+local function wake(slot, due)
+  local armed = redis.call('HGET', KEYS[1], slot)
+  if armed then
+    local at, channel = string.match(armed, '^(%S+) (.*)$')
+    if tonumber(due) < tonumber(at) then
+      redis.call('HDEL', KEYS[1], slot)
+      redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. slot)
+      redis.call('PUBLISH', channel, slot)
+    end
+  end
+end
