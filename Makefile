@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate lint types format bench clean
+.PHONY: help setup demo test fuzz day simulate lint types format bench clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -8,6 +8,8 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
 SEEDS ?= 1000
+SECONDS ?= 60
+TIMES ?= 1
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +25,12 @@ demo: setup ## see it work (DEMO_ARGS=...)
 
 test: setup ## run every test (TEST_ARGS=..., such as TEST_ARGS="tests/unit -x")
 	@$(BIN)/pytest $(TEST_ARGS)
+
+fuzz: setup ## the tests that hypothesis feeds, with other sequences of calls than `make test` has: make fuzz TIMES=20
+	@for i in $$(seq $(TIMES)); do EMQ_FUZZ=1 $(BIN)/pytest -q $$(grep -rl "^from hypothesis" tests --include="test_*.py") $(TEST_ARGS) || exit; done
+
+day: setup ## a realistic day of a minute on every store: make day STORE=postgresql SECONDS=300; again as it was: SEED=123
+	@EMQ_DAY_S=$(SECONDS) EMQ_DAY_SEED=$(or $(SEED),0) $(BIN)/pytest tests/day $(if $(STORE),-k "[$(STORE)]") $(TEST_ARGS)
 
 simulate: setup ## simulate clusters in which everything goes wrong: make simulate SEEDS=5000; one of them: SEED=123
 	@cd tests && ../$(BIN)/python -m support.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

@@ -1,7 +1,7 @@
 """A host process that counts what it starts: `python -m bench.draining_host OPTIONS`, for `bench.crew`.
 
-Ends cleanly by SIGTERM. OPTIONS is a JSON object: `name` of the host, `store`, `database`, `member` and `members`
-(which of how many processes it is), and `samples`: the file to which it writes every tenth of a second how many
+Ends cleanly by SIGTERM. OPTIONS is a JSON object: `name` of the host, `store`, `database`, `member`
+(which of the processes it is), and `samples`: the file to which it writes every tenth of a second how many
 messages it has started and the CPU seconds it has used; see `bench.series`.
 """
 
@@ -21,7 +21,7 @@ from bench.series import SAMPLE_S, SeriesFile
 from emq.message import Message
 
 
-async def main(name: str, store: str, database: str, member: int, members: int, samples: str) -> None:
+async def main(name: str, store: str, database: str, member: int, samples: str) -> None:
     started = 0
 
     async def handle(_: Message) -> None:
@@ -38,7 +38,7 @@ async def main(name: str, store: str, database: str, member: int, members: int, 
     app.handlers.bind("*", handle)
     async with app:
         sampling = asyncio.create_task(sample())
-        await app.run_until_signal(app.static_membership(member, members))
+        await app.run_until_signal(app.membership(member))
         sampling.cancel()
     file.add(started, time.process_time())
 

@@ -1,4 +1,7 @@
-"""What tenants notice of a flood, a slow and a failing endpoint beside them: their p99 wait, with and without."""
+"""What tenants notice of a flood, a slow and a failing endpoint beside them: their p99 wait, with and without.
+
+With `--hang 300 --of 1000`: what 700 tenants notice of 300 that hang; see `bench.hanging`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import emq
+from bench import hanging, victims
 from bench.figures import Benchmark, Figure, percentile
 from bench.host import running
 from bench.stage import Stage
@@ -38,37 +42,26 @@ def arrivals(tenants: list[str], rate_per_s: float, seconds: float, seed: int) -
 async def publisher(
     url: str, database: str, tenants: list[str], seconds: float, seed: int, noisy: bool
 ) -> dict[str, float]:
-    """Publish the victims' messages at their times, and the noise if asked; when each victim's publish began."""
-    began: dict[str, float] = {}
-    async with emq.App(url, database=database) as app:
-        await app.producer.refresh()
-        start = time.monotonic()
+    """Publish the victims' messages at their times, and the noise if asked; see `victims.publish`."""
 
-        async def one(tenant: str, at: float) -> None:
-            id_ = await app.publish(tenant, b"x" * 100)
-            began[id_] = start + at
+    async def noise(app: emq.App, start: float) -> None:
+        sent = 0
+        while (elapsed := time.monotonic() - start) < seconds:
+            due = int(elapsed * QPS * FLOOD_FACTOR) - sent
+            sent += due
+            await app.publish_many("flooded", [b"x" * 100] * due)
+            for tenant in ("slow", "failing"):
+                await app.publish_many(tenant, [b"x" * 100] * max(1, round(QPS / 3 * TICK_S * 10)))
+            await asyncio.sleep(TICK_S * 10)
 
-        async def noise() -> None:
-            sent = 0
-            while (elapsed := time.monotonic() - start) < seconds:
-                due = int(elapsed * QPS * FLOOD_FACTOR) - sent
-                sent += due
-                await app.publish_many("flooded", [b"x" * 100] * due)
-                for tenant in ("slow", "failing"):
-                    await app.publish_many(tenant, [b"x" * 100] * max(1, round(QPS / 3 * TICK_S * 10)))
-                await asyncio.sleep(TICK_S * 10)
-
-        async with asyncio.TaskGroup() as tasks:
-            if noisy:
-                tasks.create_task(noise())
-            for at, tenant in arrivals(tenants, QPS / 3, seconds, seed):
-                if (delay := start + at - time.monotonic()) > 0:
-                    await asyncio.sleep(delay)
-                tasks.create_task(one(tenant, at))
-    return began
+    return await victims.publish(url, database, arrivals(tenants, QPS / 3, seconds, seed), noise if noisy else None)
 
 
-async def run(stage: Stage, *, tenants: int, seconds: float, rounds: int) -> dict[str, Any]:
+async def run(
+    stage: Stage, *, tenants: int, seconds: float, rounds: int, hang: int, of: int, hang_qps: float
+) -> dict[str, Any]:
+    if hang:
+        return await hanging.run(stage, hanging.Mix(hang, of - hang, hang_qps), seconds=seconds, rounds=rounds)
     names = [f"tenant-{i}" for i in range(tenants)]
     started: dict[str, float] = {}
 
@@ -110,21 +103,18 @@ async def run(stage: Stage, *, tenants: int, seconds: float, rounds: int) -> dic
             await asyncio.sleep(2)
         app.stop()
         await consuming
-    ratios = sorted(b / a for a, b in zip(p99[False], p99[True], strict=True))
-    return {
-        "victim_p99_ratio": ratios[len(ratios) // 2],
-        "ratio_min": ratios[0],
-        "ratio_max": ratios[-1],
-        "p99_without_ms": sorted(p99[False])[rounds // 2],
-        "p99_with_ms": sorted(p99[True])[rounds // 2],
-        "p50_without_ms": sorted(p50[False])[rounds // 2],
-        "p50_with_ms": sorted(p50[True])[rounds // 2],
-        "unstarted": lost,
-    }
+    return victims.compared(p50, p99) | {"unstarted": lost}
 
 
 BENCHMARK = Benchmark(
     run,
-    options=(("tenants", 200, "victims"), ("seconds", 10.0, "each half of a round"), ("rounds", 5, "pairs of halves")),
+    options=(
+        ("tenants", 200, "victims"),
+        ("seconds", 10.0, "each half of a round"),
+        ("rounds", 5, "pairs of halves"),
+        ("hang", 0, "tenants that hang, instead of a flood, a slow and a failing one"),
+        ("of", 1_000, "all tenants, where some hang"),
+        ("hang-qps", hanging.QPS, "of each that hangs"),
+    ),
     figures=(Figure("victim_p99_ratio", "<=", 1.2), Figure("unstarted", "==", 0)),
 )

@@ -1,7 +1,7 @@
 """How fast 1 and 2 host processes drain one Redis server with unlimited quota, and what limits them.
 
-The hosts share the queues by static membership, as `emq host --processes` does. Only the time counts in which all of
-them were at work.
+The hosts share the queues as members of one cluster, as those of `emq host --processes` do. Only the time counts in
+which all of them were at work.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def measure(stage: Stage, members: int, total: int) -> Run:
         with Crew("bench.draining_host", Path(name)) as crew:
             for member, path in enumerate(paths):
                 options = {"store": stage.url, "database": stage.database, "samples": str(path)}
-                crew.start({**options, "member": member, "members": members})
+                crew.start({**options, "member": member})
             await _drained(paths, crew.hosts, total, meter)
             await crew.stop()
         return judged([series.read(path) for path in paths], meter.server, meter.machine)

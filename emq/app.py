@@ -6,30 +6,35 @@ import asyncio
 import contextlib
 import datetime
 import os
+import re
 import signal
 import socket
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar
 
-from emq import errors, settings, stores
+import msgspec
+
+from emq import errors, patience, settings, statistics, stores
 from emq.admin import Admin
-from emq.allocation.membership import LocalCluster, Membership, StaticMembership
+from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree import Tree
 from emq.catalog import Catalog
 from emq.clock import SystemClock
 from emq.database import Database
+from emq.database.environment_time import EnvironmentTime
 from emq.dead_letters import EVERY, Letter, Selection
 from emq.dead_letters import find as find_dead
 from emq.handlers import Handlers
 from emq.host import Host, HostOptions
 from emq.model import Environment, Kind, Topic, TopicOptions
+from emq.neighbours import Neighbours
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.schedule import book
 from emq.schedule.levels import Delay
 from emq.storage import Store
+from emq.timekeeping import Timekeeper
 from emq.trail.sink import NullTrail, TrailSink
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -49,7 +54,12 @@ class App:
             here go before.
         trail: where to record what happens to each message; None means as the setting `trail` says, a directory or
             nothing. One given here is the caller's to close.
+        patient: entering waits for a store or database server that does not answer yet, and says so in the log, as
+            hosts do that are started with the machine; else it raises `StoreUnavailable` or `DatabaseUnavailable`.
     """
+
+    _open: ClassVar[set[int]] = set()
+    """Numbers of the apps of this process that are open, so that each is a host under a name of its own."""
 
     def __init__(
         self,
@@ -59,15 +69,20 @@ class App:
         environment: Environment | str | None = None,
         options: settings.Settings | None = None,
         trail: TrailSink | None = None,
+        patient: bool = False,
     ) -> None:
         chosen = options or settings.Settings()
         self.settings = settings.merged(chosen, store=store, database=database, environment=environment)
         self.handlers = Handlers()
         self._given_trail = trail
+        self._patient = patient
         self.trail: TrailSink = trail or NullTrail()
         self.clock = SystemClock()
+        self.timekeeper: Timekeeper | None = None
         self.host: Host | None = None
+        self._number = 0
         self._receivers: dict[str, Receiver] = {}
+        self._deleted: set[str] = set()  # of these, topics that were deleted while somebody waited
         self._background: asyncio.Task[None] | None = None
         self._becoming_host = asyncio.Lock()
         self._stack: contextlib.AsyncExitStack | None = None
@@ -82,20 +97,58 @@ class App:
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
+            self._number = min(set(range(len(App._open) + 1)) - App._open)
+            App._open.add(self._number)
+            stack.callback(App._open.discard, self._number)
             environment = self.settings.environment
-            self._store = await stores.open_store(self.settings.store, environment)
-            stack.push_async_callback(self._store.close)
-            self._database = await Database.open(self.settings.database_url)
+            self._database = await self._waited(self.settings.database_url, self._open_database)
             stack.push_async_callback(self._database.close)
+            self._store = await self._waited(self.settings.store, self._open_store)
+            stack.push_async_callback(self._store.close)
             if self._given_trail is None and self.settings.trail:
                 self.trail = self._open_trail(stack)
-            self._catalog = Catalog(self._database, environment, self._store.log.max_queue_qps)
+            await self._keep_time(stack)
+            self._catalog = Catalog(
+                self._database, environment, self._store.log.max_queue_qps, lua_folds=self.settings.lua_folds
+            )
             self._checkpoints = CheckpointStore(self._database, environment)
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
-            self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail)
+            self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
             stack.callback(self.handlers.close)
             self._stack = stack.pop_all()
         return self
+
+    async def _keep_time(self, stack: contextlib.AsyncExitStack) -> None:
+        """Set the clock by the database's before anything is timed, and follow it for as long as the app is open."""
+        reference = EnvironmentTime(self.database, self.settings.environment)
+        self.timekeeper = Timekeeper(self.clock, reference.ask, self.settings.clock_bound_s)
+        await self.timekeeper.begin()
+        task = asyncio.create_task(self.timekeeper.keep(), name="emq clock")
+        stack.push_async_callback(_cancelled, task)
+
+    async def _open_database(self) -> Database:
+        return await Database.open(self.settings.database_url)
+
+    async def _open_store(self) -> Store:
+        return await stores.open_store(self.settings.store, self.settings.environment, self.clock)
+
+    async def _waited(self, url: str, opened: Callable[[], Awaitable[Part]]) -> Part:
+        """A file is there or not; a server may be about to start."""
+        if not self._patient or url.partition(":")[0] in ("sqlite", "memory"):
+            return await opened()
+        return await patience.waited(stores.hide_password(url), opened, self._say_that_it_waits)
+
+    async def _say_that_it_waits(self, why: str) -> None:
+        """So that whoever looks at the hosts sees this one, and what it waits for; in vain without the database."""
+        if self._database is not None:
+            snapshot = statistics.waiting(self.host_name(), self.clock.now(), why)
+            with contextlib.suppress(errors.DatabaseUnavailable):
+                await self._database.save_host_stats(
+                    self.settings.environment,
+                    snapshot.host,
+                    msgspec.json.encode(snapshot).decode(),
+                    int(snapshot.time * 1000),
+                )
 
     def _open_trail(self, stack: contextlib.AsyncExitStack) -> TrailSink:
         from emq.trail.writer import Trail  # needs pyarrow, which only those who keep a trail have
@@ -141,7 +194,7 @@ class App:
         made.on_wanted.append(self._wanted)
         self.handlers.bind_receiver(pattern, made)
         if self.host is not None:
-            self.host.ownership.rebind()
+            self.host.ownership.rebind(pattern)
         return made
 
     async def receive(
@@ -171,9 +224,24 @@ class App:
             async with self._becoming_host:
                 if self.host is None:
                     await self._host_in_background()
-        return await found.receive(
-            min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
-        )
+        try:
+            return await found.receive(
+                min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
+            )
+        finally:
+            if self.host is not None and topic in self._deleted:
+                self._forget_receiver(topic)
+
+    def _forget_receiver(self, topic: str) -> None:
+        """The topic was deleted: forget its receiver, once nobody waits there. One of that name begins anew."""
+        receiver = self._receivers.get(topic)
+        if receiver is None:
+            return
+        self._deleted.add(topic)
+        if receiver.is_idle:
+            self._deleted.discard(topic)
+            del self._receivers[topic]
+            self.handlers.unbind_receiver(topic, receiver)
 
     async def _host_in_background(self) -> Host:
         if self._background is not None:
@@ -197,9 +265,9 @@ class App:
             finally:
                 self.host = None
 
-    def _wanted(self) -> None:
+    def _wanted(self, receiver: Receiver) -> None:
         if self.host is not None:
-            self.host.ownership.wanted()
+            self.host.ownership.wanted(receiver)
 
     # -------------------------------------------------------------------------------------------- topics and messages
 
@@ -280,9 +348,14 @@ class App:
         return await self.producer.schedule(topic, payload, **options)
 
     async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
-        """A page of what is delayed and what recurs, in the topics that match `pattern`, by due time."""
+        """A page of what is delayed and what recurs, in the topics that match `pattern`, by due time.
+
+        A page ends at `limit` entries, or with the one that brings its payloads to 64 MiB. Only an empty page says that
+        there is no more.
+        """
         topics = await self.catalog.list(pattern)
-        return [entry async for entry in book.find(self.store.lanes, topics, skip=skip, limit=limit)]
+        entries = book.find(self.store.lanes, topics, skip=skip, limit=limit, max_bytes=book.LISTED_BYTES)
+        return [entry async for entry in entries]
 
     async def recall(self, topic: str, *ids: str) -> set[str]:
         """Take back what has not been claimed yet: delayed messages, schedules, waiting messages of sorted topics.
@@ -304,19 +377,28 @@ class App:
         Raises:
             HostConflict: another host consumes from this store, which only one may.
         """
-        options = self.settings
+        options, membership = self.settings, membership or self.membership()
+        neighbours = None
+        if self.store.shared:
+            neighbours = Neighbours(self.store.lanes, self.database, options.environment, self.host_name())
         self.host = Host(
             self.store,
             self.catalog,
             self._opened(self._checkpoints),
-            membership or self.membership(),
+            membership,
             self.handlers,
             clock=self.clock,
+            timekeeper=self.timekeeper,
+            neighbours=neighbours,
             trail=self.trail,
             options=HostOptions(
-                checkpoint_s=options.checkpoint_s, drain_s=options.drain_s, max_in_flight=options.max_in_flight
+                checkpoint_s=options.checkpoint_s,
+                max_unsaved_s=options.max_unsaved_s,
+                drain_s=options.drain_s,
+                max_in_flight=options.max_in_flight,
             ),
         )
+        self.host.on_deleted.append(self._forget_receiver)
         await self.host.run()
 
     @contextlib.asynccontextmanager
@@ -363,7 +445,10 @@ class App:
             self.host.stop()
 
     def membership(self, process: int | None = None) -> Membership:
-        """What the settings ask for: a place in the cluster that they name, or else this host is alone.
+        """A place among the hosts of the cluster that the settings name, or else of the database.
+
+        Hosts of a store that many can share need no ensemble to find each other: they meet in a tree in the database.
+        Only where one host alone may consume is there nobody to meet.
 
         Args:
             process: number of this one among several host processes that share a host name.
@@ -371,13 +456,13 @@ class App:
         Raises:
             InvalidSettings: the store is one that many hosts cannot share, or the cluster's settings are wrong.
         """
-        if not self.settings.cluster:
-            return self.local_membership()
         if not self.store.shared:
-            raise errors.InvalidSettings(
-                f"store {stores.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; use "
-                "redis:// or postgresql://, or leave `cluster` empty"
-            )
+            if self.settings.cluster:
+                raise errors.InvalidSettings(
+                    f"store {stores.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
+                    "use redis:// or postgresql://, or leave `cluster` empty"
+                )
+            return LocalCluster(self._next_epoch).member(self.host_name())
         from emq.allocation.member import ClusterMembership
 
         return ClusterMembership(
@@ -387,36 +472,41 @@ class App:
             self._next_generation,
             self.clock,
             weight=self.settings.weight,
+            database=self.database,
+            # Who starts alone waits for nobody; processes of one host, and hosts of a cluster, often start together.
+            debounce_first=bool(self.settings.cluster) or process is not None,
+            serves=lambda: self.handlers.patterns(),
         )
 
     def coordination(self) -> Tree:
-        """The coordination tree of the cluster that the settings name, not opened yet.
+        """The coordination tree of the cluster that the settings name, or else of the database; not opened yet.
 
         Raises:
-            InvalidSettings: they name none, or not one that can be used.
+            InvalidSettings: the cluster is not one that can be used.
         """
-        if not self.settings.cluster:
-            raise errors.InvalidSettings(
-                "no cluster is named; give --cluster zookeeper://HOST:PORT, or EMQ_CLUSTER, or `cluster` in emq.toml"
-            )
+        options = self.settings
+        if not options.cluster:
+            if options.database_is_private:
+                from emq.allocation.memory_tree import MemoryEnsemble
+
+                return MemoryEnsemble(self.clock).tree(options.session_timeout_s)
+            from emq.allocation.database_tree import DatabaseTree
+
+            return DatabaseTree(options.database_url, options.session_timeout_s)
         try:
             from emq.allocation import zookeeper
         except ModuleNotFoundError as exc:
             raise errors.InvalidSettings(
                 f"clusters need the module {exc.name!r}; pip install 'emq[zookeeper]'"
             ) from exc
-        return zookeeper.tree_of(self.settings)
-
-    def local_membership(self) -> Membership:
-        """The embedded default: this host is its cluster's only member."""
-        return LocalCluster(self._next_epoch).member(self.host_name())
-
-    def static_membership(self, member: int, members: int) -> Membership:
-        """One of `members` host processes on a machine, started and watched by `emq host --processes`."""
-        return StaticMembership(f"{self.host_name()}-{member}", member, members, self._next_epoch)
+        return zookeeper.tree_of(options)
 
     def host_name(self) -> str:
-        return self.settings.host_name or f"{socket.gethostname()}-{os.getpid()}"
+        """As set, or else of the machine, the process, and which of the process's apps this is."""
+        if self.settings.host_name:
+            return self.settings.host_name
+        machine = re.sub(r"[^A-Za-z0-9._@-]", "-", socket.gethostname()).lstrip("._@-")[:150] or "host"
+        return f"{machine}-{os.getpid()}" + (f"-{self._number}" if self._number else "")
 
     # ----------------------------------------------------------------------------------------------------------- parts
 
@@ -445,7 +535,7 @@ class App:
         return self._opened(self._checkpoints)
 
     async def _next_epoch(self) -> int:
-        return await self._next_generation(int(time.time()))
+        return await self._next_generation(int(self.clock.now()))
 
     async def _next_generation(self, least: int) -> int:
         return await self.database.next_generation(self.settings.environment, least=least)
@@ -457,3 +547,8 @@ class App:
 
 
 Part = TypeVar("Part")
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -12,7 +12,7 @@ import tomli_w
 from emq import errors
 from emq.model import Topic, TopicOptions
 
-_COMPUTED = ("active_groups", "groups")
+_COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier")
 _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
 
 

@@ -1,9 +1,46 @@
-"""The clock that counters and the trail share."""
+"""The clock that counters and the trail share.
+
+Time passes here as `CLOCK_BOOTTIME` says, which goes on while a machine is suspended. What it is added to, the
+*anchor*, comes from the wall clock at first, and then from a `Timekeeper`, if there is one.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
+import pathlib
 import time
+from collections.abc import Callable
 from typing import Protocol
+
+Nanoseconds = Callable[[], int]
+
+boot_ns: Nanoseconds = (
+    functools.partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic_ns
+)
+"""Nanoseconds since the machine was started, suspended or not; where the system has no such clock, it may stop."""
+
+boot_s: Callable[[], float] = (
+    functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""The same in seconds, to less than a microsecond."""
+
+LONGEST_TIMER_S = 1.0
+"""Most seconds that a timer of the event loop waits for a time of a clock. The loop's own time stands still while a
+machine is suspended, and knows of no correction: after this long, whoever waits looks at the clock again."""
+
+
+def this_run() -> int:
+    """A number for this run of this machine; all processes with it share one `boot_ns`. 0 where nobody can tell."""
+    try:
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        named = f"{boot}/{os.stat('/proc/self/ns/time').st_ino}"  # a container may have a clock of its own
+    except OSError:
+        return 0
+    return int.from_bytes(hashlib.sha256(named.encode()).digest()[:7], "big")
 
 
 class Clock(Protocol):
@@ -13,22 +50,69 @@ class Clock(Protocol):
     def now_us(self) -> int:
         """The same in whole microseconds."""
 
+    def passed_us(self) -> int:
+        """Microseconds since some time of its own, which no correction changes."""
+
+    def at_us(self, passed_us: int) -> int:
+        """What the clock should have told at that moment, as far as is known now: for moments before a correction."""
+
 
 class SystemClock:
-    """Wall time anchored once, then carried on by the monotonic clock.
+    """Time that never goes back, whatever happens to the wall clock.
 
     A counter must not see a second twice or cut short because somebody set the wall clock: the second's quota would
-    be spent twice. The anchor is taken at creation; drift against the wall clock afterwards is that of the hardware.
+    be spent twice. `adjust` corrects the clock: forward at once, backward by standing still until its time has come.
+
+    Args:
+        wall_ns, passed_ns: the wall clock, and one that goes on evenly; given by tests and simulations.
     """
 
-    def __init__(self) -> None:
-        self._anchor_us = time.time_ns() // 1000 - time.monotonic_ns() // 1000
+    now: Callable[[], float]
+    now_us: Callable[[], int]
 
-    def now(self) -> float:
-        return (self._anchor_us + time.monotonic_ns() // 1000) / 1e6
+    def __init__(self, wall_ns: Nanoseconds = time.time_ns, passed_ns: Nanoseconds = boot_ns) -> None:
+        self._passed_ns = passed_ns
+        self._go_on(wall_ns() // 1000 - passed_ns() // 1000)
 
-    def now_us(self) -> int:
-        return self._anchor_us + time.monotonic_ns() // 1000
+    def _go_on(self, anchor_us: int, floor_us: int = 0) -> None:
+        """Tell the time from now on by this anchor, and none before the floor.
+
+        Each message asks for the time: functions made for it cost a third less than methods that read attributes.
+        """
+        self._anchor_us = anchor_us
+        passed_ns, anchor_ns = self._passed_ns, anchor_us * 1000
+
+        def now_us() -> int:
+            return (passed_ns() + anchor_ns) // 1000
+
+        def now_us_from_floor() -> int:
+            told_us = now_us()
+            return told_us if told_us > floor_us else floor_us
+
+        tell_us = now_us_from_floor if floor_us > now_us() else now_us
+        self.now_us = tell_us
+        self.now = lambda: tell_us() / 1e6
+
+    def passed_us(self) -> int:
+        """Microseconds since some time of its own, which no correction changes."""
+        return self._passed_ns() // 1000
+
+    def at_us(self, passed_us: int) -> int:
+        """See `Clock`."""
+        return passed_us + self._anchor_us
+
+    @property
+    def anchor_us(self) -> int:
+        """What is added to `passed_us`."""
+        return self._anchor_us
+
+    def adjust(self, by_us: int) -> None:
+        """Correct the clock by so many microseconds; a negative number makes it stand still for as long."""
+        self._go_on(self._anchor_us + by_us, self.now_us())
+
+    def reset(self, anchor_us: int) -> None:
+        """Set the clock, even back: only before anything was timed by it."""
+        self._go_on(anchor_us)
 
 
 class ManualClock:
@@ -42,6 +126,12 @@ class ManualClock:
 
     def now_us(self) -> int:
         return round(self._now * 1e6)
+
+    def passed_us(self) -> int:
+        return self.now_us()
+
+    def at_us(self, passed_us: int) -> int:
+        return passed_us
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from emq import errors, message, slots
+from emq.answers import accepted, served
+from emq.clock import Clock, SystemClock
 from emq.model import Kind, Topic
 from emq.producer.slots import score_of
 from emq.slots import RETRIES, DeadMember, SortedStore
@@ -83,6 +85,7 @@ async def replay(
     priority: float | None = None,
     on_replayed: Callable[[int], None] = lambda _: None,
     trail: TrailSink = NO_TRAIL,
+    clock: Clock | None = None,
 ) -> int:
     """Deliver dead letters again, as first attempts at their own priority; answers how many.
 
@@ -96,28 +99,31 @@ async def replay(
             for the lowest.
         on_replayed: called with the number so far.
         trail: where each is recorded as replayed, with the time just before it was put back.
+        clock: keeps the environment's time; None for the machine's own.
 
     Raises:
         InvalidMessage: a priority that is out of range, or for a topic of another kind.
     """
     _check_priority(topic, priority)
+    clock = clock or SystemClock()
     count, started = 0, time.monotonic()
-    now_ms = int(time.time() * 1000)
+    now_ms = clock.now_us() // 1000
     # What dies again while this runs is not replayed twice.
     selection = selection._replace(until_ms=min(selection.until_ms, now_ms + 1))
     async for letter, dead in _find(store, topic, selection):
-        now = time.time()
+        now = clock.now()
         if isinstance(dead, DeadMember):
             score = _score(topic, priority, now)
-            done: bool | errors.NotOwner = await _put_back(store.sorted, topic, dead, score, int(now * 1e6))
+            done = await _put_back(store.sorted, topic, dead, score, int(now * 1e6))
             index = 0
         else:
             m = _decoded(dead)
             m.attempt, m.error, m.topic, m.history, m.expires_us = 1, None, topic.name, None, 0
             body, index = message.encode_retry(m), m.priority
             replay = Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body, priority=index)
-            [done] = await store.lanes.settle([replay])
-        if done is True:
+            [answer] = served(await store.lanes.settle([replay]))
+            done = answer is True
+        if done:
             count += 1
             trail.replayed(topic.name, letter.group, index, [letter.id], int(now * 1e6))
         on_replayed(count)
@@ -138,11 +144,11 @@ async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: f
     if dead.slot.apart and ends and topic.fold.name != "count":
         note = message.encode_note(message.Note(told.key, now_us, told.headers))
         add = slots.Add(dead.slot, dead.member, score, topic.keep, dead.body, note, topic.fold)
-        [added] = await store.add([add])
-        if not isinstance(added, bool):
+        [added] = served(await store.add([add]))
+        if isinstance(added, errors.EMQError):
             raise added
         verdict = slots.Settle(dead.slot, dead.member, slots.Verdict.PURGE)
-    [done] = await store.settle([verdict])
+    [done] = served(await store.settle([verdict]))
     return done is True
 
 
@@ -167,9 +173,9 @@ async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int
     count = 0
     async for _, dead in _find(store, topic, selection):
         if isinstance(dead, DeadMember):
-            [gone] = await store.sorted.settle([slots.Settle(dead.slot, dead.member, slots.Verdict.PURGE)])
+            [gone] = served(await store.sorted.settle([slots.Settle(dead.slot, dead.member, slots.Verdict.PURGE)]))
         else:
-            [gone] = await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.PURGE)])
+            [gone] = served(await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.PURGE)]))
         count += gone is True
     return count
 
@@ -179,8 +185,8 @@ async def move(store: LaneStore, slot: str, to: str) -> int:
     between leaves them in both until this is repeated, and never in neither."""
     count = 0
     while page := await store.dead(slot, limit=PAGE):
-        await store.add([Add(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page])
-        await store.settle([Settle(slot, d.id, Verdict.PURGE) for d in page])
+        accepted(await store.add([Add(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
+        served(await store.settle([Settle(slot, d.id, Verdict.PURGE) for d in page]))
         count += len(page)
     return count
 

@@ -47,6 +47,10 @@ class NotOwner(EMQError):
     """A newer owner of the group exists. Stop consuming the group; nothing of yours was applied."""
 
 
+class MessagesLost(EMQError):
+    """The store came back from a crash without messages that the caller has seen. Start again from what it has."""
+
+
 class StoreFull(EMQError):
     """The storage server refuses writes for lack of room. Free memory or disk; settling still works."""
 
@@ -57,6 +61,10 @@ class StoreUnavailable(EMQError):
 
 class OutcomeUnknown(StoreUnavailable):
     """The connection broke after a write was sent; it may have happened. Repeat it if duplicates are harmless."""
+
+
+class KeyDamaged(StoreUnavailable):
+    """A key of the storage holds what EMQ did not put there. Repair or delete the key; nothing was applied."""
 
 
 class DatabaseUnavailable(EMQError):
@@ -84,8 +92,9 @@ class Retry(Exception):
 
     Args:
         reason: kept with the message, shown in the dead letters should it end there.
-        after_s: seconds to wait before the next attempt; None means the topic's backoff schedule. A value below the
-            schedule's is honoured as given.
+        after_s: seconds to wait before the next attempt; None, or what is not a number (NaN), means the topic's backoff
+            schedule. A value below the schedule's is honoured as given; one below 0 counts as 0, and one above ten
+            years, infinity too, as ten years.
     """
 
     def __init__(self, reason: str = "handler asked for a retry", *, after_s: float | None = None) -> None:

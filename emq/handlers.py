@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import fnmatch
 import functools
 import inspect
@@ -13,9 +12,10 @@ from typing import Any, NamedTuple
 
 from emq import errors
 from emq.receiver import Receiver
+from emq.threads import Threads
 
 THREADS = 32
-"""Most plain-function handlers that run at once on a host; the others wait, in flight."""
+"""Most plain-function handlers that run at once on a host, besides those that hang; the others wait, in flight."""
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,7 @@ class Handlers:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._bindings: list[Binding] = []
-        self._threads = threads
-        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
+        self._threads = Threads(threads, "emq-handler")
 
     def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
         """Bind `function`, an `async def` or a plain function, which then runs in a bounded thread pool.
@@ -61,12 +60,20 @@ class Handlers:
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
         self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
-        self._bindings.sort(key=lambda b: (_is_pattern(b.pattern), -len(b.pattern)))
+        self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
         """Bind a receiver; as for `bind`."""
         self.bind(pattern, receiver.handle)
         self._bindings = [b._replace(receiver=receiver) if b.pattern == pattern else b for b in self._bindings]
+
+    def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        """Nobody asks for the messages of a topic that was deleted."""
+        self._bindings = [b for b in self._bindings if b.pattern != pattern or b.receiver is not receiver]
+
+    def patterns(self) -> tuple[str, ...] | None:
+        """Of the topics that have a handler here; None where that cannot be told by their names."""
+        return tuple(binding.pattern for binding in self._bindings)
 
     def find(self, topic: str) -> Binding | None:
         for binding in self._bindings:
@@ -75,18 +82,17 @@ class Handlers:
         return None
 
     def close(self) -> None:
-        """Let go of the thread pool. Functions that still run go on, and their outcome is ignored."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        """Let go of the threads. Functions that still run go on, and their outcome is ignored."""
+        self._threads.close()
 
     def _coroutine(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[object]]:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
             return function
 
         async def in_thread(argument: Any) -> object:
-            if self._executor is None:
-                self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="emq-handler")
-            result = await asyncio.get_running_loop().run_in_executor(self._executor, _call, function, argument)
+            first = argument[0] if isinstance(argument, list) else argument
+            topic: str = getattr(first, "topic", "")
+            result = await self._threads.run(topic, functools.partial(_call, function), argument)
             # A lambda around a coroutine function, for instance: what it returned has not even begun.
             return await result if inspect.isawaitable(result) else result
 
@@ -115,5 +121,6 @@ def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> 
     return timed
 
 
-def _is_pattern(text: str) -> bool:
+def is_pattern(text: str) -> bool:
+    """Whether it stands for more names than its own."""
     return any(c in text for c in "*?[")

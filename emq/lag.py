@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from emq.answers import served
 from emq.model import Topic
 from emq.offsets.checkpoints import CheckpointStore
 from emq.storage import LogStore, Store
 
-MANY = 3_000
-"""From so many queues on, reading all checkpoints at once is quicker than naming them."""
+AT_ONCE = 1_000
+GROUPS_AT_ONCE = 500
+"""Queues and groups that are looked at before the event loop serves everybody else."""
 
 
 class Lag(NamedTuple):
@@ -43,14 +46,47 @@ class SlotLag(NamedTuple):
 
 async def unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[int]:
     """Messages of each queue that no checkpoint says are finished."""
-    saved = await (checkpoints.load_all() if len(queues) > MANY else checkpoints.load(queues))
+    counts: list[int] = []
+    for start in range(0, len(queues), AT_ONCE):
+        counts += await _unfinished(log, checkpoints, queues[start : start + AT_ONCE])
+        await asyncio.sleep(0)
+    return counts
+
+
+async def _unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[int]:
+    saved = await checkpoints.load(queues)
     counts = []
-    for queue, bounds in zip(queues, await log.bounds(queues), strict=True):
+    for queue, bounds in zip(queues, served(await log.bounds(queues)), strict=True):
         checkpoint = saved.get(queue)
+        if checkpoint is not None and checkpoint.watermark > bounds.tail:
+            checkpoint = None  # of a store that came back without its last messages: what is there now is not finished
         start = bounds.head if checkpoint is None else max(bounds.head, checkpoint.watermark)
         beyond = 0 if checkpoint is None else sum(e - max(s, start) for s, e in checkpoint.finished if e > start)
         counts.append(max(0, bounds.tail - start - beyond))
     return counts
+
+
+SOON_MS = 5_000
+"""What is due of a lane within this time may as well be ready: giving a group its share takes some seconds."""
+
+
+async def holding(
+    store: Store, checkpoints: CheckpointStore, topic: Topic, groups: Iterable[int], now_ms: int
+) -> set[int]:
+    """Those groups of a log topic that have something to start, or will have soon."""
+    groups = list(groups)
+    found: set[int] = set()
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        part = groups[start : start + GROUPS_AT_ONCE]
+        counts = iter(await unfinished(store.log, checkpoints, [q for group in part for q in topic.queues(group)]))
+        ready = [sum(next(counts) for _ in topic.priorities) for _ in part]
+        lanes = served(await store.lanes.inspect([topic.group(group) for group in part]))
+        found.update(
+            group
+            for group, left, lane in zip(part, ready, lanes, strict=True)
+            if left or lane.prepared or (lane.next_due_ms is not None and lane.next_due_ms < now_ms + SOON_MS)
+        )
+    return found
 
 
 async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequence[Topic]) -> list[Lag]:
@@ -66,9 +102,9 @@ async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequenc
 
 async def of_slots(store: Store, topics: Sequence[Topic], now_ms: int) -> list[SlotLag]:
     """What waits in lanes and slots, topic by topic."""
-    lanes = iter(await store.lanes.inspect([t.group(g) for t in topics for g in range(t.groups)]))
+    lanes = iter(served(await store.lanes.inspect([t.group(g) for t in topics for g in range(t.groups)])))
     places = [t.slot(g) for t in topics if t.is_sorted for g in range(t.groups)]
-    slots = iter(await store.sorted.inspect(places, now_ms) if places else ())
+    slots = iter(served(await store.sorted.inspect(places, now_ms)) if places else ())
     found = []
     for t in topics:
         ready = delayed = claimed = dead = 0
@@ -76,6 +112,7 @@ async def of_slots(store: Store, topics: Sequence[Topic], now_ms: int) -> list[S
             delayed, claimed, dead = delayed + lane.waiting, claimed + lane.prepared, dead + lane.dead
         for slot in (next(slots) for _ in range(t.groups if t.is_sorted else 0)):
             ready, delayed = ready + slot.due, delayed + slot.waiting - slot.due
-            claimed, dead = claimed + slot.prepared, dead + slot.dead
+            delayed, claimed = delayed + slot.resting, claimed + slot.prepared - slot.resting
+            dead += slot.dead
         found.append(SlotLag(t.name, ready, delayed, claimed, dead))
     return found

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from emq import errors
+from emq import border, errors
 from emq.durability import Durability
+from emq.shares import MICRO as MICRO
+from emq.shares import Course, Division
 from emq.slots import Fold, Keep, Slot, SlotKind
 
 MAX_NAME_BYTES = 128
@@ -22,6 +26,8 @@ _FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
 
 DEFAULT_PRIORITIES = ("high", "mid", "low")
 MAX_SLOTS = 1 << 16
+MAX_EARLIER = 64
+"""Most layouts that a topic's keys may be moving from at the same time."""
 MAX_DELAY_S = 10 * 366 * 86_400.0
 """Ten years: what is meant for later than that is more likely a mistake of units."""
 
@@ -62,7 +68,7 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     Attributes:
         pacing: "window" starts at most the quota in each aligned second; "smooth" spreads it (token bucket).
-        burst: smooth only, tokens that may pile up; None means 1 + a tenth of a second of quota.
+        burst: smooth only, tokens that may pile up over all groups; None means 1 + a tenth of a second of qps.
         priority_policy: "strict" always serves the highest first; "weighted" shares by `weights`; "aging" lifts a
             message by one priority for each `aging_s` seconds it waits.
         weights: one positive number for each priority, for "weighted".
@@ -79,20 +85,24 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         retention_s: seconds for which consumed messages stay readable.
         ttl_s: seconds, from when a message is ready (published, or due if it was delayed), after which it does not
             start any more, for the first time or again, but is dead-lettered as `expired`; a message's own may only be
-            shorter. None for never. With retry "rmq" a member that failed has lost its time, so it counts anew.
+            shorter. None for never. What has expired is found within about a second, also behind others, while the
+            topic is paused and where it has no handler, among the first 500 of each queue, slot, or priority of what is
+            due in a lane. With retry "rmq" a member that failed has
+            lost its time, so it counts anew.
         delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
         durability: what publish waits for.
         attributes: free strings for the users of EMQ, such as the push endpoint's URL.
 
     For sorted kinds only:
         ordering: "slot" runs one message of a slot at a time, as the published RMQ does; "key" one of a slot basis;
-            "none" any, but what is in the slot not twice: a retry that comes from its lane may meet its like.
+            "none" any, but none beside its like.
         precision: for fixed_time: "second" takes messages at the second that follows their time, as published;
             "millisecond" at their very time.
         time_range_ms: for range_merge: how long after its publish a message is due where the publish does not say.
-        retry: "rmq" retries at once, 16 times, as published: by priority behind all others, by time before them; only
-            where the handler asks for a time, as "backoff". "backoff" goes by `max_attempts` and `backoff_s`, at the
-            original priority.
+        retry: "rmq" retries at once, 16 times, as published: by priority behind all others, by time before them; at its
+            own priority where the handler asks for a time. "backoff" goes by `max_attempts` and `backoff_s`, at the
+            original priority. What waits for its next attempt stays in its slot: what is sent again meanwhile merges
+            with it, or waits until it is over.
         merge: "content" merges equal payloads, and nothing but the payload is stored, as other RMQ programs expect;
             "key" merges by a merge key, with headers, TTL and a count of what was merged.
         fold: for merge by key: what becomes of the payloads, see `emq.folds`.
@@ -132,6 +142,18 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     prepare_timeout_s: float = 60.0
 
 
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """How a log topic's keys came to groups: the key's checksum modulo the number of groups.
+
+    Attributes:
+        number: grows with each change of the number of groups, also over a deletion of the topic.
+        groups: how many groups producers wrote to.
+    """
+
+    number: int
+    groups: int
+
+
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A logical queue with a capacity.
 
@@ -146,6 +168,11 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         options: see `TopicOptions`.
         kind: see `Kind`; for good. A sorted topic has no priorities by name, and its groups are its slots.
         slots: of a sorted topic, a power of two, for good; 0 lets it follow from qps when the topic is created.
+        divisions: how the groups share qps, where that was changed, in order of time; see `emq.shares`.
+        layout: number of the layout by which keys come to groups now.
+        earlier: layouts whose groups may still hold messages of keys that have moved since, oldest first; see
+            `emq.layouts`.
+        expiring: a message with a time to live of its own was published to it.
     """
 
     name: str
@@ -158,10 +185,43 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: TopicOptions = TopicOptions()
     kind: Kind = Kind.LOG
     slots: int = 0
+    divisions: tuple[Division, ...] = ()
+    layout: int = 0
+    earlier: tuple[Layout, ...] = ()
+    expiring: bool = False
+
+    @property
+    def may_expire(self) -> bool:
+        """Some of its messages may have a time to live, the topic's or their own."""
+        return self.expiring or self.options.ttl_s is not None
+
+    @property
+    def timeline(self) -> tuple[Division, ...]:
+        """How the groups share qps: what is in force, then what is to come; the last is as the topic is set now."""
+        return self.divisions or (_plain(self.qps, self.group_qps, self.active_groups, self.groups),)
+
+    @property
+    def division(self) -> Division:
+        """How the groups share qps once every host knows the topic as it is set now."""
+        return self.timeline[-1]
+
+    def divided(self, draining: Iterable[int]) -> Division:
+        """A division of the topic's qps over its active groups and these retired ones."""
+        retired = sorted(g for g in draining if self.active_groups <= g < self.groups)
+        return Division(0, self.qps, self.group_qps, self.active_groups, tuple(retired))
+
+    def course(self, group: int) -> Course:
+        """The group's shares in order of time."""
+        return [(division.since_s, division.share(group)) for division in self.timeline]
 
     @property
     def is_sorted(self) -> bool:
         return self.kind is not Kind.LOG
+
+    @property
+    def drops_oldest(self) -> bool:
+        """Whether a publish beyond `max_length` drops the oldest messages."""
+        return self.options.overflow == "drop_oldest" and self.options.max_length is not None
 
     @property
     def fold(self) -> Fold:
@@ -186,9 +246,9 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return len(self.priorities) // 2
         try:
             return self.priorities.index(str(priority))
-        except ValueError:
+        except ValueError:  # also for an integer of more digits than Python writes
             raise errors.InvalidMessage(
-                f"topic {self.name!r} has no priority {priority!r}; it has {', '.join(self.priorities)}"
+                f"topic {self.name!r} has no priority {border.shown(priority)}; it has {', '.join(self.priorities)}"
             ) from None
 
     def queue(self, group: int, priority: int) -> str:
@@ -202,6 +262,12 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def all_queues(self) -> list[str]:
         return [f"{self.name}/{group}/{p}" for group in range(self.groups) for p in self.priorities]
+
+
+@functools.lru_cache(maxsize=64)
+def _plain(qps: float, group_qps: float, active: int, groups: int) -> Division:
+    """The division over all groups; remembered, since a shrunk topic is asked once for each of thousands of groups."""
+    return Division(0, qps, group_qps, active, tuple(range(active, groups)))
 
 
 class QueueName(NamedTuple):
@@ -221,45 +287,54 @@ _KEEPS = {"first": Keep.FIRST, "last": Keep.LAST, "earliest": Keep.LOWEST, "late
 def split(topic: Topic) -> Topic:
     """The topic with as many groups as its qps asks for: ceil(qps / group_qps).
 
-    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them. A sorted
-    topic has the next power of two, once and for all.
+    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them. When it is
+    another number than before, keys come to groups by a new layout. A sorted topic has the next power of two, once and
+    for all. `divisions` is left to the catalog, which knows the time.
+
+    Raises:
+        InvalidTopic: its number of groups was changed `MAX_EARLIER` times within what its hosts have not worked off.
     """
+    topic = msgspec.structs.replace(topic, divisions=())
     active = math.ceil(topic.qps / topic.group_qps)
     if topic.is_sorted:
         slots = topic.slots or 1 << (active - 1).bit_length()
         return msgspec.structs.replace(topic, slots=slots, active_groups=slots, groups=slots)
+    if topic.active_groups not in (0, active):
+        if len(topic.earlier) >= MAX_EARLIER:
+            raise errors.InvalidTopic(
+                f"topic {topic.name!r}: its keys still move from {len(topic.earlier)} earlier numbers of groups; "
+                f"keep its {topic.active_groups} groups until its hosts have worked off what they hold of these"
+            )
+        earlier = (*topic.earlier, Layout(topic.layout, topic.active_groups))
+        topic = msgspec.structs.replace(topic, layout=topic.layout + 1, earlier=earlier)
     return msgspec.structs.replace(topic, active_groups=active, groups=max(active, topic.groups))
+
+
+def settings_of(topic: Topic) -> Topic:
+    """The topic without what follows from its settings and from its life so far."""
+    return msgspec.structs.replace(topic, active_groups=0, groups=0, divisions=(), layout=0, earlier=(), expiring=False)
 
 
 def quotas(topic: Topic) -> list[float]:
     """Starts a second for each of the topic's `groups`; they add up to its qps exactly."""
-    return [quota_of(topic, group) for group in range(topic.groups)]
+    division = topic.division
+    return [division.quota(group) for group in range(topic.groups)]
 
 
 def quota_of(topic: Topic, group: int) -> float:
-    """Starts a second for one group.
+    """Starts a second for one group, rounded to millionths; 0 for a retired one with nothing left. See `emq.shares`.
 
     Whole numbers are dealt out evenly, the first groups getting one more where it does not divide; a fraction goes
-    to the last group. Where whole numbers cannot be (fewer starts than groups while retired ones drain, or a
-    fractional `group_qps` that they would exceed), all is dealt out in millionths.
+    to the last group. Where whole numbers cannot be (fewer starts than groups, or a fractional `group_qps` that they
+    would exceed), all get the same.
     """
-    n = topic.groups
-    total = round(topic.qps * MICRO)
-    unit = MICRO if n * MICRO <= total and -(-total // (n * MICRO)) <= topic.group_qps else 1
-    base, extra = divmod(total // unit, n)
-    micros = (base + (group < extra)) * unit
-    if group == n - 1:
-        micros += total % unit
-    return micros / MICRO
-
-
-MICRO = 1_000_000
-"""Quotas are kept in millionths of a start a second, so that sums are exact."""
+    return topic.division.quota(group)
 
 
 def validate(topic: Topic, max_queue_qps: float | None) -> None:
     """Raise `InvalidTopic` naming the first value that is out of range and what would be right."""
     validate_name(topic.name)
+    _validate_numbers(topic)
     bound = DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
     o = topic.options
     whole = float(topic.qps * MICRO).is_integer()
@@ -308,6 +383,29 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
     for priority in topic.priorities:
         if not priority or len(priority.encode()) > 32 or _FORBIDDEN.search(priority):
             raise errors.InvalidTopic(f"topic {topic.name!r}: priority name {priority!r} must be 1 to 32 plain bytes")
+
+
+def _validate_numbers(topic: Topic) -> None:
+    """Every number must be one, finite, and small enough for a float: the rules compare and round them."""
+    options = {name: getattr(topic.options, name) for name in TopicOptions.__struct_fields__ if name != "attributes"}
+    given = {"qps": topic.qps, "group_qps": topic.group_qps, "slots": topic.slots, **options}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            values = list(value.values())
+        else:
+            values = list(value) if isinstance(value, tuple | list) else [value]
+        numeric = name in ("qps", "group_qps", "slots") or any(isinstance(v, int | float) for v in values)
+        for v in values if numeric else ():
+            if not isinstance(v, int | float):
+                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v!r} is no number; give one")
+            try:
+                finite = math.isfinite(v)
+            except OverflowError:
+                raise errors.InvalidTopic(
+                    f"topic {topic.name!r}: {name} is an integer beyond a float's range"
+                ) from None
+            if not finite:
+                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v} must be a finite number")
 
 
 def _log_rules(topic: Topic) -> tuple[tuple[bool, str], ...]:
@@ -369,12 +467,19 @@ SORTED_OPTIONS = (
 _DEFAULTS = TopicOptions()
 
 
-def validate_name(name: str) -> None:
-    """Raise `InvalidTopic` unless `name` can name a topic."""
+def validate_text(name: object) -> int:
+    """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return how many bytes it has."""
+    if not isinstance(name, str):
+        raise errors.InvalidTopic(f"topic name {name!r} is of type {type(name).__name__}; give text")
     try:
-        size = len(name.encode())
+        return len(name.encode())
     except UnicodeEncodeError:
         raise errors.InvalidTopic(f"topic name {name!r} is not valid UTF-8") from None
+
+
+def validate_name(name: str) -> None:
+    """Raise `InvalidTopic` unless `name` can name a topic."""
+    size = validate_text(name)
     if not 1 <= size <= MAX_NAME_BYTES:
         raise errors.InvalidTopic(f"topic name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
     if name.startswith("sandbox:"):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from emq.slots import Slot, SlotKind
 
 if TYPE_CHECKING:
-    from emq.owned import OwnedGroup
+    from emq.message import Message
+    from emq.owned import Claims, OwnedGroup
 
 
 class OwnedSlot:
@@ -24,7 +25,17 @@ class OwnedSlot:
         done: (member, token) of those that were handled and wait to be acknowledged.
         expected: messages that the next claim will find, going by the last one.
         size: bytes of one message, going by the last ones; 0 before the first.
-        more: members are due beyond what the buffer had room for.
+        look_ms: when what waits behind those that cannot start yet is looked at for what has expired; 0: not planned.
+        more: members are due beyond what could start when it was claimed from.
+        known: it was claimed from since it was acquired, so the store is armed or has woken it.
+        run: where one message runs at a time: how many may be claimed at once, since those before ran one behind the
+            other without waiting.
+        waited: the handler of its last message did not end at once.
+        thirsty: it is in its topic's `thirsty`.
+        claims: whom to tell of keys in `freed`; None before it was acquired.
+        freed: keys that run no more, and count as running until the store was asked about what waited for them.
+        rest_ms: when the first of its resting members is to be brought back, as far as is known; 0 for none.
+        returning: messages that were claimed and cannot start now; they go back before the next claim.
         claiming: it is with a claim under way.
         again: it was woken meanwhile.
         suspect: the seconds in which claims were made whose answers were lost, so that members may be in prepare that
@@ -39,16 +50,25 @@ class OwnedSlot:
         "again",
         "buffered",
         "claiming",
+        "claims",
         "done",
         "expected",
+        "freed",
         "group",
         "held",
+        "known",
+        "look_ms",
         "more",
+        "rest_ms",
+        "returning",
+        "run",
         "settling",
         "size",
         "slot",
         "suspect",
+        "thirsty",
         "unsure",
+        "waited",
     )
 
     def __init__(self, group: OwnedGroup, slot: Slot) -> None:
@@ -61,6 +81,15 @@ class OwnedSlot:
         self.expected = 1
         self.size = 0.0
         self.more = False
+        self.known = False
+        self.look_ms = 0
+        self.run = 1
+        self.waited = False
+        self.thirsty = False
+        self.claims: Claims | None = None
+        self.freed: dict[str, None] = {}
+        self.rest_ms = 0
+        self.returning: list[Message] = []
         self.claiming = False
         self.again = False
         self.suspect: set[int] = set()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from emq import message
+from emq.answers import served
+from emq.clock import Clock, SystemClock
 from emq.model import Topic
 from emq.schedule import book
 from emq.slots import Settle, Verdict
@@ -15,20 +16,23 @@ from emq.trail.sink import NullTrail, TrailSink
 PAGE = 1_000
 
 
-async def recall(store: Store, topic: Topic, ids: Collection[str], trail: TrailSink | None = None) -> set[str]:
+async def recall(
+    store: Store, topic: Topic, ids: Collection[str], trail: TrailSink | None = None, clock: Clock | None = None
+) -> set[str]:
     """Take back waiting messages; answers the ids of those that were still there.
 
     What a host has claimed already is not taken back: it has started, or is about to. Neither is what lies in a queue
     of a log topic. Atomic for each message. For a sorted topic the slot that an id names is searched, so the time grows
     with what waits in it.
     """
-    taken = await book.recall(store.lanes, topic, ids, trail=trail)
+    clock = clock or SystemClock()
+    taken = await book.recall(store.lanes, topic, ids, trail=trail, clock=clock)
     if topic.is_sorted:
-        taken |= await _from_slots(store, topic, set(ids) - taken, trail or NullTrail())
+        taken |= await _from_slots(store, topic, set(ids) - taken, trail or NullTrail(), clock)
     return taken
 
 
-async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSink) -> set[str]:
+async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSink, clock: Clock) -> set[str]:
     by_slot: dict[int, set[str]] = {}
     for id_ in ids:
         index, mark, _ = id_.partition("-")
@@ -43,19 +47,17 @@ async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSin
         mine = [id_ for id_, done in zip(found, answers, strict=True) if done is True]
         taken.update(mine)
         if mine and trail.enabled:
-            trail.recalled(topic.name, place, 0, mine, time.time_ns() // 1000)
+            trail.recalled(topic.name, place, 0, mine, clock.now_us())
+        served(answers)
     return taken
 
 
 async def _members(store: Store, topic: Topic, index: int, wanted: Collection[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     skip, slot = 0, topic.slot(index)
-    while len(found) < len(wanted):
-        page = await store.sorted.waiting(slot, skip, PAGE)
+    while len(found) < len(wanted) and (page := await store.sorted.waiting(slot, skip, PAGE)):
         for waiting in page:
             if (id_ := message.slot_id(index, waiting.member)) in wanted:
                 found[id_] = waiting.member
-        if len(page) < PAGE:
-            break
-        skip += PAGE
+        skip += len(page)
     return found

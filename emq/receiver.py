@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -54,7 +55,13 @@ class Delivery:
         return True
 
     def extend(self, seconds: float = VISIBILITY_S) -> bool:
-        """Keep the message for `seconds` from now."""
+        """Keep the message for `seconds` from now.
+
+        Raises:
+            InvalidSettings: `seconds` is negative, infinite or not a number.
+        """
+        if not 0 <= seconds < math.inf:  # a timer of NaN would put the order of all others of the process wrong
+            raise errors.InvalidSettings(f"seconds {seconds} must be a number of seconds, 0 or more")
         if self._outcome.done():
             return False
         self.stop_clock()
@@ -109,19 +116,27 @@ class Receiver:
 
     Attributes:
         wanted: messages that are waited for and not started yet.
+        on_wanted: called with this when somebody asks for messages.
+        unasked: topics in which something waits for room, as while nobody asks; kept by the dispatcher.
     """
 
     def __init__(self, visibility_s: float = VISIBILITY_S) -> None:
         """Args:
         visibility_s: seconds for which a received message may stay unsettled, above 0.
         """
-        if not visibility_s > 0:
-            raise errors.InvalidSettings(f"visibility_s {visibility_s} must be above 0")
+        if not 0 < visibility_s < math.inf:
+            raise errors.InvalidSettings(f"visibility_s {visibility_s} must be a number of seconds above 0")
         self.visibility_s = visibility_s
         self.wanted = 0
-        self.on_wanted: list[Callable[[], None]] = []
+        self.on_wanted: list[Callable[[Receiver], None]] = []
+        self.unasked: dict[object, None] = {}
         self._waits: deque[_Wait] = deque()
         self._spare: deque[Delivery] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody waits here, and nothing waits for somebody."""
+        return not self._waits and not self._spare
 
     async def receive(
         self, *, min_messages: int = 1, max_messages: int = MAX_MESSAGES, timeout_s: float = 30.0
@@ -135,18 +150,18 @@ class Receiver:
         """
         if not 1 <= min_messages <= max_messages:
             raise errors.InvalidSettings(f"min_messages {min_messages} must be from 1 to max_messages {max_messages}")
-        if timeout_s < 0:
-            raise errors.InvalidSettings(f"timeout_s {timeout_s} must not be negative")
+        if not timeout_s >= 0:
+            raise errors.InvalidSettings(f"timeout_s {timeout_s} must be a number of seconds, not negative")
         wait = _Wait(min_messages, max_messages)
         self._waits.append(wait)
         self.wanted += max_messages
         while self._spare and len(wait.found) < max_messages:
             self._give(self._spare.popleft())
-        for call in self.on_wanted:
-            call()
         try:
-            await asyncio.wait([wait.enough], timeout=timeout_s)
-        except asyncio.CancelledError:
+            for call in self.on_wanted:
+                call(self)
+            await asyncio.wait([wait.enough], timeout=None if timeout_s == math.inf else timeout_s)
+        except BaseException:  # cancelled, most of all
             self._close(wait)
             behind = [*self._spare]
             self._spare.clear()

@@ -17,6 +17,8 @@ from emq.model import Environment
 
 DEFAULT_FILE = "emq.toml"
 
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
 DESCRIPTIONS = {
     "store": "Where messages lie: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, redis://HOST:PORT/DB, "
     "redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/MASTER (rediss... for TLS).",
@@ -24,7 +26,7 @@ DESCRIPTIONS = {
     "(the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
     "environment": "online, or sandbox to try a change in first; the two share nothing.",
     "cluster": "Where hosts meet: zookeeper://[USER:PASSWORD@]HOST:PORT,HOST:PORT[/CHROOT], or zookeepers:// for TLS; "
-    "empty means that this host is alone.",
+    "empty means in the database, which the hosts of a shared store then must share, too.",
     "cluster_auth": "What USER:PASSWORD of `cluster` are for: digest, or sasl.",
     "cluster_ca": "File of the authorities (PEM) that vouch for the ZooKeeper servers, for zookeepers://.",
     "cluster_cert": "File of this host's certificate (PEM), where the servers ask for one.",
@@ -35,8 +37,14 @@ DESCRIPTIONS = {
     "host_name": "Name of this host in its cluster; empty means machine name and process id.",
     "app": "Python module with handlers, as module or module:attribute; empty means push handlers only.",
     "checkpoint_s": "Seconds between checkpoints; after a crash at most this much finished work is repeated.",
+    "clock_bound_s": "A host starts nothing while its clock may be wrong by more seconds than this, compared with the "
+    "database's clock, by which all hosts go.",
+    "max_unsaved_s": "While checkpoints fail, each group goes on for so many seconds of its quota, then waits for the "
+    "database; at least for twice checkpoint_s and one second for each priority. A crash repeats no more than that.",
     "drain_s": "Seconds that a stop waits for messages in flight.",
     "max_in_flight": "Most messages started and not settled on one host.",
+    "lua_folds": "Whether topics may get a Lua chunk of their own as fold. Such a chunk runs in the store, where one "
+    "that never ends blocks a Redis server.",
     "trail": "Directory for the trail (the delivery ledger); empty means none is kept.",
     "log_level": "debug, info, warning or error.",
 }
@@ -58,8 +66,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host_name: str = ""
     app: str = ""
     checkpoint_s: float = 1.0
+    max_unsaved_s: float = 5.0
+    clock_bound_s: float = 0.25
     drain_s: float = 10.0
     max_in_flight: int = 20_000
+    lua_folds: bool = False
     trail: str = ""
     log_level: str = "info"
 
@@ -72,6 +83,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if scheme in ("sqlite", "postgresql"):
             return self.store.partition("?")[0]
         return "sqlite://" if scheme == "memory" else "sqlite:///emq.db"
+
+    @property
+    def database_is_private(self) -> bool:
+        """Whether the database lies in this process's memory, where no other one sees it."""
+        return self.database_url in ("sqlite://", "sqlite:///:memory:")
 
 
 def load(path: str | None = None, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
@@ -104,7 +120,7 @@ def defaults_file() -> str:
     """A TOML file with every setting at its default, commented out, with its explanation."""
     lines = ["# Settings of EMQ. Each may also be given as an environment variable: EMQ_STORE, EMQ_DATABASE, ...", ""]
     for name, value in msgspec.to_builtins(Settings()).items():
-        shown = f'"{value}"' if isinstance(value, str) else value
+        shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
         lines += [f"# {DESCRIPTIONS[name]}", f"# {name} = {shown}", ""]
     return "\n".join(lines)
 
@@ -124,6 +140,10 @@ def _read(path: str | None) -> dict[str, Any]:
 def _converted(name: str, text: str, hint: Any) -> Any:
     if isinstance(hint, types.UnionType):
         hint = typing.get_args(hint)[0]
+    if hint is bool:
+        if (lower := text.lower()) not in _BOOLEANS:
+            raise errors.InvalidSettings(f"environment variable {name}={text!r} must be true or false")
+        return _BOOLEANS[lower]
     if hint not in (int, float):
         return text
     try:
@@ -140,6 +160,14 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         raise errors.InvalidSettings(f"settings: {exc}; the settings are {known}") from exc
     rules = (
         (0 < settings.checkpoint_s <= 3600, f"checkpoint_s {settings.checkpoint_s} must be above 0, at most 3600"),
+        (
+            0 < settings.max_unsaved_s <= 86_400,
+            f"max_unsaved_s {settings.max_unsaved_s} must be above 0, at most 86400",
+        ),
+        (
+            0.001 <= settings.clock_bound_s <= 60,
+            f"clock_bound_s {settings.clock_bound_s} must be from 0.001 to 60",
+        ),
         (
             settings.cluster == "" or settings.cluster.startswith(("zookeeper://", "zookeepers://")),
             f"cluster {stores.hide_password(settings.cluster)!r} must begin with zookeeper:// or zookeepers://",

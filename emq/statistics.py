@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from emq.clock import Clock
 from emq.model import State
 from emq.offsets.checkpoints import CheckpointStore
 from emq.owned import Gauge, OwnedTopic
+from emq.timekeeping import ClockState
 
 if TYPE_CHECKING:
     from emq.host import Host
@@ -58,6 +59,8 @@ class Totals(msgspec.Struct, frozen=True):
         holes: offsets skipped because nothing was there.
         checkpoints: queues whose progress was saved, counted each time.
         fenced: groups lost to a newer owner.
+        shrunk: queues that were read again because their store had come back from a crash without messages.
+        broken: times that a loop, or one item of it, failed unexpectedly and was started again; the log tells of them.
     """
 
     fetched: int = 0
@@ -70,6 +73,8 @@ class Totals(msgspec.Struct, frozen=True):
     holes: int = 0
     checkpoints: int = 0
     fenced: int = 0
+    shrunk: int = 0
+    broken: int = 0
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -121,6 +126,7 @@ class HostStatistics(msgspec.Struct, frozen=True):
         loop_lag_s: by how much the event loop woke this up too late, at worst since the last snapshot.
         store_unreachable, database_unreachable: the error, while there is one.
         busiest: at most 100 topics, the busiest first.
+        clock: what it knows of the time; None where nothing keeps its clock.
     """
 
     host: str
@@ -139,6 +145,7 @@ class HostStatistics(msgspec.Struct, frozen=True):
     totals: Totals
     rates: Rates
     busiest: tuple[TopicStatistics, ...]
+    clock: ClockState | None = None
 
 
 class _Mark(NamedTuple):
@@ -198,10 +205,11 @@ class Recorder:
             in_flight=host.dispatcher.in_flight,
             loop_lag_s=self._lag_s,
             store_unreachable=host.puller.unreachable or host.slots.unreachable,
-            database_unreachable=host.checkpointer.unreachable,
+            database_unreachable=self._database.unreachable,
             totals=totals,
             rates=self._rates,
             busiest=self._busiest,
+            clock=host.timekeeper.state() if host.timekeeper is not None else None,
         )
 
     async def record(self) -> None:
@@ -241,7 +249,7 @@ class Recorder:
     def _take_rates(self) -> bool:
         """Compute the rates since the last round; answers whether anything changed."""
         host, now = self._host, self._clock.now()
-        unreachable = (host.puller.unreachable, host.checkpointer.unreachable)
+        unreachable = (host.puller.unreachable, self._database.unreachable)
         mark = _Mark(
             self._totals(),
             host.dispatcher.in_flight,
@@ -277,12 +285,11 @@ class Recorder:
             starts[name] = started
             # A change of pacing makes new counters, which begin at 0.
             found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
-        owned = self._host.ownership.owned
-        self._busiest = tuple(
-            _topic(owned[name], began / elapsed)
-            for began, _, _, name in heapq.nlargest(BUSIEST, found)
-            if name in owned
-        )
+        owned, busiest = self._host.ownership.owned, []
+        for began, _, _, name in heapq.nlargest(BUSIEST, found):
+            if name in owned:
+                busiest.append((yield from _topic(owned[name], began / elapsed)))
+        self._busiest = tuple(busiest)
         self._starts, self._looked_at = starts, now
 
     async def _save(self) -> None:
@@ -307,16 +314,22 @@ class Recorder:
             holes=host.puller.holes,
             checkpoints=host.checkpointer.saved,
             fenced=host.ownership.lost_groups,
+            shrunk=host.ownership.shrunk_queues,
+            broken=host.guard.broken.total(),
         )
 
 
-def _topic(owner: OwnedTopic, started_per_s: float) -> TopicStatistics:
+def _topic(owner: OwnedTopic, started_per_s: float) -> Generator[None, None, TopicStatistics]:
+    """Of one topic; yields between slices."""
     topic, groups = owner.topic, list(owner.groups.values())
     names = topic.priorities or (IN_SLOT,)
-    buffered = dict.fromkeys(names, 0)
-    for group in groups:
+    buffered, retries = dict.fromkeys(names, 0), 0
+    for looked, group in enumerate(groups, 1):
+        if looked % SLICE_GROUPS == 0:
+            yield
         if not (group.buffered or group.held):
             continue
+        retries += sum(group.retries.values())
         for priority, buffer in zip(names, group.buffers, strict=True):
             buffered[priority] += len(buffer)
         for (index, _), held in group.blocked.items():
@@ -331,5 +344,27 @@ def _topic(owner: OwnedTopic, started_per_s: float) -> TopicStatistics:
         max_in_flight=owner.limit,
         bound=owner.handler is not None or topic.state is State.PAUSED,
         buffered=buffered,
-        retries_buffered=sum(sum(group.retries.values()) for group in groups),
+        retries_buffered=retries,
+    )
+
+
+def waiting(host: str, now: float, why: str) -> HostStatistics:
+    """The snapshot of a host that waits for its store and consumes nothing yet."""
+    return HostStatistics(
+        host=host,
+        time=now,
+        uptime_s=0.0,
+        topics=0,
+        groups=0,
+        queues=0,
+        ready_queues=0,
+        buffered_messages=0,
+        buffered_bytes=0,
+        in_flight=0,
+        loop_lag_s=0.0,
+        store_unreachable=why,
+        database_unreachable=None,
+        totals=Totals(),
+        rates=Rates(),
+        busiest=(),
     )

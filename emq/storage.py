@@ -5,7 +5,16 @@
 
 Every call is batched over queues (one round trip for many) and is answered per queue, in the order asked, so that
 one full, sealed or lost queue does not fail its neighbours: a refused entry's answer is the `EMQError` instance.
-A whole call raises `StoreUnavailable` (nothing applied) or `OutcomeUnknown` (the connection broke after sending).
+
+A store may lie on several servers. Where a server is out of reach, silent or full, the answer of each of its entries is
+the error, an instance of `Failure`; the other entries are served, and do not wait for it beyond a deadline of seconds:
+
+    StoreUnavailable   nothing of the entry was applied
+    KeyDamaged         the same, because of what one key of the store holds; the text names key and remedy
+    OutcomeUnknown     the entry may have been applied: the connection broke, or a deadline passed, after it was sent
+    StoreFull          nothing of the entry was applied for lack of room
+
+A call raises such an error only where it holds for all of its entries. See `emq.answers` for reading the answers.
 
 Queues are named `<topic>/<group>/<priority>`, groups and their lanes `<topic>/<group>`; an adapter instance serves
 one environment and keeps its keys apart from the other's. Adapters are found by the scheme of their URL through the
@@ -19,13 +28,29 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 from emq import errors
+from emq.answers import Failure as Failure  # part of the protocols
 from emq.durability import Durability as Durability  # part of the protocols
+from emq.marks import Mark as Mark  # part of the protocols
+from emq.slots import PAGE_BYTES as PAGE_BYTES  # part of the protocols
 from emq.slots import SortedStore
 
 
 def group_of(queue: str) -> str:
     """The group's name, `<topic>/<group>`, of a queue's name."""
     return queue[: queue.rindex("/")]
+
+
+def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLost:
+    """What adapters answer with.
+
+    Args:
+        known: an offset of which the owner knows.
+        tail: where the queue ends now, if that is known.
+    """
+    end = "" if tail is None else f" and ends at {tail} now"
+    return errors.MessagesLost(
+        f"queue {queue!r} has lost what was at offset {known}{end}: its store came back from a crash, start it again"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- log store
@@ -38,6 +63,8 @@ class Put(NamedTuple):
         max_length: most messages that the queue's *group* (all its priorities) may hold, or None.
         drop_oldest: at `max_length`, drop the oldest of this queue instead of refusing.
         siblings: the names of all queues of the group, needed only with `max_length`.
+        layout: the topic's layout by which the bodies' keys came to this queue; the queue refuses a lower one than it
+            was raised to. None where no body has a key.
     """
 
     queue: str
@@ -45,18 +72,23 @@ class Put(NamedTuple):
     max_length: int | None = None
     drop_oldest: bool = False
     siblings: Sequence[str] = ()
+    layout: int | None = None
 
 
 class Read(NamedTuple):
     """Read at most `limit` messages of `queue` from offset `start` on, as the owner of `epoch`.
 
-    `epoch` None is for observers: such a read is not fenced, fences nobody off and does not arm the queue.
+    Attributes:
+        epoch: None is for observers: such a read is not fenced, fences nobody off and does not arm the queue.
+        mark: a message that the owner has read before, which must still be there unless it was dropped, see
+            `emq.marks`; None where the owner knows of none.
     """
 
     queue: str
     start: int
     limit: int
     epoch: int | None
+    mark: Mark | None = None
 
 
 class Batch(NamedTuple):
@@ -89,12 +121,16 @@ class Trim(NamedTuple):
     Attributes:
         seal: True to refuse all further puts to the queue, provided that nothing is left in it after the trim
             (atomically; otherwise it stays open); False to open it again; None to leave it as it is.
+        layout: refuse all further puts of a lower layout with `QueueSealed`; never lowered. None to leave it as it is.
+        mark: as for `Read`; nothing is dropped if that message is not there any more.
     """
 
     queue: str
     upto: int
     epoch: int | None
     seal: bool | None = None
+    layout: int | None = None
+    mark: Mark | None = None
 
 
 class LogStore(Protocol):
@@ -110,7 +146,7 @@ class LogStore(Protocol):
 
     async def put(
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
-    ) -> list[Sequence[int] | errors.EMQError]:
+    ) -> Sequence[Sequence[int] | errors.EMQError]:
         """Append; answers the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
 
         Not idempotent: on `OutcomeUnknown` a repeat may store the messages twice (with the same message ids).
@@ -119,19 +155,26 @@ class LogStore(Protocol):
     async def get(self, queue: str, offset: int) -> bytes | None:
         """The body at one offset, or None for a hole, a trimmed offset or one beyond the tail. Does not arm."""
 
-    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
+    async def read(
+        self, reads: Sequence[Read], max_bytes: int = 8 << 20
+    ) -> Sequence[Batch | errors.NotOwner | errors.MessagesLost | Failure]:
         """Read many queues, and arm those whose tail was reached, atomically with reaching it.
 
         Stops early, with `exhausted` False, once `max_bytes` of bodies are gathered over all queues (at least one
         message comes back if there is one). Answers `NotOwner` where the store has seen a higher epoch for the
-        queue's group; a higher epoch than any before fences off the lower ones from then on. Safe to repeat.
+        queue's group; a higher epoch than any before fences off the lower ones from then on. Answers an owner with
+        `MessagesLost`, and does not arm, where another message or none is at the mark's offset, and where `start` is
+        beyond the tail. A mark below the head proves nothing and is passed over. Safe to repeat.
         """
 
-    async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
+    async def bounds(self, queues: Sequence[str]) -> Sequence[Bounds | Failure]:
         """Head and tail of each queue; an unused one has both at `first_offset`."""
 
-    async def trim(self, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
-        """Drop consumed messages; answers whether the queue is sealed now. Safe to repeat; never moves head back."""
+    async def trim(self, trims: Sequence[Trim]) -> Sequence[bool | errors.NotOwner | errors.MessagesLost | Failure]:
+        """Drop consumed messages; answers whether the queue is sealed now. Safe to repeat; never moves head back.
+
+        Answers `MessagesLost`, and drops nothing, where the mark's message is not there any more.
+        """
 
 
 # --------------------------------------------------------------------------------------------------------- lane store
@@ -152,6 +195,20 @@ class Verdict(enum.StrEnum):
     """dead -> gone; administration, not fenced."""
     RECALL = "recall"
     """store -> gone: taken back before it was claimed; administration, not fenced."""
+    SEAL = "seal"
+    """Of the lane, whatever the id: refuse producers' adds with `QueueSealed`, and replays, from now on."""
+    OPEN = "open"
+    """Of the lane, whatever the id: undo SEAL."""
+
+    @property
+    def is_of_all(self) -> bool:
+        """It is about the lane as a whole."""
+        return self in (Verdict.SEAL, Verdict.OPEN)
+
+
+def lane_sealed(lane: str) -> errors.QueueSealed:
+    """What adapters answer a producer's add with."""
+    return errors.QueueSealed(f"group {lane!r} was retired or deleted; read the catalog again and publish anew")
 
 
 class Add(NamedTuple):
@@ -195,7 +252,8 @@ class Claimed(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Decide on one entry. `epoch` None goes with REPLAY, PURGE and RECALL only, `priority` with RETRY and REPLAY."""
+    """Decide on one entry, or seal or open its lane. `epoch` None goes with administration's verdicts only, `priority`
+    with RETRY and REPLAY."""
 
     slot: str
     id: str
@@ -241,39 +299,60 @@ class LaneStore(Protocol):
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner]:
-        """Add entries; True where the id was new. Safe to repeat. `StoreFull` is raised for the whole call.
+    ) -> Sequence[bool | errors.NotOwner | errors.QueueSealed | Failure]:
+        """Add entries; True where the id was new, `QueueSealed` for a producer whose lane is sealed. Safe to repeat.
 
         Fenced where an epoch is given: a group's epoch is the same one that `LogStore.read` and `claim` have raised.
         """
 
-    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> Sequence[Claimed | errors.NotOwner | Failure]:
         """Move due entries to prepare and return them. Fenced like `LogStore.read`.
+
+        Takes no more once `max_bytes` of bodies are gathered over all lanes (at least one entry comes back if one is
+        due and may be taken); what is left due shows in `next_due_ms`.
 
         Arms the slot with its next due time: an add, retry or replay that is due earlier wakes the claimer. Safe to
         repeat after a lost reply: what the lost call had prepared comes back through `recover`.
         """
 
-    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+    async def settle(self, settles: Sequence[Settle]) -> Sequence[bool | errors.NotOwner | Failure]:
         """Carry out verdicts; False where the entry was not in the state that the verdict starts from."""
 
-    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+    async def recover(
+        self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None
+    ) -> Sequence[int | Failure]:
         """Return prepared entries to the store, of their priority and due as they were: those claimed under a lower
         epoch than given with the slot, and, if `older_than_ms` is set, those claimed before it. Answers how many per
         slot."""
 
-    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
+    async def inspect(self, slots: Sequence[str]) -> Sequence[LaneState | Failure]:
         """Sizes and next due time of each slot; an unused slot is all zero."""
 
-    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
-        """A page of the slot's dead letters in order of (dead_ms, id), those behind `after`."""
+    async def dead(
+        self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadLetter]:
+        """A page of the slot's dead letters in order of (dead_ms, id), those behind `after`.
 
-    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
-        """A page of the slot's waiting entries in order of (due_ms, id), those behind the first `skip`."""
+        A page ends at `limit` letters, or with the one that brings its bodies to `max_bytes`. Only an empty page says
+        that there are no more.
+        """
+
+    async def waiting(
+        self, slot: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[WaitingEntry]:
+        """A page of the slot's waiting entries in order of (due_ms, id), those behind the first `skip`.
+
+        A page ends as for `dead`.
+        """
 
 
 class Store(Protocol):
     """What an adapter's factory returns for a URL: all its stores over one connection pool, and their wake-ups.
+
+    A store may have a method `follow(clock)`, which is called once after it was opened. The store then stamps dead
+    letters and failed attempts by that clock, which keeps the environment's time; else by the machine's.
 
     Attributes:
         shared: True if several host processes may use the store at once.

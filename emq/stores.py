@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import entry_points
 
 from emq import errors
+from emq.clock import Clock
 from emq.model import Environment
 from emq.storage import Store
 
@@ -19,7 +20,7 @@ _EXTRAS = {
 _SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 
 
-async def open_store(url: str, environment: Environment) -> Store:
+async def open_store(url: str, environment: Environment, clock: Clock | None = None) -> Store:
     """Open the store that a URL names, through the adapter installed for its scheme.
 
     An adapter registers a factory `async (url, environment) -> Store` in the entry-point group `emq.stores`, under
@@ -28,6 +29,7 @@ async def open_store(url: str, environment: Environment) -> Store:
     Args:
         url: such as `memory:`, `sqlite:///queues.db`, `postgresql://...` or `redis://...`.
         environment: whose data to serve; the other environment's is neither seen nor touched.
+        clock: by which dead letters are stamped, where the adapter lets it be chosen (see `emq.storage.Store`).
 
     Raises:
         InvalidSettings: no adapter serves the scheme, a driver is not installed, or the adapter refuses the URL.
@@ -42,11 +44,15 @@ async def open_store(url: str, environment: Environment) -> Store:
     try:
         factory: Callable[[str, Environment], Awaitable[Store]] = found[scheme].load()
         # Drivers are often imported only when the connection pool is made, hence inside the same try.
-        return await factory(url, environment)
+        opened = await factory(url, environment)
     except ModuleNotFoundError as exc:
         extra = _EXTRAS.get(scheme)
         remedy = f"pip install 'emq[{extra}]'" if extra else f"install the package that provides {exc.name!r}"
         raise errors.InvalidSettings(f"stores with {scheme}: need the module {exc.name!r}; {remedy}") from exc
+    follow = getattr(opened, "follow", None)  # an adapter of somebody else's may have none
+    if clock is not None and follow is not None:
+        follow(clock)
+    return opened
 
 
 def hide_password(url: str) -> str:

@@ -5,9 +5,9 @@ import os
 import pathlib
 from typing import Any
 
-from emq import App, Message
+from emq import App, Message, Settings
 
-app = App(os.environ.get("EMQ_STORE", "memory:"))
+app = App(os.environ.get("EMQ_STORE", "memory:"), options=Settings(lua_folds=True))
 OWN_FOLD = pathlib.Path(__file__).with_name("merge_key.lua").read_text()  # runs in the store, atomically with the add
 
 

@@ -10,18 +10,19 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from emq.model import MICRO, Topic, quotas
-from emq.trail import events
+from emq import shares
+from emq.model import MICRO, Topic
+from emq.trail import events, limits
 from spark.audit_events import only
 from spark.audit_findings import found_in
 
 
 class Cap(NamedTuple):
-    """What one group, or with `group` -1 the sum of a topic that borrows, may start.
+    """What one group may start, or with `group` -1 all groups of a topic together.
 
     Attributes:
         whole, part: the quota in whole starts a second, and millionths of one.
-        most: of a smooth group: starts in any second; 0 where aligned seconds count.
+        most: of a smooth topic: starts in any second; 0 where aligned seconds count.
     """
 
     topic: str
@@ -38,31 +39,41 @@ def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
     """The highest caps that these catalogs say, each as it was at some time.
 
     When a quota was changed no trail tells, and hosts learn of it at different times, so the highest counts throughout.
+    A topic's cap holds for the sum of its groups in every second, also while their number changes. Meanwhile a group
+    may use what another one leaves, up to what a group may have at all.
     """
     highest: dict[tuple[str, int], Cap] = {}
     borrows = {topic.name for topics in catalogs for topic in topics if topic.options.borrow}
+    changed = set(resized(catalogs))
     for topics in catalogs:
-        for cap in (cap for topic in topics for cap in _of_topic(topic, topic.name in borrows)):
+        for cap in (cap for topic in topics for cap in _of_topic(topic, topic.name in borrows, topic.name in changed)):
             other = highest.get((cap.topic, cap.group), cap)
             highest[cap.topic, cap.group] = _higher(cap, other)
     return list(highest.values())
 
 
-def _of_topic(topic: Topic, borrows: bool) -> Iterator[Cap]:
-    options = topic.options
-    smooth = options.pacing == "smooth"
-    if borrows:
-        if not smooth:
-            yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), 0)
-        return
-    for group, quota in enumerate(quotas(topic)):
-        burst = 1 + quota / 10 if options.burst is None else options.burst
-        most = math.floor(quota + burst + 1e-9) if smooth else 0
-        yield Cap(topic.name, group, *divmod(round(quota * MICRO), MICRO), most)
+def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
+    division, burst = topic.division, topic.options.burst
+    smooth = topic.options.pacing == "smooth"
+    most = math.floor(topic.qps + shares.smooth_burst(division, burst) + 1e-9) if smooth else 0
+    yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), most)
+    for group in range(0 if borrows else topic.groups):
+        share = division.share(group)
+        if smooth:
+            pace = shares.pace(division, group, burst)
+            most = math.floor(pace.quota + pace.most + 1e-9)
+        if is_resized:
+            share = shares.Share(max(share.ceiling, math.ceil(topic.group_qps)), 1, 0)
+            most = most and share.num + math.floor(shares.burst_of(topic.qps, burst))
+        elif share.phase or share.den != MICRO:
+            share = limits.group_limit(share)
+        yield Cap(topic.name, group, *divmod(share.num * MICRO // share.den, MICRO), most)
 
 
 def _higher(one: Cap, other: Cap) -> Cap:
     whole, part = max(one[2:4], other[2:4])
+    if part and one[2:4] != other[2:4]:
+        whole, part = whole + 1, 0  # the lower quota may allow a start in a second in which the higher one does not
     # Where the pacing was changed: the end of one aligned second and the begin of the next are one sliding second.
     aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
     return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned))
@@ -120,7 +131,8 @@ def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
         starts: started rows.
     """
     smooth = F.broadcast(caps.where(F.col("most") > 0).select("topic", "group", "most"))
-    mine = starts.select("topic", "group", "id", "time_us").join(smooth, ["topic", "group"])
+    by_group = starts.select("topic", "group", "id", "time_us")
+    mine = by_group.unionByName(by_group.withColumn("group", F.lit(-1))).join(smooth, ["topic", "group"])
     comes = mine.select("topic", "group", "most", "id", F.col("time_us").alias("at"), F.lit(1).alias("step"))
     goes = mine.select(
         "topic",
@@ -135,7 +147,8 @@ def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
     over = swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
     return found_in(
         over,
-        *("Q", "sliding second", "topic", "group", "id"),
+        *("Q", "sliding second", "topic", "id"),
+        group=F.when(F.col("group") >= 0, F.col("group")),
         at_us=F.col("at"),
         text=F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most"),
     )

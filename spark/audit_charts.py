@@ -87,7 +87,7 @@ def of(seconds: DataFrame, waits: Sequence[Row], pauses: Iterable[Pause], caps: 
     by_topic.unpersist()
     n = (last - first) // step + 1
     caps_of: dict[str, float] = defaultdict(float)
-    for cap in caps:
+    for cap in (cap for cap in caps if cap.group == -1):
         caps_of[cap.topic] += cap.whole + cap.part / MICRO
         caps_of[""] += cap.whole + cap.part / MICRO
     counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0] * n))

@@ -58,12 +58,27 @@ def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
     )
 
 
-def disorder(deliveries: DataFrame) -> DataFrame:
-    """First deliveries that followed one with a higher offset, in their queue and of their key."""
+def disorder(deliveries: DataFrame, losses: DataFrame) -> DataFrame:
+    """First deliveries that followed one with a higher offset, in their queue and of their key.
+
+    Args:
+        losses: rows of messages that a store has lost. Their offsets are given out again, so the order of what is
+            delivered after one was noticed says nothing about what was delivered before.
+    """
     first = deliveries.where((F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0))
     order = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
-    before = F.max(F.struct("offset", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    before = F.max(F.struct("offset", "id", F.col("time_us").alias("at_us")))
+    before = before.over(order.rowsBetween(Window.unboundedPreceding, -1))
     found = first.withColumn("before", before).where(F.col("before.offset") > F.col("offset"))
+    noticed = losses.select(
+        F.col("topic").alias("t"),
+        F.col("group").alias("g"),
+        F.col("priority").alias("p"),
+        F.col("time_us").alias("lost_us"),
+    ).distinct()
+    of_queue = (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
+    between = F.col("lost_us").between(F.col("before.at_us"), F.col("time_us"))
+    found = found.join(F.broadcast(noticed), of_queue & between, "left_anti")
     text = F.format_string(
         "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
     )

@@ -30,6 +30,7 @@ _IDS = "topic string, id string"
 DROPPED, SKIPPED, QUEUED, LANE, DEAD, BLIND, CLAIMED = (
     *("dropped", "skipped", "queued", "in a lane or slot", "dead", "finished by a killed host", "claimed"),
 )
+FORGOTTEN: Final = "lost by the store"
 PASSED, TRIMMED, BEYOND, NOWHERE, UNKNOWN = ("passed", "trimmed", "beyond the tail", "nowhere", "not asked")
 LOST: Final[Mapping[str, str]] = {
     SKIPPED: "its offset was skipped as a hole",
@@ -42,7 +43,7 @@ LOST: Final[Mapping[str, str]] = {
 
 def ended(live: bool) -> tuple[str, ...]:
     """Places of open messages from which nothing more is to come; while hosts run, what was unseen will be seen."""
-    return (DROPPED,) if live else (DROPPED, BLIND)
+    return (DROPPED, FORGOTTEN) if live else (DROPPED, FORGOTTEN, BLIND)
 
 
 def placed(
@@ -69,6 +70,7 @@ def placed(
     ranged = open_.withColumn("place", F.lit(None).cast("string"))
     for event, place in ((events.DROPPED, DROPPED), (events.SKIPPED, SKIPPED)):
         ranged = _in_ranges(ranged, only(rows, event), place)
+    ranged = _forgotten(ranged, only(rows, events.LOST))
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = frame_of_queues(spark, store.queues)
@@ -97,23 +99,39 @@ def _added(queues: DataFrame) -> list[str]:
 
 def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str) -> DataFrame:
     """Give a place to what lies in one of the ranges of offsets."""
-    spans = ranges.select(
+    spans = _spans(ranges)
+    inside = _of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end"))
+    hit = frame.join(F.broadcast(spans), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
+    joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
+    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
+
+
+def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
+    """Give a place to what the store held when it came back from a crash without its last messages.
+
+    Offsets are given out again from the loss on, so only what was published before it was noticed is meant.
+    """
+    gone = _spans(losses).select("t", "g", "p", "begin", "lost_us")
+    was_there = (F.col("offset") >= F.col("begin")) & (F.col("last_us") <= F.col("lost_us"))
+    hit = frame.join(F.broadcast(gone), _of_queue() & was_there, "left_semi").select("topic", "id")
+    joined = frame.join(F.broadcast(hit.distinct().withColumn("hit", F.lit(True))), ["topic", "id"], "left")
+    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), FORGOTTEN))).drop("hit")
+
+
+def _spans(ranges: DataFrame) -> DataFrame:
+    """Ranges of offsets, under names that a message has not."""
+    return ranges.select(
         F.col("topic").alias("t"),
         F.col("group").alias("g"),
         F.col("priority").alias("p"),
         F.col("offset").alias("begin"),
         F.col("until").alias("end"),
+        F.col("time_us").alias("lost_us"),
     ).distinct()
-    inside = (
-        (F.col("topic") == F.col("t"))
-        & (F.col("group") == F.col("g"))
-        & (F.col("priority") == F.col("p"))
-        & (F.col("offset") >= F.col("begin"))
-        & (F.col("offset") < F.col("end"))
-    )
-    hit = frame.join(F.broadcast(spans), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
-    joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
-    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
+
+
+def _of_queue() -> Column:
+    return (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
 
 
 def _by_store(drops: Collection[str]) -> Column:
@@ -187,13 +205,15 @@ def overrun(placed: DataFrame) -> DataFrame:
 
 
 def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
-    """Offsets that one owner delivered for the first time twice under one epoch (M).
+    """Offsets that one owner delivered for the first time twice under one epoch (M), but for those that a store lost.
 
     Args:
         rows: events.
         restarted: topic and id of messages that were started from their queues more than once.
     """
     starts = only(rows, events.STARTED).where((F.col("attempt") == 1) & (F.col("offset") >= 0))
+    losses = F.broadcast(_spans(only(rows, events.LOST)))
+    starts = starts.join(losses, _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
     counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
         F.count("*").alias("times"), F.max("time_us").alias("at_us")

@@ -28,6 +28,7 @@ _COUNTS = (
     ("unfinished", "unfinished"),
     ("dead", "dead letters"),
     ("dropped", "dropped or recalled"),
+    ("lost_by_store", "lost by the store"),
     ("merged", "merged"),
     ("publishes_unknown", "outcome unknown"),
     ("finished_unseen", "finished by a killed host"),

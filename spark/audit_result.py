@@ -138,6 +138,7 @@ def _done(before: Done, found: Input, counts: Mapping[str, int], ended: Mapping[
         delivered=before.delivered + counts["done_delivered"],
         dead=before.dead + counts["done_dead"],
         dropped=before.dropped + counts["done_recalled"] + ended[audit_offsets.DROPPED],
+        forgotten=before.forgotten + ended[audit_offsets.FORGOTTEN],
         unseen=before.unseen + ended.get(audit_offsets.BLIND, 0),
         unknown=before.unknown + counts.get("ledger_unknown", 0),
         refused=before.refused + counts.get("ledger_refused", 0),
@@ -161,6 +162,7 @@ def _totals(before: Done, found: Input, counts: Mapping[str, int], places: Mappi
         "delivered": before.delivered + counts["delivered"],
         "dead": before.dead + counts["dead"] + dead,
         "dropped": before.dropped + counts["recalled"] + dropped,
+        "lost_by_store": before.forgotten + places.get(audit_offsets.FORGOTTEN, 0),
         "in_store": sum(places.get(place, 0) for place in waiting),
         "unfinished": places.get(audit_offsets.UNKNOWN, 0),
         "finished_unseen": before.unseen + blind,
@@ -195,6 +197,8 @@ def _notes(
     for kind in kinds:
         if kind.excused:
             notes.append(f"{kind.count:,} {_ALLOWED[kind.promise, kind.kind].format(crash_s=options.crash_s)}")
+    if forgotten := places.get(audit_offsets.FORGOTTEN, 0):
+        notes.append(f"{forgotten:,} messages were lost by their store, which came back from a crash without them")
     if blind := places.get(audit_offsets.BLIND, 0):
         notes.append(f"{blind:,} messages were finished by the checkpoints of hosts whose trail was cut short")
     if found.unclosed:

@@ -34,6 +34,7 @@ class Done(msgspec.Struct):
     delivered: int = 0
     dead: int = 0
     dropped: int = 0
+    forgotten: int = 0
     unseen: int = 0
     extra: int = 0
     unknown: int = 0

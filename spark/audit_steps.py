@@ -284,7 +284,8 @@ class Steps:
         found = audit_keys.deliveries(self._frames.rows, self._found.cut_short)
         deliveries = self._frames.kept("deliveries", found)
         self._report(audit_keys.overlaps(deliveries, audit_caps.resized(self._catalogs)))
-        self._report(audit_keys.disorder(deliveries))
+        losses = audit_events.only(self._frames.rows, events.LOST)
+        self._report(audit_keys.disorder(deliveries, losses))
 
 
 def _counts() -> list[Any]:

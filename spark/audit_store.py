@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from emq import dead_letters, message
+from emq.answers import served
 from emq.app import App
 from emq.model import QueueName, Topic
 from emq.offsets.checkpoints import Checkpoint
@@ -74,7 +75,7 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
     priorities = {topic.name: topic.priorities for topic in topics}
     for start in range(0, len(names), CHUNK):
         chunk = names[start : start + CHUNK]
-        for queue, bounds in zip(chunk, await app.store.log.bounds(chunk), strict=True):
+        for queue, bounds in zip(chunk, served(await app.store.log.bounds(chunk)), strict=True):
             name, group, priority = QueueName.parse(queue)
             saved = checkpoints.get(queue, Checkpoint(queue, 0, bounds.head))
             index = priorities[name].index(priority)
@@ -92,10 +93,12 @@ async def _groups(store: Store, topic: Topic, waiting: list[tuple[str, str]]) ->
     """What is claimed in each group of a topic; what waits is added to `waiting`."""
     found = []
     names = [topic.group(group) for group in range(topic.groups)]
-    for group, (name, state) in enumerate(zip(names, await store.lanes.inspect(names), strict=True)):
+    for group, (name, state) in enumerate(zip(names, served(await store.lanes.inspect(names)), strict=True)):
         claimed = state.prepared
-        for skip in range(0, state.waiting, PAGE) if state.waiting else ():
-            waiting += [(topic.name, entry.id) for entry in await store.lanes.waiting(name, skip, PAGE)]
+        skip = 0
+        while state.waiting and (page := await store.lanes.waiting(name, skip, PAGE)):
+            waiting += [(topic.name, entry.id) for entry in page]
+            skip += len(page)
         if topic.is_sorted:
             claimed += await _slot(store, topic, group, waiting)
         if claimed:
@@ -105,8 +108,9 @@ async def _groups(store: Store, topic: Topic, waiting: list[tuple[str, str]]) ->
 
 async def _slot(store: Store, topic: Topic, group: int, waiting: list[tuple[str, str]]) -> int:
     slot = topic.slot(group)
-    [state] = await store.sorted.inspect([slot], 0)
-    for skip in range(0, state.waiting, PAGE):
-        page = await store.sorted.waiting(slot, skip, PAGE)
+    [state] = served(await store.sorted.inspect([slot], 0))
+    skip = 0
+    while state.waiting and (page := await store.sorted.waiting(slot, skip, PAGE)):
+        skip += len(page)
         waiting += [(topic.name, message.slot_id(group, entry.member)) for entry in page]
     return state.prepared

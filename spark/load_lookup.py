@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from emq.answers import served
 from emq.app import App
 from emq.model import Topic
 from spark.load_recorder import Place
@@ -53,7 +54,7 @@ async def look(
     reading = Reading(span for span in spans if span.start < span.end)
     left, places = set(ids), dict[str, Place]()
     while left and (reads := reading.reads()):
-        for span, offsets, bodies in reading.take(await log.read(reads, CALL_BYTES)):
+        for span, offsets, bodies in reading.take(served(await log.read(reads, CALL_BYTES))):
             _, group, priority = queues[span.queue]
             for offset, m in zip(offsets, decoded(bodies), strict=True):
                 if m.id in left:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from emq import errors
+from emq.answers import Failure, served
 from emq.app import App
 from emq.model import Topic
 from emq.settings import Settings
@@ -85,7 +86,7 @@ async def bounds_of(log: LogStore, queues: Sequence[str]) -> dict[str, Bounds]:
     found: dict[str, Bounds] = {}
     for start in range(0, len(queues), BOUNDS_CHUNK):
         chunk = queues[start : start + BOUNDS_CHUNK]
-        found.update(zip(chunk, await log.bounds(chunk), strict=True))
+        found.update(zip(chunk, served(await log.bounds(chunk)), strict=True))
     return found
 
 
@@ -121,12 +122,12 @@ def check_untrimmed(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> None
 def _found(connection: Connection, log: LogStore, spans: Sequence[Span]) -> Iterator[list[Found]]:
     reading = Reading(spans)
 
-    def call() -> Future[list[Batch | errors.NotOwner]] | None:
+    def call() -> Future[Sequence[Batch | errors.NotOwner | errors.MessagesLost | Failure]] | None:
         reads = reading.reads()
         return connection.start(log.read(reads, CALL_BYTES)) if reads else None
 
     under_way = call()
     while under_way is not None:
-        found = reading.take(under_way.result())
+        found = reading.take(served(under_way.result()))
         under_way = call()
         yield found

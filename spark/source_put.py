@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
+from emq.answers import served
 from emq.app import App
 from emq.message import Message
 from emq.model import Kind, Topic
@@ -122,7 +123,7 @@ async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], rows: 
         left.setdefault(row.id, []).append(number)
     foreign: set[str] = set()
     while left and (reads := reading.reads()):
-        for span, _, bodies in reading.take(await log.read(reads, CALL_BYTES)):
+        for span, _, bodies in reading.take(served(await log.read(reads, CALL_BYTES))):
             topic = span.name.topic
             for m in decoded(bodies):
                 if (numbers := left.get(m.id)) is None:

@@ -109,12 +109,14 @@ Found = tuple[Span, Sequence[int], Sequence[bytes]]
 """What was read: a span, the offsets in it that hold a message, and their bodies."""
 
 
-def found_in(spans: Sequence[Span], answers: Sequence[Batch | errors.NotOwner]) -> tuple[list[Found], list[Span]]:
+def found_in(
+    spans: Sequence[Span], answers: Sequence[Batch | errors.NotOwner | errors.MessagesLost]
+) -> tuple[list[Found], list[Span]]:
     """What a call brought, for as much of each span as it has read, and the rest of the spans."""
     found: list[Found] = []
     left: list[Span] = []
     for span, answer in zip(spans, answers, strict=True):
-        if isinstance(answer, errors.NotOwner):  # no store refuses an observer
+        if isinstance(answer, errors.EMQError):  # no store refuses an observer
             raise answer
         offsets, bodies = answer.offsets, answer.bodies
         if offsets and offsets[-1] >= span.end:  # holes do not count towards a read's limit
@@ -141,7 +143,7 @@ class Reading:
     def reads(self) -> list[Read]:
         return reads_of(self._left, self._room)
 
-    def take(self, answers: Sequence[Batch | errors.NotOwner]) -> list[Found]:
+    def take(self, answers: Sequence[Batch | errors.NotOwner | errors.MessagesLost]) -> list[Found]:
         """What the call with the last `reads` has found."""
         found, left = found_in(self._left[: len(answers)], answers)
         self._left[: len(answers)] = left

@@ -6,15 +6,24 @@ A server that is not installed skips the test with the reason; with EMQ_REQUIRE_
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from support import chance
 
 from emq import errors, servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_configure() -> None:
+    """Some tests interrupt what they start; a run in the background would hand down that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    chance.load_profile()
+
 
 S = TypeVar("S", bound=servers.Server | servers.Ensemble | servers.RedisCluster)
 

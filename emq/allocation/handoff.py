@@ -33,8 +33,9 @@ class Handoff:
     def plan(self, generation: int, entries: Mapping[str, Entry]) -> None:
         """A new plan is in force, and gives this host these groups."""
         self.generation = generation
+        touched = {**self._planned, **entries}  # in an order that does not change from run to run
         self._planned = dict(entries)
-        self._sort()
+        self._sort(touched)
 
     def free(self, has_released: Released) -> dict[str, int]:
         """Group to epoch of what the host may have now: what it holds and keeps, and what nobody else holds."""
@@ -46,15 +47,16 @@ class Handoff:
 
     def taken(self, groups: Mapping[str, int]) -> None:
         """The host was told of these; it will say `released` of each that it is to give up."""
-        for group, epoch in groups.items():
-            self._held.setdefault(group, epoch)
-        self._sort()
+        new = [group for group in groups if group not in self._held]
+        self._held.update((group, groups[group]) for group in new)
+        self._sort(new)
 
     def released(self, groups: Iterable[str]) -> None:
         """The host has let go of these, as far as it was to."""
-        for group in self._draining.intersection(groups):
-            del self._held[group]
-        self._sort()
+        done = [group for group in groups if group in self._draining]
+        for group in done:
+            self._held.pop(group, None)
+        self._sort(done)
 
     def refused(self, group: str, epoch: int) -> bool:
         """A store has refused the host's epoch: it is not free again before the plan gives it under another one.
@@ -67,7 +69,7 @@ class Handoff:
         wanted = planned is not None and planned.epoch == epoch
         if wanted:
             self._refused[group] = epoch
-        self._sort()
+        self._sort((group,))
         return wanted
 
     def renew(self, group: str) -> int | None:
@@ -76,7 +78,7 @@ class Handoff:
         if planned is None:
             return None
         self._refused[group] = planned.epoch
-        self._sort()
+        self._sort((group,))
         return planned.epoch
 
     def reset(self) -> None:
@@ -96,10 +98,18 @@ class Handoff:
         """Names of the hosts that somebody waits for here."""
         return {former.host for entry in self._pending.values() for former in entry.after}
 
-    def _sort(self) -> None:
-        planned, held = self._planned, self._held
-        self._refused = {g: e for g, e in self._refused.items() if (p := planned.get(g)) is not None and p.epoch == e}
-        self._draining = {
-            g for g, e in held.items() if (p := planned.get(g)) is None or p.epoch != e or self._refused.get(g) == e
-        }
-        self._pending = {g: e for g, e in planned.items() if e.epoch not in (held.get(g), self._refused.get(g))}
+    def _sort(self, groups: Iterable[str]) -> None:
+        """Say again of these in which states they are; of the others nothing has changed."""
+        for group in groups:
+            planned, held = self._planned.get(group), self._held.get(group)
+            if planned is None or self._refused.get(group) != planned.epoch:
+                self._refused.pop(group, None)
+            refused = self._refused.get(group)
+            if held is not None and (planned is None or planned.epoch != held or refused == held):
+                self._draining.add(group)
+            else:
+                self._draining.discard(group)
+            if planned is not None and planned.epoch not in (held, refused):
+                self._pending[group] = planned
+            else:
+                self._pending.pop(group, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -18,8 +19,8 @@ LEASE_SHARE = 2 / 3
 """Of the session's time-out since the last heartbeat that was answered: so long a host goes on by itself. The rest is
 for what it has started to end before others may begin."""
 
-BEATS = 6
-"""Heartbeats in one time-out."""
+BEATS = 8
+"""Heartbeats in one time-out. The more there are, the longer an outage may last that the lease outlives."""
 
 MAX_AHEAD_S = 0.5
 """A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
@@ -50,14 +51,15 @@ class Heartbeat:
         self._lease = lease
         self._complain = complain
         self._incarnation = ""
+        self._wanted = asyncio.Event()
         self.ahead_s = 0.0
 
     async def begin(self, incarnation: str) -> None:
         """Create the node of a new session, and renew the lease with it."""
-        sent = self._clock.now()
+        sent_us = self._clock.passed_us()
         await self._tree.create(self._paths.lease(incarnation), b"", ephemeral=True)
         self._incarnation = incarnation
-        self._renew(sent)
+        self._renew(sent_us)
 
     async def give_up(self) -> None:
         """The session is not used, after all."""
@@ -70,18 +72,22 @@ class Heartbeat:
         self._incarnation = ""
         self._lease.end()
 
+    def connected(self) -> None:
+        """The connection is back: renew the lease now, which may be about to end."""
+        self._wanted.set()
+
     async def beat(self) -> None:
         """Ends by cancellation."""
         beats = 0
         while True:
             if incarnation := self._incarnation:
-                sent, path = self._clock.now(), self._paths.lease(incarnation)
+                sent_us, path = self._clock.passed_us(), self._paths.lease(incarnation)
                 try:
                     await self._tree.write(path, b"", -1)
                     if incarnation == self._incarnation:
-                        self._renew(sent)
+                        self._renew(sent_us)
                     if beats % AHEAD_EVERY == 0:
-                        await self._compare_clocks(path, sent)
+                        await self._compare_clocks(path, sent_us)
                     beats += 1
                 except errors.ClusterUnavailable as exc:
                     self._lease.suspend()
@@ -89,17 +95,21 @@ class Heartbeat:
                     self._complain(f"{exc}; this host goes on for {left_s:.1f} s")
                 except tree.NodeMissing:
                     self._lease.suspend()  # the session is no more; the tree is about to say so
-            await asyncio.sleep(self._tree.timeout_s / BEATS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._tree.timeout_s / BEATS):
+                    await self._wanted.wait()
+            self._wanted.clear()
 
-    def _renew(self, sent: float) -> None:
-        self._lease.renew(sent + self._tree.timeout_s * LEASE_SHARE)
+    def _renew(self, sent_us: int) -> None:
+        """By what has passed: a clock that was corrected meanwhile, or stands still, would lengthen the lease."""
+        self._lease.renew(self._clock.at_us(sent_us) / 1e6 + self._tree.timeout_s * LEASE_SHARE)
 
-    async def _compare_clocks(self, path: str, sent: float) -> None:
-        answered = self._clock.now()
+    async def _compare_clocks(self, path: str, sent_us: int) -> None:
+        answered_us = self._clock.passed_us()
         node = await self._tree.read(path)
         if node is None:
             return
-        ahead_s = round((sent + answered) / 2 - node.written_s, 2)
+        ahead_s = round(self._clock.at_us((sent_us + answered_us) // 2) / 1e6 - node.written_s, 2)
         if abs(ahead_s - self.ahead_s) < JITTER_S:
             return
         self.ahead_s = ahead_s

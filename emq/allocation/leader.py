@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Container, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from emq import errors
-from emq.allocation import drafting, plan, planned, records, tree
+from emq.allocation import drafting, plan, planned, records, serving, tree
 from emq.allocation.drafting import NOBODY, Place, Previous
-from emq.allocation.records import Order, Pointer, Record, Running
+from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,11 @@ TOGETHER = 100
 """Nodes written at a time."""
 
 LARGE = 200_000
-"""Groups times hosts from which on the plan is computed beside the event loop, which has messages to start."""
+MANY_GROUPS = 2_000
+"""From so many groups times hosts, or groups, on the plan is computed beside the event loop, which has messages to
+start."""
+
+T = TypeVar("T")
 
 
 class _InForce(NamedTuple):
@@ -61,12 +66,22 @@ class Leader:
         host: str,
         next_generation: Callable[[int], Awaitable[int]],
         clock: Clock,
+        *,
+        debounce_first: bool = True,
+        database_away_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """
+        Args:
+            database_away_s: for how many seconds the database has not answered this host; 0.0 while it does.
+            debounce_first: collect changes also before the first plan, as hosts that start together want it; False for
+                who most likely starts alone, and should not wait for others.
+        """
         self._tree = coordination
         self._environment = environment
         self._paths = records.Paths(environment)
         self._host = host
         self._next_generation = next_generation
+        self._database_away_s = database_away_s
         self._clock = clock
         self._changed = asyncio.Event()
         self._candidate = ""
@@ -74,6 +89,7 @@ class Leader:
         self._catalog = 0
         self._behind_since: float | None = None
         self._unable_since: float | None = None
+        self._leading_since = 0.0
         self._in_force: _InForce | None = None
         self._done: object = None
         self._watchers: dict[str, Callable[[], None]] = {}
@@ -81,6 +97,7 @@ class Leader:
         self._nodes: dict[str, tree.Node | None] = {}
         self._swept = False
         self._told = ""
+        self._debounce_first = debounce_first
         self.leading = False
         self.plans = 0
 
@@ -104,8 +121,11 @@ class Leader:
                 if self.leading:
                     await self._round()
                     self._told, self._unable_since = "", None
-                await self._changed.wait()
-                await asyncio.sleep(DEBOUNCE_S if self.leading else 0)
+                # A leader looks whether it still can plan, also when nothing changes.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RESIGN_S if self.leading else None):
+                        await self._changed.wait()
+                await asyncio.sleep(DEBOUNCE_S if self.leading and (self.plans or self._debounce_first) else 0)
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
                 self._in_force = None
                 if isinstance(exc, errors.DatabaseUnavailable) and self._unable_since is None:
@@ -118,7 +138,7 @@ class Leader:
             except plan.BrokenPlan:
                 log.exception("a plan broke its own rules; the plan in force stays")
                 await self._changed.wait()
-            except errors.ForeignTree as exc:
+            except (errors.ForeignTree, tree.NodeTooLarge) as exc:
                 self._in_force = None
                 self._complain(f"{exc}; nothing is planned")
                 await asyncio.sleep(FOREIGN_S)
@@ -136,16 +156,27 @@ class Leader:
             raise errors.ClusterUnavailable("the candidate node of this host is gone already")
         place = names.index(self._candidate)
         if place == 0:
-            if len(names) > 1 and self._unable_since is not None and self._clock.now() > self._unable_since + RESIGN_S:
+            if len(names) > 1 and self.leading and self._is_unable():
                 await self._resign()
                 return False
             if not self.leading:
                 log.info("host %s leads the cluster", self._host)
                 self._in_force, self._done, self._swept, self._unable_since = None, None, False, None
+                self._leading_since = self._clock.now()
             return True
         if await self._tree.read(f"{self._paths.leader}/{names[place - 1]}", self._changed.set) is None:
             self._changed.set()
         return False
+
+    def _is_unable(self) -> bool:
+        """Whether the database has been away for so long that another should try.
+
+        Not only where a plan could not be made: without the database a leader knows of no change of the catalog.
+        """
+        now = self._clock.now()
+        if self._unable_since is not None and now > self._unable_since + RESIGN_S:
+            return True
+        return self._database_away_s() > RESIGN_S and now > self._leading_since + RESIGN_S
 
     async def _resign(self) -> None:
         """Stand anew, behind the others."""
@@ -172,7 +203,8 @@ class Leader:
         quotas, catalog = self._quotas, self._catalog
         weights = drafting.shares(members, orders)
         fenced = {h: m.fenced for h, m in members.items() if m.fenced}
-        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, id(quotas), catalog)
+        serves = {h: m.serves for h, m in members.items()}
+        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, id(quotas), catalog)
         if quotas is None or asked == self._done or not members:
             return
         if self._in_force is None:
@@ -180,24 +212,12 @@ class Leader:
         record, _, previous = self._in_force
         if record is not None and self._is_behind(record):
             return
-        before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
         self._done = None  # until it is known to be in force
-        made = await self._plan(quotas, weights, before, drafting.recent(previous))
-        owner = drafting.places(made, quotas)
-        if drafting.changed(owner, members, previous) or record is None or record.catalog != catalog:
-            await self._publish(owner, made, members, catalog)
+        is_large = len(quotas) >= MANY_GROUPS or len(quotas) * len(weights) >= LARGE
+        made, owner, differs = await _beside(is_large, _planned, quotas, weights, members, previous)
+        if differs or record is None or record.catalog != catalog:
+            await self._publish(owner, made, members, catalog, is_large)
         self._done = asked
-
-    async def _plan(
-        self,
-        quotas: Mapping[str, float],
-        weights: Mapping[str, float],
-        before: Mapping[str, str],
-        recent: Container[str],
-    ) -> plan.Plan:
-        if len(quotas) * len(weights) < LARGE:
-            return plan.plan(quotas, weights, before, recent)
-        return await asyncio.to_thread(plan.plan, quotas, weights, before, recent)
 
     def _is_behind(self, record: Record) -> bool:
         """Whether to wait for the catalog here to be as new as what the plan in force was made of."""
@@ -216,27 +236,16 @@ class Leader:
         return False
 
     async def _publish(
-        self, owner: Mapping[str, str], made: plan.Plan, members: Mapping[str, Running], catalog: int
+        self, owner: Mapping[str, str], made: plan.Plan, members: Mapping[str, Running], catalog: int, is_large: bool
     ) -> None:
         """Write the lists that change, then the record that names them; only that puts the plan into force."""
         assert self._in_force is not None
-        old, version, previous = self._in_force
+        old, version, _ = self._in_force
         least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)
         generation = await self._next_generation(least)
         now = self._clock.now()
-        lists = drafting.draft(generation, owner, made.moved, members, previous, now)
-        standing = _by_host(previous)
-        pointers: dict[str, Pointer] = {}
-        written: list[tuple[str, bytes]] = []
-        for host, entries in lists.items():
-            incarnation = members[host].incarnation if host in members else ""
-            pointer = old.lists.get(host) if old is not None else None
-            if pointer is not None and pointer.incarnation == incarnation and entries == standing.get(host, {}):
-                pointers[host] = pointer
-                continue
-            chunks = records.encode_list(entries)
-            written += [(self._paths.list(host, generation, n), chunk) for n, chunk in enumerate(chunks)]
-            pointers[host] = Pointer(incarnation, generation, len(chunks))
+        drafted = await _beside(is_large, self._drafted, generation, owner, made, members, self._in_force, now)
+        lists, pointers, written = drafted
         for start in range(0, len(written), TOGETHER):
             await asyncio.gather(*(self._tree.create(*node) for node in written[start : start + TOGETHER]))
         record = Record(self._environment, generation, catalog, self._host, now, pointers, made.max_over_mean)
@@ -251,13 +260,37 @@ class Leader:
             version = 0
         version = await self._tree.write(self._paths.serverlist, data, version)
         self.plans += 1
-        places = {g: Place(h, e) for h, entries in lists.items() for g, e in entries.items()}
-        incarnations = {host: member.incarnation for host, member in members.items()}
-        self._in_force = _InForce(record, version, Previous(places, incarnations))
-        new = sum(e.epoch == generation for entries in lists.values() for e in entries.values())
+        in_force, new = await _beside(is_large, _in_force, record, version, lists, members)
+        self._in_force = in_force
         log.info("plan %d: %d groups on %d hosts, %d assigned anew", generation, len(owner), len(members), new)
         await self._after(record, old if self._swept else None, catalog)
         self._swept = True
+
+    def _drafted(
+        self,
+        generation: int,
+        owner: Mapping[str, str],
+        made: plan.Plan,
+        members: Mapping[str, Running],
+        in_force: _InForce,
+        now: float,
+    ) -> tuple[dict[str, dict[str, Entry]], dict[str, Pointer], list[tuple[str, bytes]]]:
+        """The lists of the new plan by host, where each one is, and the nodes to write for those that change."""
+        old, _, previous = in_force
+        lists = drafting.draft(generation, owner, made.moved, members, previous, now)
+        standing = _by_host(previous)
+        pointers: dict[str, Pointer] = {}
+        written: list[tuple[str, bytes]] = []
+        for host, entries in lists.items():
+            incarnation = members[host].incarnation if host in members else ""
+            pointer = old.lists.get(host) if old is not None else None
+            if pointer is not None and pointer.incarnation == incarnation and entries == standing.get(host, {}):
+                pointers[host] = pointer
+                continue
+            chunks = records.encode_list(entries)
+            written += [(self._paths.list(host, generation, n), chunk) for n, chunk in enumerate(chunks)]
+            pointers[host] = Pointer(incarnation, generation, len(chunks))
+        return lists, pointers, written
 
     async def _after(self, record: Record, old: Record | None, catalog: int) -> None:
         """Note the catalog's version, and delete what no plan names any more.
@@ -345,8 +378,38 @@ class Leader:
             log.warning("%s", text)
 
 
-def _by_host(previous: Previous | None) -> dict[str, dict[str, records.Entry]]:
-    by_host: dict[str, dict[str, records.Entry]] = {}
+async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object) -> T:
+    """What `compute` returns; on a thread if that takes long."""
+    return await asyncio.to_thread(compute, *arguments) if is_large else compute(*arguments)
+
+
+def _planned(
+    quotas: Mapping[str, float],
+    weights: Mapping[str, float],
+    members: Mapping[str, Running],
+    previous: Previous | None,
+) -> tuple[plan.Plan, dict[str, str], bool]:
+    """The new plan, the host of each group, and whether anything moves."""
+    before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
+    made = serving.plan_for(
+        {h: m.serves for h, m in members.items()}, quotas, weights, before, drafting.recent(previous)
+    )
+    owner = drafting.places(made, quotas)
+    return made, owner, drafting.changed(owner, members, previous)
+
+
+def _in_force(
+    record: Record, version: int, lists: Mapping[str, Mapping[str, Entry]], members: Mapping[str, Running]
+) -> tuple[_InForce, int]:
+    """What the tree holds now, and how many groups the plan assigns anew."""
+    places = {g: Place(h, e) for h, entries in lists.items() for g, e in entries.items()}
+    incarnations = {host: member.incarnation for host, member in members.items()}
+    new = sum(e.epoch == record.generation for entries in lists.values() for e in entries.values())
+    return _InForce(record, version, Previous(places, incarnations)), new
+
+
+def _by_host(previous: Previous | None) -> dict[str, dict[str, Entry]]:
+    by_host: dict[str, dict[str, Entry]] = {}
     if previous is not None:
         for group, place in previous.places.items():
             by_host.setdefault(place.host, {})[group] = place.entry

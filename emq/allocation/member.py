@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
 
 from emq import errors
 from emq.allocation import planned, records, tree
@@ -19,7 +20,9 @@ from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
 from emq.clock import Clock
+from emq.guard import Guard
 from emq.lease import Lease
+from emq.slicing import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +33,32 @@ FENCED_S = 2.0
 """How long a group that somebody outside of the cluster took is left to them at first; doubled each time."""
 MAX_FENCED_S = 300.0
 
-MAX_DRAINING = 20_000
-"""Most groups named as draining; where more are, the others wait for all of the generation."""
+MAX_NAMED_BYTES = 400_000
+"""Of names that a host gives of groups that it drains, and again of those that it wants anew: a node takes 1 MB.
+
+Where more drain, the others wait until they can be named; where more are wanted anew, the rest follow with the plans
+that give the first of them."""
+
+NAME_BYTES = 30
+"""Of a name in a record beside its characters, with an epoch, and with characters that take more than a byte each."""
+
+MAX_PATTERN_BYTES = 50_000
+"""A host with handlers for more counts as one that has handlers for everything."""
 
 CLOSE_S = 0.02
 """Clocks that differ by less than this agree, as far as can be told over a network."""
 
 MAX_SKEW_WAIT_S = 5.0
+
+
+class Reachable(Protocol):
+    """A database, as far as the cluster has to know of it; see `emq.database.Database`."""
+
+    @property
+    def away_s(self) -> float: ...
+
+    @property
+    def unreachable(self) -> str | None: ...
 
 
 class ClusterMembership:
@@ -47,8 +69,8 @@ class ClusterMembership:
     *outside*: before `join` and after `leave`.
     *member*: its nodes are in the tree; the lease is renewed by each heartbeat. Entered by `join`, and again from
         expired by itself.
-    *suspended*: the connection broke or a heartbeat was not answered: nothing more is claimed, and past the lease
-        nothing is started. The next heartbeat that is answered leads back.
+    *suspended*: the connection broke or a heartbeat was not answered: the host goes on until its lease ends; past that
+        it claims and starts nothing. The next heartbeat that is answered leads back.
     *expired*: the servers ended the session, or somebody deleted its node: whatever was held belongs to others now.
     """
 
@@ -61,6 +83,9 @@ class ClusterMembership:
         clock: Clock,
         *,
         weight: float = 1.0,
+        database: Reachable | None = None,
+        debounce_first: bool = True,
+        serves: Callable[[], tuple[str, ...] | None] = lambda: None,
     ) -> None:
         """
         Args:
@@ -68,6 +93,9 @@ class ClusterMembership:
             host: unique in the cluster.
             next_generation: takes the least that it may return; returns a number above all it returned before.
             weight: the host's share, compared with the others'.
+            database: says since when it has been away, which the cluster is told; None for one that always answers.
+            debounce_first: as for `Leader`.
+            serves: returns patterns of the topics that have a handler here, which may change; None for all.
         """
         records.validate_host(host)
         self.host = host
@@ -77,9 +105,20 @@ class ClusterMembership:
         self._environment = environment
         self._clock = clock
         self._weight = weight
+        self._serves = serves
         self._heartbeat = Heartbeat(coordination, self._paths, clock, self.lease, self._complain)
         self._announcement = Announcement(coordination, self._paths, host)
-        self._leader = Leader(coordination, environment, host, next_generation, clock)
+        self._database = database
+        away_s = (lambda: 0.0) if database is None else (lambda: database.away_s)
+        self._leader = Leader(
+            coordination,
+            environment,
+            host,
+            next_generation,
+            clock,
+            debounce_first=debounce_first,
+            database_away_s=away_s,
+        )
         self._handoff = Handoff()
         self._changed = asyncio.Event()
         self._assigned = asyncio.Event()
@@ -91,11 +130,12 @@ class ClusterMembership:
         self._era = 0
         self._leaving = False
         self._released_s = 0.0
-        self._offered: set[str] = set()
+        self._offered: Mapping[str, float] = {}
         self._fenced: dict[str, tuple[int, float]] = {}
         self._waits: dict[str, tuple[float, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
+        self.guard = Guard()
         self._told = ""
 
     # -------------------------------------------------------------------------------------------- what the host calls
@@ -109,35 +149,37 @@ class ClusterMembership:
             InvalidSettings: the ensemble refuses the credentials.
         """
         await self._tree.open(self._session)
-        deadline = self._clock.now() + 2 * self._tree.timeout_s + 2
+        loop = asyncio.get_running_loop()  # its time does not leap as the host's clock may
+        deadline = loop.time() + 2 * self._tree.timeout_s + 2
         while True:
             try:
                 if await self._enter():
                     break
-                if self._clock.now() > deadline:
+                if loop.time() > deadline:
                     raise await self._announcement.conflict()
             except errors.ClusterUnavailable as exc:
                 self._complain(f"{exc}; trying again")
                 # Sessions do not end while the ensemble is down, nor a time-out after that.
-                deadline = self._clock.now() + 2 * self._tree.timeout_s + 2
+                deadline = loop.time() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)
         loops = {"membership": self._follow, "heartbeat": self._heartbeat.beat, "leader": self._leader.lead}
-        self._tasks = [asyncio.create_task(loop(), name=f"emq {name}") for name, loop in loops.items()]
+        self._tasks = self.guard.start(loops)
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A loop broke, which is a bug of ours: who follows the assignments is told, so that the host ends."""
+        """A loop broke for good: who follows the assignments is told, so that the host ends."""
         if not task.cancelled():
             self._broken = task.exception()
             self._assigned.set()
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
-        for group in self._offered - quotas.keys():  # deleted; should it come back, its queues begin anew
+        gone = [group for group in self._offered if group not in quotas]
+        async for group in in_slices(gone, 1_000):  # deleted; should it come back, its queues begin anew
             if (epoch := self._handoff.renew(group)) is not None:
                 self._fenced[group] = epoch, self._clock.now()
                 self._changed.set()
-        self._offered = set(quotas)
+        self._offered = quotas
         self._leader.offer(quotas, catalog)
         # A host that knows more topics now may take groups that it did not know before.
         self._assigned.set()
@@ -163,6 +205,10 @@ class ClusterMembership:
         if not self._handoff.refused(group, epoch):
             return  # the plan took it away, which is how it should be
         now = self._clock.now()
+        self._complain(
+            f"somebody who is no member of this cluster took group {group}; all hosts of one store must have the same "
+            "`database` and `cluster`; what it takes is asked for again after a while"
+        )
         wait_s, again_at = self._waits.get(group, (0.0, 0.0))
         # Whoever left it alone for so long has gone.
         wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
@@ -209,6 +255,8 @@ class ClusterMembership:
     def _session(self, state: tree.SessionState) -> None:
         if state is tree.SessionState.SUSPENDED:
             self.lease.suspend()
+        elif state is tree.SessionState.CONNECTED:
+            self._heartbeat.connected()
         elif state is tree.SessionState.LOST:
             self._expire(f"the session of host {self.host} has expired")
         self._changed.set()
@@ -234,7 +282,8 @@ class ClusterMembership:
         # The lease first: who sees the host running may rely on its heartbeats.
         await self._heartbeat.begin(incarnation)
         machine, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
-        running = Running(incarnation, machine, pid, self._weight, now, leaving=self._leaving)
+        serves = self._patterns()
+        running = Running(incarnation, machine, pid, self._weight, now, leaving=self._leaving, serves=serves)
         if not await self._announcement.make(running):
             self._complain(f"a host named {self.host} is still a member; waiting for its session to end")
             await self._heartbeat.give_up()
@@ -270,7 +319,7 @@ class ClusterMembership:
             except tree.NodeMissing:
                 self._expire(f"somebody deleted node {self._paths.host(self.host)}")
                 self._changed.set()
-            except errors.ForeignTree as exc:
+            except (errors.ForeignTree, tree.NodeTooLarge) as exc:
                 self._complain(f"{exc}; this host keeps what it has")
                 await asyncio.sleep(FOREIGN_S)
 
@@ -282,9 +331,13 @@ class ClusterMembership:
             if entries is None or era != self._era:
                 self._changed.set()
                 return
+            await asyncio.sleep(0)
+            if era != self._era:
+                return
             self._handoff.plan(record.generation, entries)
             self._record = record
             self._forget_fenced(entries)
+            await asyncio.sleep(0)
         if self._record is not None:
             members = await self._read_members(self._handoff.awaited())
             if era != self._era:
@@ -348,13 +401,22 @@ class ClusterMembership:
         changes: dict[str, object] = {
             "leaving": self._leaving,
             "released_s": self._released_s,
-            "fenced": {g: e for g, (e, at) in self._fenced.items() if at <= now},
+            "fenced": named((g, e) for g, (e, at) in self._fenced.items() if at <= now),
             "ahead_s": self._heartbeat.ahead_s,
+            "trouble": "" if self._database is None else self._database.unreachable or "",
+            "serves": self._patterns(),
         }
-        if len(draining) <= MAX_DRAINING:  # else say no more than before, until they can be named
+        if sum(map(len, draining)) + len(draining) * NAME_BYTES <= MAX_NAMED_BYTES:  # else say no more than before
             changes |= {"generation": self._handoff.generation, "draining": tuple(sorted(draining))}
         if not await self._announcement.say(**changes):
             self._changed.set()
+
+    def _patterns(self) -> tuple[str, ...] | None:
+        """Of the topics that have a handler here, where that is not all of them, and can be said."""
+        patterns = self._serves()
+        if patterns is None or "*" in patterns or sum(map(len, patterns)) > MAX_PATTERN_BYTES:
+            return None
+        return tuple(sorted(patterns))
 
     def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
         self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}
@@ -365,3 +427,15 @@ class ClusterMembership:
         if text.partition(";")[0] != self._told:
             self._told = text.partition(";")[0]
             log.warning("%s", text)
+
+
+def named(epochs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The first of the groups, as many as a record may name."""
+    found: dict[str, int] = {}
+    left_bytes = MAX_NAMED_BYTES
+    for group, epoch in epochs:
+        left_bytes -= len(group) + NAME_BYTES
+        if left_bytes < 0:
+            break
+        found[group] = epoch
+    return found

@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from emq.allocation.tree import Conflict, Node, NodeExists, NodeMissing
-
-LARGEST = 1_000_000
+from emq.allocation.tree import Conflict, Node, NodeExists, NodeMissing, check, join, split
 
 
 class Aspect(NamedTuple):
@@ -42,8 +40,8 @@ class MemoryNodes:
 
     def create(self, path: str, data: bytes = b"", *, session: int = 0, sequence: bool = False) -> str:
         """Create a node and its missing parents; answers its path. `session` is 0 for one that lasts."""
-        _check(path, data)
-        parent, name = _split(path)
+        check(path, data)
+        parent, name = split(path)
         if not sequence and path in self._entries:
             raise NodeExists(f"node {path} is there already; read it, or choose another name")
         if parent not in self._entries:
@@ -51,7 +49,7 @@ class MemoryNodes:
         above = self._entries[parent]
         if sequence:
             name = f"{name}{next(above.numbers):010d}"
-            path = _join(parent, name)
+            path = join(parent, name)
         above.children.add(name)
         self._entries[path] = _Entry(data, session, self._now_s())
         self._changed(path, existence=True)
@@ -66,7 +64,7 @@ class MemoryNodes:
         return [] if entry is None else sorted(entry.children)
 
     def write(self, path: str, data: bytes, version: int) -> int:
-        _check(path, data)
+        check(path, data)
         entry = self._entries.get(path)
         if entry is None:
             raise NodeMissing(f"there is no node {path}; create it")
@@ -83,8 +81,8 @@ class MemoryNodes:
         if entry is None:
             return
         for name in sorted(entry.children):
-            self.delete(_join(path, name))
-        parent, name = _split(path)
+            self.delete(join(path, name))
+        parent, name = split(path)
         del self._entries[path]
         self._entries[parent].children.discard(name)
         self._changed(path, existence=True)
@@ -98,20 +96,4 @@ class MemoryNodes:
         self._on_change(Aspect(path, "node"))
         if existence:
             self._on_change(Aspect(path, "children"))
-            self._on_change(Aspect(_split(path)[0], "children"))
-
-
-def _check(path: str, data: bytes) -> None:
-    if not path.startswith("/") or path.endswith("/"):
-        raise ValueError(f'path {path!r} must begin with "/" and not end with it')
-    if len(data) > LARGEST:
-        raise ValueError(f"{len(data)} bytes for node {path} are above {LARGEST}; store them in chunks")
-
-
-def _split(path: str) -> tuple[str, str]:
-    parent, _, name = path.rpartition("/")
-    return parent or "/", name
-
-
-def _join(parent: str, name: str) -> str:
-    return f"/{name}" if parent == "/" else f"{parent}/{name}"
+            self._on_change(Aspect(split(path)[0], "children"))

@@ -78,6 +78,8 @@ class Running(msgspec.Struct, frozen=True):
         released_s: when it last let go of something, by its clock.
         fenced: group to epoch: what it lost to somebody outside of the cluster, and wants under a new epoch.
         ahead_s: how far its clock is ahead of the ensemble's, about.
+        trouble: what it cannot reach, and since when; empty while all is well.
+        serves: patterns of the topics that it has a handler for; None for all, as far as anybody can tell.
     """
 
     incarnation: str
@@ -91,6 +93,8 @@ class Running(msgspec.Struct, frozen=True):
     released_s: float = 0.0
     fenced: dict[str, int] = {}
     ahead_s: float = 0.0
+    trouble: str = ""
+    serves: tuple[str, ...] | None = None
 
     def has_let_go(self, group: str, generation: int) -> bool:
         """Whether it does not hold the group any more, which that generation took from it."""

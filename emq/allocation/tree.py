@@ -1,7 +1,8 @@
 """The coordination tree: the few operations of ZooKeeper on which allocation is built.
 
-`emq.allocation.zookeeper` implements them over a real ensemble, `emq.allocation.memory_tree` inside one process and in
-virtual time, for simulations.
+`emq.allocation.zookeeper` implements them over a real ensemble, `emq.allocation.database_tree` in tables of the SQL
+database, for hosts without an ensemble, and `emq.allocation.memory_tree` inside one process and in virtual time, for
+simulations.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import NamedTuple, Protocol
 from emq import errors
 
 OnChange = Callable[[], None]
+
+LARGEST = 1_000_000
+"""Bytes of data in one node. A ZooKeeper server breaks the connection off at a request above 1 MiB."""
 
 
 class SessionState(enum.Enum):
@@ -41,6 +45,10 @@ class Node(NamedTuple):
     version: int
     session: int
     written_s: float
+
+
+class NodeTooLarge(errors.EMQError, ValueError):
+    """More data than a node may hold; nothing was written. Store it in chunks."""
 
 
 class NodeExists(errors.EMQError):
@@ -112,3 +120,27 @@ class Tree(Protocol):
 
     async def close(self) -> None:
         """End the session; its ephemeral nodes go at once if a server can be told. Safe to repeat."""
+
+
+def check(path: str, data: bytes) -> None:
+    """Refuse what no tree takes.
+
+    Raises:
+        ValueError: the path does not begin with "/", or ends with it; a bug.
+        NodeTooLarge: the data has more than `LARGEST` bytes.
+    """
+    if not path.startswith("/") or path.endswith("/"):
+        raise ValueError(f'path {path!r} must begin with "/" and not end with it')
+    if len(data) > LARGEST:
+        raise NodeTooLarge(f"{len(data)} bytes for node {path} are above {LARGEST}; store them in chunks")
+
+
+def split(path: str) -> tuple[str, str]:
+    """The path of a node's parent, and the node's own name."""
+    parent, _, name = path.rpartition("/")
+    return parent or "/", name
+
+
+def join(parent: str, name: str) -> str:
+    """The path of a child."""
+    return f"/{name}" if parent == "/" else f"{parent}/{name}"

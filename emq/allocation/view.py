@@ -151,7 +151,7 @@ async def opened(tree: Tree, servers: str, timeout_s: float = OPEN_S) -> AsyncIt
 
     Args:
         tree: not opened yet.
-        servers: for the error's text.
+        servers: whom nobody answers for, for the error's text: "no ZooKeeper server of ...".
         timeout_s: how long to wait for an answer.
 
     Raises:
@@ -164,8 +164,7 @@ async def opened(tree: Tree, servers: str, timeout_s: float = OPEN_S) -> AsyncIt
                 await tree.open(_ignore)
         except TimeoutError:
             raise errors.ClusterUnavailable(
-                f"no ZooKeeper server of {servers} answered within {timeout_s:g} s; "
-                "see whether they run, or correct `cluster`"
+                f"{servers} answered within {timeout_s:g} s; see whether it runs, or correct the setting"
             ) from None
         yield tree
     finally:

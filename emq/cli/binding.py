@@ -36,6 +36,9 @@ class WithPush(Handlers):
         self._own = own
         self._has_endpoint = has_endpoint
 
+    def patterns(self) -> None:
+        """A topic's endpoint decides, not its name."""
+
     def find(self, topic: str) -> Binding | None:
         found = self._own.find(topic)
         if found is None and self._has_endpoint(topic):
@@ -109,6 +112,6 @@ async def handlers(app: App) -> AsyncIterator[None]:
         topic = topic_of(name)
         return topic is not None and "push.url" in topic.options.attributes
 
-    async with Pusher(Endpoints(topic_of)) as pusher:
+    async with Pusher(Endpoints(topic_of), clock=app.clock) as pusher:
         app.handlers = WithPush(own, pusher, has_endpoint)
         yield

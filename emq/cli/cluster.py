@@ -14,9 +14,13 @@ from emq.catalog import Catalog
 from emq.cli import snapshots
 from emq.cli.session import Session
 from emq.cli.snapshots import Seen
-from emq.database import Database
+from emq.database import Database, environment_time
 from emq.model import Topic
+from emq.settings import Settings
 from emq.stores import hide_password
+
+ALONE = ("memory", "sqlite")
+"""Schemes of stores from which one host alone consumes."""
 
 
 class Known(NamedTuple):
@@ -37,16 +41,31 @@ class Known(NamedTuple):
     trouble: str = ""
 
 
+def meet(settings: Settings) -> bool:
+    """Whether hosts find each other: in a cluster, or in the database, unless only one may consume."""
+    alone = settings.database_is_private or settings.store.partition(":")[0] in ALONE
+    return bool(settings.cluster) or not alone
+
+
 @contextlib.asynccontextmanager
 async def tree_of(session: Session, timeout_s: float = view.OPEN_S) -> AsyncIterator[Tree]:
-    """The coordination tree that the settings name, open for the length of a block.
+    """The coordination tree in which the hosts meet that the settings mean, open for the length of a block.
 
     Raises:
-        InvalidSettings: no cluster is named, or not one that can be used.
+        InvalidSettings: hosts of this store meet nowhere, or the cluster is not one that can be used.
         ClusterUnavailable: no server answered in time; the text names them, and what is wrong with each.
     """
+    settings = session.settings
+    if not meet(settings):
+        raise errors.InvalidSettings(
+            "no cluster is named; give --cluster zookeeper://HOST:PORT, or the --store and --database that the hosts "
+            f"share; from {hide_password(settings.store)!r} one host alone consumes"
+        )
+    servers = f"no ZooKeeper server of {hide_password(settings.cluster)}"
+    if not settings.cluster:
+        servers = f"no database at {hide_password(settings.database_url)}"
     with _reasons() as reasons:
-        tree = view.opened(session.app().coordination(), hide_password(session.settings.cluster), timeout_s)
+        tree = view.opened(session.app().coordination(), servers, timeout_s)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 opened = await stack.enter_async_context(tree)
@@ -64,7 +83,10 @@ async def known(session: Session) -> Known:
             # The bound on group_qps, which a store may name, matters to who changes topics only.
             catalog = Catalog(database, settings.environment, None)
             version, topics = await catalog.version(), await catalog.list()
-            hosts = await snapshots.load_from(database, settings.environment)
+            time_us = await database.run(
+                lambda c: environment_time.now_us(c, database, settings.environment), read_only=True
+            )
+            hosts = await snapshots.load_from(database, settings.environment, time_us / 1e6)
         finally:
             await database.close()
     except errors.DatabaseUnavailable as exc:

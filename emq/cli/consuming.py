@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
 
 import uvloop
 
-from emq import errors
+from emq import collecting, errors
 from emq.app import App
 from emq.cli import binding, output, supervisor
 from emq.cli.session import Session
@@ -42,14 +44,15 @@ def run_many(session: Session, processes: int) -> None:
 
 
 async def _consume(session: Session, member: str | None) -> None:
-    app = session.app(recorded=True)
-    async with binding.handlers(app), app:
-        membership = None
+    app = session.app(recorded=True, patient=True)
+    async with binding.handlers(app), contextlib.AsyncExitStack() as stack:
+        opening = asyncio.create_task(stack.enter_async_context(app), name="emq opening")
         if member is not None:
-            index, members = map(int, member.split("/"))
-            shared = app.settings.cluster != ""
-            membership = app.membership(index) if shared else app.static_membership(index, members)
-            _stop_with_parent(app)
+            _stop_with_parent(app, opening)
+        if not await _opened(opening):
+            log.info("stopped while it waited for store and database")
+            return
+        membership = None if member is None else app.membership(int(member.partition("/")[0]))
         announcer = asyncio.create_task(_announce(app))
         try:
             await app.run_until_signal(membership)
@@ -61,12 +64,30 @@ async def _consume(session: Session, member: str | None) -> None:
         log.info("stopped: %s messages started, %s succeeded, %s failed", *counts)
 
 
+async def _opened(opening: asyncio.Task[App]) -> bool:
+    """Wait for what is opened; False if a signal, or the end of the parent, came first."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, opening.cancel)
+    try:
+        await asyncio.wait([opening])
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+    if opening.cancelled():
+        return False
+    opening.result()
+    return True
+
+
 async def _announce(app: App) -> None:
     while app.host is None:  # noqa: ASYNC110 (the host is made in the first steps of `run`)
         await asyncio.sleep(0.01)
     await app.host.running.wait()
+    collecting.shorten_pauses()
     ownership = app.host.ownership
-    if app.settings.cluster and not ownership.groups:
+    if app.store.shared and ownership.topics and not ownership.groups:
         log.info("a member of the cluster [%s], which has no groups for it yet; Ctrl-C stops", app.settings.environment)
         return
     idle = sum(owner.handler is None for owner in ownership.owned.values())
@@ -80,12 +101,14 @@ async def _announce(app: App) -> None:
     )
 
 
-def _stop_with_parent(app: App) -> None:
+def _stop_with_parent(app: App, opening: asyncio.Task[App]) -> None:
     """Standard input is a pipe from the parent, which ends with it however that ends; each second makes sure."""
     loop, parent = asyncio.get_running_loop(), os.getppid()
 
     def stop() -> None:
-        if app.host is None:
+        if not opening.done():
+            opening.cancel()
+        elif app.host is None:
             loop.call_later(0.05, stop)  # it is being made
         else:
             app.stop()
@@ -106,13 +129,13 @@ def _stop_with_parent(app: App) -> None:
 
 async def _refuse_unshared(session: Session, processes: int) -> None:
     settings = session.settings
-    async with session.app() as app:
+    async with session.app(patient=True) as app:
         if not app.store.shared:
             raise errors.InvalidSettings(
                 f"store {hide_password(settings.store)!r} serves one host process, not {processes}; "
                 "use redis:// or postgresql://, or --processes 1"
             )
-    if settings.database_url in ("sqlite://", "sqlite:///:memory:"):
+    if settings.database_is_private:
         raise errors.InvalidSettings(
             f"database {settings.database_url!r} is in memory, where {processes} processes cannot share it; "
             "give --database sqlite:///FILE or postgresql://..."

@@ -13,6 +13,7 @@ from emq.cli.session import Session, command
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from emq.app import App
     from emq.dead_letters import Letter, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, put them back, or throw them away.")
@@ -44,16 +45,11 @@ async def list_(
     from emq import dead_letters
     from emq.cli.topics import matching
 
-    selection = _selection(since, until, reason)
-    found: list[Letter] = []
     async with session.app() as opened:
-        for topic in await matching(opened, pattern):
-            if len(found) > limit:
-                break
-            async for letter in dead_letters.find(opened.store, topic, selection):
-                found.append(letter)
-                if len(found) > limit:
-                    break
+        selection = _selection(opened, since, until, reason)
+        topics = await matching(opened, pattern)
+        letters = (letter for topic in topics async for letter in dead_letters.find(opened.store, topic, selection))
+        found = await session.listed(letters, limit + 1)
     more, found = len(found) > limit, found[:limit]
     if session.json:
         session.show([_data(letter) for letter in found], str)
@@ -110,8 +106,8 @@ async def replay(
 
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
-    selection = _selection(since, until, reason, ids)
     async with session.app(recorded=True) as opened:
+        selection = _selection(opened, since, until, reason, ids)
         of_topic = await opened.catalog.get(topic)
         [lag] = await opened.admin.slot_lag([of_topic])
         with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
@@ -123,6 +119,7 @@ async def replay(
                 priority=priority,
                 on_replayed=bar.set,
                 trail=opened.trail,
+                clock=opened.clock,
             )
     session.say(f"replayed {output.count(count, 'dead letter')} of {topic!r}", {"replayed": count})
 
@@ -143,8 +140,8 @@ async def purge(
     """
     from emq import dead_letters
 
-    selection = _selection(since, until, reason, ids)
     async with session.app() as opened:
+        selection = _selection(opened, since, until, reason, ids)
         of_topic = await opened.catalog.get(topic)
         what = "all dead letters" if selection == dead_letters.EVERY else "the dead letters meant"
         session.confirm(f"Throw away {what} of topic {topic!r} for good?", yes)
@@ -152,14 +149,16 @@ async def purge(
     session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
 
 
-def _selection(since: str | None, until: str | None, reason: str, ids: list[str] | None = None) -> Selection:
+def _selection(
+    opened: App, since: str | None, until: str | None, reason: str, ids: list[str] | None = None
+) -> Selection:
     from emq.dead_letters import EVERY
 
     selection = EVERY._replace(reason=reason, ids=frozenset(ids or ()))
     if since is not None:
-        selection = selection._replace(since_ms=max(0, times.ago_ms(since, "--since")))
+        selection = selection._replace(since_ms=max(0, times.ago_ms(since, "--since", opened.clock.now())))
     if until is not None:
-        selection = selection._replace(until_ms=times.ago_ms(until, "--until"))
+        selection = selection._replace(until_ms=times.ago_ms(until, "--until", opened.clock.now()))
     return selection
 
 

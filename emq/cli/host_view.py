@@ -127,6 +127,9 @@ def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
 def troubles(view: View, found: Iterable[HostRow], known: Known) -> list[str]:
     """What an operator should know of, a line each."""
     lines = [known.trouble] if known.trouble else []
+    for seen in known.hosts:
+        if seen.live and seen.host.clock is not None and seen.host.clock.trouble:
+            lines.append(f"{seen.host.host}: {seen.host.clock.trouble}")
     if view.groups and not view.members:
         lines.append(f"no host is there: nobody consumes the {output.count(len(view.groups), 'group')}")
     elif view.members and not view.leader:
@@ -134,6 +137,7 @@ def troubles(view: View, found: Iterable[HostRow], known: Known) -> list[str]:
     nobodys = len(view.of(NOBODY))
     if nobodys:
         lines.append(f"{output.count(nobodys, 'group')} without a host: none has a weight; see: emq weight --help")
+    lines += [f"{host}: {member.trouble}" for host, member in sorted(view.members.items()) if member.trouble]
     for row in found:
         if row.state == "gone" and view.members:
             lines.append(f"{row.host}: gone, and its groups are not given to others yet")

@@ -31,11 +31,12 @@ async def hosts(
 
     Example: emq hosts --watch
     """
-    if not session.settings.cluster:
-        await _alone(session, watch=watch, interval_s=interval, count=count)
-        return
     from emq.allocation import view
     from emq.cli import cluster, host_view, refreshing
+
+    if not cluster.meet(session.settings):
+        await _alone(session, watch=watch, interval_s=interval, count=count)
+        return
 
     async with cluster.tree_of(session) as tree:
 
@@ -49,7 +50,7 @@ async def hosts(
 
 
 async def _alone(session: Session, *, watch: bool, interval_s: float, count: int | None) -> None:
-    """Without a cluster, hosts know nothing of each other; each has a snapshot in the database."""
+    """Where one host alone may consume, its snapshot in the database is all there is."""
     from emq.cli import cluster, refreshing
 
     async def look() -> tuple[object, Callable[[], RenderableType]]:
@@ -76,7 +77,10 @@ def _data(seen: Seen) -> dict[str, object]:
     }
 
 
-NO_CLUSTER = "no cluster is named; hosts that are to share groups meet in one: --cluster zookeeper://HOST:PORT"
+NO_CLUSTER = (
+    "one host alone consumes from this store; hosts share groups on redis:// or postgresql://, "
+    "and meet in the database or in --cluster zookeeper://HOST:PORT"
+)
 
 
 def _table(hosts: Sequence[Seen], trouble: str) -> RenderableType:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -59,7 +58,7 @@ class Defaults(NamedTuple):
     headers: Mapping[str, str] | None = None
     delay: str | None = None
     delay_ms: float | None = None
-    at: float | None = None
+    at: times.When | None = None
     ttl_s: float | None = None
     time_range_ms: int | None = None
     merge_key: str | None = None
@@ -168,7 +167,7 @@ class Publisher:
             topic = self._topics[name] = await self._app.catalog.get(name)
         raw = bytes(line.payload)
         payload = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
-        return item(number, topic, payload, _told(line, default))
+        return item(number, topic, payload, _told(line, default), self._app.clock.now_us())
 
     async def _put(self, items: Sequence[Item]) -> None:
         # Read once here, or every topic's first message would.
@@ -191,8 +190,11 @@ class Publisher:
             raise BadLine(f"lines {items[0].number} to {items[-1].number}: not all are published: {failures[0]}")
 
 
-def item(number: int, topic: Topic, payload: bytes, told: Defaults) -> Item:
+def item(number: int, topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Item:
     """A message for `topic`, checked as far as can be without the store.
+
+    Args:
+        now_us: the environment's time.
 
     Raises:
         InvalidMessage: it is not right; the text says what would be.
@@ -206,10 +208,10 @@ def item(number: int, topic: Topic, payload: bytes, told: Defaults) -> Item:
         if delay_ms is not None:
             raise errors.InvalidMessage("give only one of delay, delay_ms and at")
         delay_ms = delay_ms_of(topic, told.delay)
-    more = {name: getattr(told, name) for name in ("at", "ttl_s", "time_range_ms", "merge_key")}
+    more = {name: getattr(told, name) for name in ("ttl_s", "time_range_ms", "merge_key")}
+    more["at"] = at = told.at and told.at.at_s(now_us / 1e6)
     more["delay_ms"] = delay_ms
-    now_us = time.time_ns() // 1000
-    due_ms = due_ms_of(topic, delay_ms, None, told.at, now_us)
+    due_ms = due_ms_of(topic, delay_ms, None, at, now_us)
     priority = priority_of(topic, told.priority)
     if topic.is_sorted:
         if topic.kind is Kind.FIXED_TIME and due_ms is None:
@@ -280,9 +282,11 @@ def _told(line: Line, default: Defaults) -> Defaults:
     said = {name: getattr(line, name) for name in Defaults._fields if getattr(line, name) is not None}
     if isinstance(line.at, str):
         try:
-            said["at"] = times.ahead_s(line.at)
+            said["at"] = times.ahead(line.at)
         except ValueError as exc:
             raise errors.InvalidMessage(f"at {exc}") from None
+    elif line.at is not None:
+        said["at"] = times.When(line.at)
     if any(name in said for name in WHEN):
         default = default._replace(delay=None, delay_ms=None, at=None, time_range_ms=None)
     return default._replace(**said)

@@ -64,24 +64,14 @@ async def verify(
 
 
 async def _expected(session: Session, duplicates: int) -> Expectations:
-    from emq.model import quotas
+    from emq.trail.limits import limits
     from emq.trail.proof import Expectations
 
     async with session.app() as opened:
         topics = await opened.catalog.list()
-    by_group, bursts = {}, {}
-    for topic in topics:
-        smooth = topic.options.pacing == "smooth"
-        if topic.options.borrow:
-            by_group[topic.name] = topic.qps
-        for group, quota in enumerate(quotas(topic)):
-            if not topic.options.borrow:
-                by_group[topic.group(group)] = quota
-            if smooth:
-                burst = topic.options.burst
-                bursts[topic.group(group)] = 1 + quota / 10 if burst is None else burst
+    quotas, bursts = limits(topics)
     strict = [t.name for t in topics if t.options.priority_policy == "strict"]
-    return Expectations(quotas=by_group, bursts=bursts, strict=strict, duplicates_allowed=duplicates)
+    return Expectations(quotas=quotas, bursts=bursts, strict=strict, duplicates_allowed=duplicates)
 
 
 def demo(

@@ -133,12 +133,16 @@ async def _publish_arguments(
     async with session.app(recorded=True) as app:
         topic = await app.catalog.get(told.topic)
         if again is None:
-            items = [lines.item(i, topic, payload.encode(), told) for i, payload in enumerate(payloads, 1)]
+            items = [
+                lines.item(i, topic, payload.encode(), told, app.clock.now_us())
+                for i, payload in enumerate(payloads, 1)
+            ]
             ids = await lines.send(app, items)
         else:
             if told.delay is not None:
                 again["delay_ms"] = lines.delay_ms_of(topic, told.delay)
-            said = {name: getattr(told, name) for name in ("at", "key", "headers", "ttl_s")}
+            said = {name: getattr(told, name) for name in ("key", "headers", "ttl_s")}
+            said["at"] = told.at and told.at.at_s(app.clock.now())
             said["priority"] = lines.priority_of(topic, told.priority)
             ids = [await app.schedule(topic.name, payload, **again, **said) for payload in payloads]
     shown = ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")
@@ -179,11 +183,11 @@ def _refuse_two(whens: dict[str, str | None]) -> None:
         raise errors.InvalidMessage(f"{' and '.join(given)} both say when; give only one of them")
 
 
-def _at(text: str | None) -> float | None:
+def _at(text: str | None) -> times.When | None:
     if text is None:
         return None
     try:
-        return times.ahead_s(text)
+        return times.ahead(text)
     except ValueError as exc:
         raise typer.BadParameter(str(exc), param_hint="--at") from None
 

@@ -39,7 +39,7 @@ async def list_(
     async with session.app() as opened:
         topics = await matching(opened, pattern)
         entries = book.find(opened.store.lanes, topics, skip=(page - 1) * limit, limit=limit + 1)
-        found = [planned async for planned in entries]
+        found = await session.listed(entries, limit + 1)
     more, found = len(found) > limit, found[:limit]
     if session.json:
         session.show([_data(planned) for planned in found], str)

@@ -7,8 +7,8 @@ import enum
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from emq.app import App
+    from emq.dead_letters import Letter
+    from emq.schedule.book import Planned
     from emq.settings import Settings
+
+_Listed = TypeVar("_Listed", "Letter", "Planned")
+
+LISTED_BYTES = 64 << 20
+"""Most bytes of payloads in a list that is printed as JSON, beside its last one."""
 
 PIPE_WIDTH = 160
 """Columns of a table that does not go to a terminal."""
@@ -81,16 +88,17 @@ class Session:
 
         return settings.load(self.settings_file, **self.overrides)
 
-    def app(self, *, recorded: bool = False) -> App:
+    def app(self, *, recorded: bool = False, patient: bool = False) -> App:
         """An `App` with the effective settings, to be entered.
 
         Args:
             recorded: keep a trail if the settings ask for one; for commands that publish or consume.
+            patient: wait for store and database; for hosts.
         """
         from emq.app import App
         from emq.trail.sink import NullTrail
 
-        return App(options=self.settings, trail=None if recorded else NullTrail())
+        return App(options=self.settings, trail=None if recorded else NullTrail(), patient=patient)
 
     def show(self, data: object, human: Callable[[], RenderableType]) -> None:
         """Print `data` as one JSON document, or what `human` makes of it.
@@ -102,6 +110,21 @@ class Session:
             print_json(data)
         else:
             self.out.print(human())
+
+    async def listed(self, entries: AsyncIterator[_Listed], most: int) -> list[_Listed]:
+        """The first `most` entries; without payloads in a table, and with no more than 64 MiB of them in JSON."""
+        found: list[_Listed] = []
+        size = 0
+        async for entry in entries:
+            found.append(entry if self.json else entry._replace(payload=b""))
+            size += len(found[-1].payload)
+            if len(found) == most:
+                break
+            if size >= LISTED_BYTES:
+                text = f"the list ends after {len(found)} entries, whose payloads are {size >> 20} MiB; narrow it down"
+                self.err.print(text)
+                break
+        return found
 
     def say(self, text: str, data: Mapping[str, object]) -> None:
         """Print one line, or `data` as JSON."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +22,7 @@ class Seen(NamedTuple):
     """A host's snapshot.
 
     Attributes:
-        age_s: seconds since it was taken, by this machine's clock.
+        age_s: seconds since it was taken, by the environment's time.
     """
 
     host: HostStatistics
@@ -50,12 +49,12 @@ class TopicTotal(msgspec.Struct):
 
 async def load(app: App) -> list[Seen]:
     """All hosts heard of within the last hour, by name; one of another version is left out."""
-    return await load_from(app.database, app.settings.environment)
+    return await load_from(app.database, app.settings.environment, app.clock.now())
 
 
-async def load_from(database: Database, environment: str) -> list[Seen]:
-    """As `load`."""
-    now_s, seen = time.time(), []
+async def load_from(database: Database, environment: str, now_s: float) -> list[Seen]:
+    """As `load`; `now_s` is the environment's time."""
+    seen = []
     for _, text, saved_ms in await database.load_host_stats(environment):
         age_s = max(0.0, now_s - saved_ms / 1000)
         if age_s > FORGOTTEN_S:

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from emq import errors
 from emq.settings import Settings
 
 log = logging.getLogger("emq")
@@ -25,16 +24,13 @@ BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_S = 60.0
 """One that ran for so long begins the waits anew when it fails."""
 
-MAX_FAILURES = 10
-"""Failures in a row of one process after which all are stopped: something is wrong that starting cannot mend."""
-
 
 class Supervisor:
     """Runs the children and starts again those that fail.
 
-    In a cluster each child is a member under a name of its own, and keeps it when it is started again; it then waits
-    for the session of the one that failed to end, when its groups go to others. Without a cluster each child has a
-    fixed share of the groups, which does not move while it is being restarted.
+    Each child is a member of the cluster under a name of its own, and keeps it when it is started again; it then waits
+    for the session of the one that failed to end, when its groups go to others. Where hosts meet in the database, the
+    session of a process that is gone ends as soon as its successor starts on the same machine.
 
     States of a child: *running*, *waiting* (it failed and is started again after a while), *ended* (after a signal,
     or for good). Children are in process groups of their own, so that Ctrl-C reaches only this process, which passes
@@ -56,22 +52,17 @@ class Supervisor:
     async def run(self) -> None:
         """Return when all children have ended after SIGTERM or Ctrl-C.
 
-        Raises:
-            EMQError: a child failed `MAX_FAILURES` times in a row; the others were stopped.
+        A child that fails is started again for ever; it says itself what is wrong, and the others go on meanwhile.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        members = (
-            f", the members {self._name}-0 to {self._name}-{self._processes - 1}" if self._settings.cluster else ""
-        )
-        log.info("starting %d host processes%s; Ctrl-C stops", self._processes, members)
+        last = self._processes - 1
+        log.info("starting the members %s-0 to %s-%d as processes; Ctrl-C stops", self._name, self._name, last)
         try:
             async with asyncio.TaskGroup() as group:
                 for index in range(self._processes):
                     group.create_task(self._keep(index))
-        except* errors.EMQError as failures:
-            raise failures.exceptions[0] from None
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
@@ -87,18 +78,19 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = await self._run_child(index)
+            try:
+                code: int | None = await self._run_child(index)
+            except (OSError, ValueError) as exc:
+                # The machine has no process or memory left for it, for one; the other children go on.
+                log.warning("host process %d could not be started: %s", index + 1, exc)
+                code = None
             if self._stopping.is_set():
                 return
             failures = 1 if time.monotonic() - started > HEALTHY_S else failures + 1
-            if failures >= MAX_FAILURES:
-                raise errors.EMQError(
-                    f"host process {index + 1} of {self._processes} failed {failures} times in a row, "
-                    f"at last with status {code}; stopped the others"
-                )
             wait_s = BACKOFF_S[min(failures, len(BACKOFF_S)) - 1]
-            log.warning("host process %d ended with status %s; starting it again in %g s", index + 1, code, wait_s)
-            if self._settings.cluster and code < 0:
+            if code is not None:
+                log.warning("host process %d ended with status %s; starting it again in %g s", index + 1, code, wait_s)
+            if self._settings.cluster and code is not None and code < 0:
                 # It was killed, so it could not end its session.
                 log.info(
                     "it is a member again when its old session has ended, within %g s", self._settings.session_timeout_s

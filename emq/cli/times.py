@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-import time
+from typing import NamedTuple
 
 import typer
 
@@ -29,11 +29,27 @@ def given_span_s(text: str, option: str) -> float:
     return seconds
 
 
-def ago_ms(text: str, option: str) -> int:
+class When(NamedTuple):
+    """A time to come.
+
+    Attributes:
+        seconds: since the epoch, or from now on.
+        from_now: the latter. Now is the environment's time, which an open app knows.
+    """
+
+    seconds: float
+    from_now: bool = False
+
+    def at_s(self, now_s: float) -> float:
+        """Seconds since the epoch."""
+        return now_s + self.seconds if self.from_now else self.seconds
+
+
+def ago_ms(text: str, option: str, now_s: float) -> int:
     """Milliseconds since the epoch of a time given as ISO 8601 (local unless it says otherwise) or as an age."""
     seconds = span_s(text)
     if seconds is not None:
-        return int((time.time() - seconds) * 1000)
+        return int((now_s - seconds) * 1000)
     try:
         return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
@@ -42,8 +58,8 @@ def ago_ms(text: str, option: str) -> int:
         ) from None
 
 
-def ahead_s(text: str) -> float:
-    """Seconds since the epoch of a time to come: ISO 8601 with its zone, or a span from now, as `15m` or `in 15m`.
+def ahead(text: str) -> When:
+    """A time to come: ISO 8601 with its zone, or a span from now, as `15m` or `in 15m`.
 
     A zone is asked for, since a publisher's and its hosts' need not be the same.
 
@@ -52,7 +68,7 @@ def ahead_s(text: str) -> float:
     """
     seconds = span_s(text.removeprefix("in").strip())
     if seconds is not None:
-        return time.time() + seconds
+        return When(seconds, from_now=True)
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -61,4 +77,4 @@ def ahead_s(text: str) -> float:
         ) from None
     if found.tzinfo is None:
         raise ValueError(f"{text!r} does not say in which time zone; write 2030-01-31T12:00+01:00, or Z for UTC")
-    return found.timestamp()
+    return When(found.timestamp())

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from emq.answers import served
 from emq.cli import output, topic_settings
 from emq.cli.backlog import Backlog
 from emq.model import Kind, Topic, TopicOptions, quotas
@@ -81,19 +82,18 @@ def lag(topic: Topic, found: list[GroupView], backlog: Backlog) -> dict[str, Any
     return {"unfinished": sums, "delayed": backlog.delayed, "claimed": backlog.claimed, "dead": backlog.dead}
 
 
-async def slots(store: Store, topic: Topic) -> list[SlotView]:
+async def slots(store: Store, topic: Topic, now_ms: int) -> list[SlotView]:
     """The slots of a sorted topic, each together with its group's lane."""
-    now_ms = int(time.time() * 1000)
     shares, places = quotas(topic), [topic.slot(i) for i in range(topic.slots)]
-    states = await store.sorted.inspect(places, now_ms)
-    lanes = await store.lanes.inspect([place.name for place in places])
+    states = served(await store.sorted.inspect(places, now_ms))
+    lanes = served(await store.lanes.inspect([place.name for place in places]))
     return [
         SlotView(
             i,
             shares[i],
             state.due,
-            state.waiting - state.due + lane.waiting,
-            state.prepared + lane.prepared,
+            state.waiting - state.due + state.resting + lane.waiting,
+            state.prepared - state.resting + lane.prepared,
             state.dead + lane.dead,
             *_next(topic, state, lane, now_ms),
         )

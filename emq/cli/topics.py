@@ -90,6 +90,10 @@ async def create(
     )
 
 
+_LIFE = ("divisions", "layout", "earlier")
+"""What follows from a topic's life so far. A list leaves it out, so that lists of equal settings are equal."""
+
+
 @command(app, "list")
 async def list_(session: Session, pattern: Pattern = "*") -> None:
     """List topics.
@@ -113,7 +117,8 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     columns: tuple[str, ...] = ("topic", "kind", "qps", "split into", "priorities", "state", "endpoint")
     if all(row[-1] == "-" for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    session.show([_data(t) for t in topics], lambda: output.table("", columns, rows, right=("qps", "split into")))
+    data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
+    session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into")))
 
 
 @command(app, "show")
@@ -129,7 +134,7 @@ async def show(session: Session, name: Name) -> None:
         topic = await opened.catalog.get(name)
         [backlog] = await backlogs.of(opened.admin, [topic])
         if topic.is_sorted:
-            slots = await topic_view.slots(opened.store, topic)
+            slots = await topic_view.slots(opened.store, topic, opened.clock.now_us() // 1000)
             session.show(
                 {**_data(topic), "lag": backlog, "slot_list": [s._asdict() for s in slots]},
                 lambda: topic_view.render_slots(topic, slots, backlog),
@@ -292,7 +297,7 @@ def _is_as_asked(made: Topic, asked: Topic) -> bool:
 
     if asked.is_sorted:
         asked = msgspec.structs.replace(asked, slots=model.split(asked).slots, priorities=())
-    return msgspec.structs.replace(made, active_groups=0, groups=0) == asked
+    return model.settings_of(made) == asked
 
 
 def _data(topic: Topic) -> dict[str, Any]:

@@ -138,7 +138,18 @@ def _stats(
     totals, rates = snapshots.totals(seen), snapshots.rates(seen)
     counts = [
         (name, getattr(totals, name), getattr(rates, name, None))
-        for name in ("fetched", "started", "succeeded", "failed", "retried", "dead", "expired", "holes", "fenced")
+        for name in (
+            "fetched",
+            "started",
+            "succeeded",
+            "failed",
+            "retried",
+            "dead",
+            "expired",
+            "holes",
+            "fenced",
+            "shrunk",
+        )
     ]
     busiest = [_topic(topic, backlog.get(topic.name)) for topic in topics[:MAX_TOPICS]]
     parts: list[RenderableType] = [
@@ -184,7 +195,8 @@ def _topic(topic: TopicTotal, backlog: Backlog | None) -> tuple[output.Cell, ...
 
 
 def _troubles(seen: Seen) -> list[str]:
-    return [text for text in (seen.host.store_unreachable, seen.host.database_unreachable) if text]
+    clock = seen.host.clock.trouble if seen.host.clock is not None else None
+    return [text for text in (seen.host.store_unreachable, seen.host.database_unreachable, clock) if text]
 
 
 def _lag(found: Sequence[Backlog], pattern: str) -> RenderableType:

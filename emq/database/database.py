@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from typing import Self, TypeVar
 
 import sqlalchemy as sa
 
 from emq import errors
-from emq.database import engine, host_stats, schema, statements, urls
+from emq.database import engine, host_stats, refusals, schema, statements, tables, urls
+from emq.database.deadline import Deadline
 from emq.database.logcopier import LogCopier
+from emq.database.refusals import reason_of
 from emq.durability import Durability
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# These say that a statement was wrong, which is a bug of ours and must show as one.
+QUICK_S = 5.0
+"""How long a statement about one row may take, its wait for a free thread included."""
+
+ANSWER_S = 10.0
+"""How long a statement about many rows may take. The largest takes a second or two on a busy machine."""
+
+LONG_S = 600.0
+"""How long setting up or upgrading the tables may take."""
+
+CLOSE_S = 2.0
+"""How long `close` waits for transactions under way."""
+
+SLACK_S = 7.0
+"""How much later a call gives up a thread that does not keep to its deadline: one that resolves a name, or waits for a
+disk."""
+
+# Beside `refusals`, these say that a statement was wrong, which is a bug of ours and must show as one.
 _BUGS = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError, sqlite3.ProgrammingError)
 
 
@@ -26,6 +48,9 @@ class Database:
 
     A cancelled task only stops waiting; its transaction still ends on its thread, so that no connection leaks.
     May be shared by every task of a process.
+
+    Every call has a deadline. A server that falls silent, which keeps its connections and answers nothing, costs each
+    call its deadline and no more: the connection is closed and its thread is free again.
 
     Attributes:
         url: the engine's URL.
@@ -38,10 +63,14 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = urls.parse(url)
         self.shown = urls.shown(self.url)
-        self._engine = engine.create(self.url)
+        self._deadline = Deadline()
+        self._engine = engine.create(self.url, self._deadline)
         threads = 1 if self.dialect == "sqlite" else engine.POSTGRES_THREADS
         self._executor = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="emq-database")
         self._closed = False
+        self._away_since: float | None = None
+        self._trouble = ""
+        self._reached = False
         path = urls.sqlite_path(self.url) if self.dialect == "sqlite" else None
         self._copier = None if path is None else LogCopier(str(path))
 
@@ -59,8 +88,9 @@ class Database:
         """
         database = cls(url)
         try:
-            if await database.run(lambda c: schema.revision(c, tables), read_only=True) != tables.head:
-                await database.run(lambda c: schema.ensure(c, tables))
+            found = await database.run(lambda c: schema.revision(c, tables), read_only=True, deadline_s=QUICK_S)
+            if found != tables.head:
+                await database.run(lambda c: schema.ensure(c, tables), deadline_s=LONG_S)
         except sa.exc.DBAPIError as exc:
             await database.close()
             raise cls.unavailable(f"{database.shown} refused to set up its tables: {exc.orig}") from exc
@@ -74,6 +104,19 @@ class Database:
         """`sqlite` or `postgresql`."""
         return self._engine.dialect.name
 
+    @property
+    def away_s(self) -> float:
+        """For how many seconds no call has succeeded, since the first one that failed; 0.0 while all is well."""
+        return 0.0 if self._away_since is None else self._now_s() - self._away_since
+
+    @property
+    def unreachable(self) -> str | None:
+        """What is wrong and since when, for people; None while all is well."""
+        if self._away_since is None:
+            return None
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
+        return f"database away since {since}: {self._trouble}"
+
     async def run(
         self,
         fn: Callable[[sa.Connection], T],
@@ -81,6 +124,7 @@ class Database:
         read_only: bool = False,
         durability: Durability | None = None,
         then: Callable[[T], None] | None = None,
+        deadline_s: float = ANSWER_S,
     ) -> T:
         """Run `fn` in one transaction on a thread of the database; committed when it returns, undone when it raises.
 
@@ -89,21 +133,56 @@ class Database:
             read_only: promise that `fn` writes nothing; SQLite then takes no write lock.
             durability: what the commit waits for; None means the database's default.
             then: called with the result on the same thread once it is committed, even if the caller was cancelled.
+            deadline_s: seconds after which the call ends with `DatabaseUnavailable`, whatever the server does.
 
         Raises:
-            DatabaseUnavailable: cannot be reached; nothing was applied, unless the text says that this is unknown.
+            DatabaseUnavailable: cannot be reached, or lacks a table or right that EMQ needs; nothing was applied,
+                unless the text says that this is unknown.
         """
         if self._closed:
             raise self.unavailable(f"the connection to {self.shown} is closed; open it again")
-        loop = asyncio.get_running_loop()
+        until = time.monotonic() + deadline_s
 
         def work() -> T:
+            self._deadline.begin(until)
+            if self._deadline.left_s() <= 0:
+                raise self.unavailable(f"{self.shown}: no thread was free for this call in time; nothing was applied")
             result = self._transact(fn, read_only, durability)
             if then is not None:
                 then(result)
             return result
 
-        return await loop.run_in_executor(self._executor, work)
+        try:
+            result = await self._in_thread(work, deadline_s + SLACK_S)
+        except self.unavailable as exc:
+            self._failed(exc)
+            raise
+        self._succeeded()
+        return result
+
+    async def _in_thread(self, work: Callable[[], T], timeout_s: float) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except TimeoutError:
+            text = f"{self.shown}: a call did not end within {timeout_s:g} s; whether it was applied is unknown"
+            raise self.unavailable(text) from None
+
+    def _failed(self, exc: errors.EMQError) -> None:
+        self._trouble = str(exc)
+        if self._away_since is None:
+            self._away_since = self._now_s()
+            if self._reached:  # else it could not be opened, which is told to who opens it
+                log.warning("%s", self.unreachable)
+
+    def _succeeded(self) -> None:
+        self._reached = True
+        if self._away_since is not None:
+            log.info("%s answers again, after %.1f s", self.shown, self.away_s)
+            self._away_since = None
+
+    def _now_s(self) -> float:
+        return time.monotonic()
 
     def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
         committing = False
@@ -116,6 +195,8 @@ class Database:
                 self._copier.written()
             return result
         except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error) as exc:
+            if refusal := refusals.refusal(exc):
+                raise self.unavailable(f"{self.shown}: {refusal}") from exc
             if isinstance(exc, _BUGS):
                 raise
             lost = isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated
@@ -134,14 +215,19 @@ class Database:
         return self.unavailable(f"{self.shown}: {reason}{doubt}")
 
     async def close(self) -> None:
-        """Wait for running transactions, then disconnect. Safe to repeat."""
+        """Wait for running transactions, `CLOSE_S` at most, then disconnect. Safe to repeat."""
         if self._closed:
             return
         self._closed = True
+        self._deadline.cut(time.monotonic() + CLOSE_S)
         await asyncio.to_thread(self._executor.shutdown)
         if self._copier is not None:
             await asyncio.to_thread(self._copier.close)
         await asyncio.to_thread(self._engine.dispose)
+
+    def clock_us(self, connection: sa.Connection) -> int:
+        """Microseconds since the epoch by the database's clock; SQLite's is this machine's."""
+        return int(connection.execute(statements.catalog(connection, "clock")).scalar_one())
 
     async def next_generation(self, environment: str, least: int = 1) -> int:
         """Count a persisted number up by one, atomically, and return it; a host's fencing epoch.
@@ -150,11 +236,15 @@ class Database:
             least: what it must reach at least. With the time of day in seconds here, epochs still grow where the
                 database was lost and the store, which remembers the highest one, was not.
         """
-        return await self.run(lambda c: next_value(c, environment, "generation", least), durability=Durability.FSYNCED)
+        return await self.run(
+            lambda c: next_value(c, environment, "generation", least),
+            durability=Durability.FSYNCED,
+            deadline_s=QUICK_S,
+        )
 
     async def save_host_stats(self, environment: str, host: str, json_text: str, now_ms: int) -> None:
         """Keep the host's latest snapshot, for those who look at a cluster from outside."""
-        await self.run(lambda c: host_stats.save(c, environment, host, json_text, now_ms))
+        await self.run(lambda c: host_stats.save(c, environment, host, json_text, now_ms), deadline_s=QUICK_S)
 
     async def load_host_stats(self, environment: str) -> list[tuple[str, str, int]]:
         """The latest snapshot of every host, as (host, JSON text, milliseconds since the epoch), by host."""
@@ -162,16 +252,20 @@ class Database:
 
     async def drop_host_stats(self, environment: str, host: str) -> None:
         """Forget the host's snapshot. Safe to repeat."""
-        await self.run(lambda c: host_stats.drop(c, environment, host))
+        await self.run(lambda c: host_stats.drop(c, environment, host), deadline_s=QUICK_S)
+
+
+_VALUE = sa.select(tables.meta.c.value).where(
+    tables.meta.c.environment == sa.bindparam("mine"), tables.meta.c.key == sa.bindparam("of")
+)
+
+
+def read_value(connection: sa.Connection, environment: str, key: str) -> int:
+    """A number in `emq_meta`; 0 if it was never written."""
+    return int(connection.execute(_VALUE, {"mine": environment, "of": key}).scalar() or 0)
 
 
 def next_value(connection: sa.Connection, environment: str, key: str, least: int = 1) -> int:
     """Count one of the counters in `emq_meta` up; its row stays locked until the transaction ends."""
     values = {"environment": str(environment), "key": key, "least": least}
     return int(connection.execute(statements.catalog(connection, "next_value"), values).scalar_one())
-
-
-def reason_of(exc: Exception) -> str:
-    """The driver's own words, on one line."""
-    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
-    return " ".join(str(cause).split()) or type(cause).__name__

@@ -12,12 +12,12 @@ import sqlalchemy.pool
 
 from emq import errors
 from emq.database import urls
+from emq.database.deadline import Deadline
 from emq.durability import Durability
 
 BUSY_TIMEOUT_S = 5.0
 """How long SQLite waits for another process's write to end."""
 
-CONNECT_TIMEOUT_S = 5
 POSTGRES_THREADS = 4
 
 # A write to many queues touches a page of each. Copying pages from the log to the file seldom saves most of the copies,
@@ -30,8 +30,11 @@ _SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "FU
 _POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_apply", Durability.FSYNCED: "on"}
 
 
-def create(url: sa.URL) -> sa.Engine:
+def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
     """An engine with one connection (SQLite) or up to four (PostgreSQL); nothing is connected yet.
+
+    Args:
+        deadline: past which no connection to PostgreSQL waits. SQLite waits for locks only, for `BUSY_TIMEOUT_S`.
 
     Raises:
         InvalidSettings: the driver is not installed; the text says what to install.
@@ -47,14 +50,18 @@ def create(url: sa.URL) -> sa.Engine:
         sqlalchemy.event.listen(engine, "connect", _set_up_sqlite)
         return engine
     try:
-        return sa.create_engine(
+        from emq.database import postgres
+
+        engine = sa.create_engine(
             url,
             pool_size=POSTGRES_THREADS,
             max_overflow=0,
             # After a restart of the server the pool is full of dead connections, each good for one needless failure.
             pool_pre_ping=True,
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "emq"},
+            connect_args={"application_name": "emq"},
         )
+        postgres.guard(engine, deadline)
+        return engine
     except ImportError as exc:
         raise errors.InvalidSettings(
             "PostgreSQL needs a driver that is not installed; run: pip install 'emq[postgres]'"

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
+
+_ARRAY = re.compile(r"%s::(\w+)\[\]")
+
+_PYTHON_TYPES: dict[str, Callable[[Any], object]] = {
+    "bigint": int,
+    "int": int,
+    "float8": float,
+    "text": str,
+    "bytea": bytes,
+}
+"""Element types that a statement may declare for its arrays, and the Python type that the driver is given for each."""
 
 
 @functools.cache
@@ -14,6 +28,35 @@ def read(package: str, dialect: str, name: str) -> str:
     file = importlib.resources.files(package).joinpath("sql", dialect, f"{name}.sql")
     lines = file.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("--"))
+
+
+@functools.cache
+def array_types(package: str, name: str) -> tuple[Callable[[Any], object], ...]:
+    """The Python types of the arrays that a PostgreSQL statement takes, as its text declares them (`%s::float8[]`).
+
+    Raises:
+        ValueError: a parameter of the statement has no declared element type, or one that is not known here.
+    """
+    text = read(package, "postgresql", name)
+    declared = _ARRAY.findall(text)
+    if len(declared) != text.count("%s") or not set(declared) <= _PYTHON_TYPES.keys():
+        known = ", ".join(_PYTHON_TYPES)
+        raise ValueError(f"statement {name!r}: each parameter must be declared as %s::<type>[], of {known}")
+    return tuple(_PYTHON_TYPES[each] for each in declared)
+
+
+def arrays(package: str, name: str, rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
+    """Rows as the arrays of a PostgreSQL statement, one array for each column.
+
+    The driver refuses an array of ints and floats. So every column has exactly one Python type (and None), which the
+    statement declares, whatever the rows were made of.
+    """
+    types = array_types(package, name)
+    return tuple(_column(type_, values) for type_, values in zip(types, zip(*rows, strict=True), strict=True))
+
+
+def _column(type_: Callable[[Any], object], values: Iterable[Any]) -> list[Any]:
+    return [value if type(value) is type_ or value is None else type_(value) for value in values]
 
 
 @functools.cache

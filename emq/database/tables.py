@@ -36,6 +36,20 @@ checkpoints = sa.Table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("watermark", sa.BigInteger, nullable=False),
     sa.Column("finished", sa.Text, nullable=False, comment="JSON [[start, end], ...], half open"),
+    sa.Column("marks", sa.Text, nullable=False, server_default="[]", comment="JSON [[offset, digest], ...]"),
+    sa.Column("notes", sa.Text, nullable=False, server_default="[]", comment="JSON [[seconds, watermark], ...]"),
+    sqlite_with_rowid=False,
+)
+
+passages = sa.Table(
+    "emq_passages",
+    metadata,
+    sa.Column("environment", sa.Text, primary_key=True),
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("group_index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("layout", sa.BigInteger, primary_key=True, autoincrement=False, comment="an earlier one"),
+    sa.Column("tails", sa.Text, nullable=False, comment="JSON, by priority: behind its last message"),
+    sa.Column("passed", sa.Integer, nullable=False, comment="1: nothing of that layout is left in the group"),
     sqlite_with_rowid=False,
 )
 
@@ -46,5 +60,32 @@ host_stats = sa.Table(
     sa.Column("host", sa.Text, primary_key=True),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+tree_nodes = sa.Table(
+    "emq_tree_nodes",
+    metadata,
+    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("parent", sa.Text, nullable=False, comment="path of the node above"),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False, comment="counts the writes, from 0"),
+    sa.Column("session", sa.BigInteger, nullable=False, comment="that the node lives with, or 0"),
+    sa.Column("written_ms", sa.BigInteger, nullable=False, comment="by the clock of the database"),
+    sa.Column("changed", sa.BigInteger, nullable=False, comment="number of the change that wrote it last"),
+    sa.Column("children_changed", sa.BigInteger, nullable=False, comment="the same for a child that came or went"),
+    sa.Column("numbers", sa.BigInteger, nullable=False, comment="children with a number that were made below it"),
+    sa.Index("emq_tree_nodes_parent", "parent"),
+    sa.Index("emq_tree_nodes_session", "session"),
+    sqlite_with_rowid=False,
+)
+
+tree_sessions = sa.Table(
+    "emq_tree_sessions",
+    metadata,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("beat", sa.BigInteger, nullable=False, comment="number of the change by which it was last heard of"),
+    sa.Column("timeout_ms", sa.BigInteger, nullable=False, comment="after so much silence it ends"),
+    sa.Column("process", sa.Text, nullable=False, comment="machine, process id and start of who has it, or empty"),
     sqlite_with_rowid=False,
 )

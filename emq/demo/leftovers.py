@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
+from emq.answers import served
 from emq.app import App
 from emq.model import Kind, Topic
 from emq.offsets.checkpoints import Checkpoint
@@ -51,13 +52,13 @@ async def find(app: App, topics: Sequence[Topic]) -> Leftovers:
 async def _queued(app: App, queues: Sequence[str], epoch: int) -> set[str]:
     saved = await app.checkpoints.load(queues)
     found: set[str] = set()
-    for queue, bounds in zip(queues, await app.store.log.bounds(queues), strict=True):
+    for queue, bounds in zip(queues, served(await app.store.log.bounds(queues)), strict=True):
         checkpoint = saved.get(queue, Checkpoint(queue, 0, bounds.head))
         progress = OffsetTracker(checkpoint.watermark, checkpoint.finished)
         position = checkpoint.watermark
         while position < bounds.tail:
             [batch] = await app.store.log.read([Read(queue, position, _PAGE, epoch)])
-            if isinstance(batch, errors.NotOwner):
+            if isinstance(batch, errors.EMQError):
                 raise batch
             unfinished = (b for o, b in zip(batch.offsets, batch.bodies, strict=True) if not progress.is_finished(o))
             found.update(_ids(unfinished))
@@ -69,7 +70,7 @@ async def _queued(app: App, queues: Sequence[str], epoch: int) -> set[str]:
 
 async def _delayed(app: App, lanes: Sequence[str], epoch: int) -> set[str]:
     """What was claimed when the host stopped waits again, and is found with the rest."""
-    await app.store.lanes.recover([(lane, epoch) for lane in lanes])
+    served(await app.store.lanes.recover([(lane, epoch) for lane in lanes]))
     found: set[str] = set()
     for lane in lanes:
         skip = 0
@@ -97,7 +98,7 @@ async def _in_slots(store: SortedStore, topics: Sequence[Topic], epoch: int) -> 
     now_ms = int(time.time() * 1000)
     for topic, index in ((t, i) for t in topics for i in range(t.slots)):
         slot = topic.slot(index)
-        [back] = await store.recover([Recover(slot, epoch)], now_ms)
+        [back] = served(await store.recover([Recover(slot, epoch)], now_ms))
         if isinstance(back, errors.NotOwner):
             raise back
         skip = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import Coroutine, Sequence
 
+from emq import collecting
 from emq.app import App
 from emq.demo import leftovers
 from emq.demo.leftovers import Leftovers
@@ -98,9 +98,7 @@ class Play:
         await asyncio.sleep(0)  # the host is made when its task first runs
         assert self._app.host is not None
         await self._app.host.running.wait()
-        # What is loaded by now stays; a collector that walks over it again and again costs milliseconds each time.
-        gc.collect()
-        gc.freeze()
+        collecting.shorten_pauses()
         await asyncio.sleep(WARM_UP_S)
         self._enter(
             "2/5 Calm", "Every airline is below its limit and every endpoint answers at once: look at their waits."

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from emq import errors
-from emq.clock import Clock
+from emq.clock import LONGEST_TIMER_S, Clock
+from emq.dispatch import retry, sharing
 from emq.lease import Lease
 from emq.message import Message
-from emq.owned import BatchHandler, Handler, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.owned import BatchHandler, Broken, Claims, Handler, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.receiver import Receiver
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,11 @@ two, so that whole seconds lie on it exactly."""
 MAX_IN_FLIGHT = 20_000
 """Messages started and not settled on one host, over all topics."""
 
+LOOK_AGAIN_S = 0.25
+LOOK_AGAIN = 64
+"""While topics wait for places: how many of them are looked at again in this time, though nothing became free. As many
+topics of a receiver are looked at in one go when it wants more."""
+
 
 class Outcomes(Protocol):
     """Where the dispatcher reports the messages whose settling needs the store."""
@@ -48,6 +55,9 @@ class Outcomes(Protocol):
     def expired(self, group: OwnedGroup, message: Message) -> None:
         """A message has outlived its time to live: dead letter."""
 
+    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+        """A message could not be decoded: dead letter."""
+
 
 class Dispatcher:
     """Visits the groups that have buffered messages and quota, in rotation.
@@ -63,6 +73,10 @@ class Dispatcher:
     timer for all), *waiting* (its topic has no room in flight). `ready` takes it from idle into rotation; the stint
     moves it on; the timer and settled messages bring it back.
 
+    In flight, all topics share `max_in_flight` places, see `emq.dispatch.sharing`. A topic that finds none waits in
+    `_crowd` until enough are free, and is looked at again every `LOOK_AGAIN_S`, because its slowness is forgotten in
+    time.
+
     Fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one visit to
     each of the others. Nothing here is done for an idle group.
     """
@@ -76,12 +90,15 @@ class Dispatcher:
         on_dirty: Callable[[OwnedQueue], None],
         max_in_flight: int = MAX_IN_FLIGHT,
         lease: Lease | None = None,
+        claims: Claims | None = None,
     ) -> None:
         """Args:
         on_drained: called after a visit, when some of the group's buffers may want to be refilled.
         on_dirty: called when a queue's progress changed for the first time since its last checkpoint.
         lease: past it nothing is started; None for one without an end.
+        claims: of the slots of sorted topics; None where there are none.
         """
+        self._claims = claims or Claims()
         self._lease = lease or Lease()
         self._lease.on_renewed.append(self._wake)
         self._clock = clock
@@ -90,17 +107,20 @@ class Dispatcher:
         self._on_drained = on_drained
         self._on_dirty = on_dirty
         self._max_in_flight = max_in_flight
+        self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
+        self._looking: asyncio.TimerHandle | None = None
         self._rotation: deque[OwnedGroup] = deque()
-        self._parked: dict[float, list[OwnedGroup]] = {}
+        self._parked: dict[float, dict[OwnedGroup, None]] = {}
         self._deadlines: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
         self._driver: object | None = None
         self._visited: OwnedGroup | None = None
         self._granted = 0
-        self._uncounted = 0  # messages with the visit's handler that count as in flight only once it suspends
+        self._running: Message | None = None  # with the visit's handler; in flight only once it suspends
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
         self._cancelling = False
+        self.on_broken: Broken | None = None
         self.in_flight = 0
         self.started = 0
         self.succeeded = 0
@@ -118,19 +138,29 @@ class Dispatcher:
 
     def recheck(self, group: OwnedGroup) -> None:
         """The group's quota or its topic's limits changed: look at it now, wherever it is parked."""
-        for parked in self._parked.values():
-            if group in parked:
-                parked.remove(group)
-                group.listed = False
-        if group in group.owner.waiting:
-            group.owner.waiting.remove(group)
+        parked = self._parked.get(group.parked_until)
+        if parked is not None and group in parked:
+            del parked[group]
             group.listed = False
+        # Those that wait for room come one after the other, as far as there is any.
+        self._pass_room_on(group.owner)
+        self._wake()
         if group.buffered:
             self.ready(group)
 
-    def wanted(self, owner: OwnedTopic) -> None:
-        """The topic's receiver wants more; start what waits for that."""
-        self._pass_room_on(owner)
+    def wanted(self, receiver: Receiver, topics: int | None = None) -> None:
+        """The receiver wants more; start what waits for that, some topics at a time, each once."""
+        waiting = receiver.unasked
+        left = len(waiting) if topics is None else min(topics, len(waiting))
+        now, left = min(LOOK_AGAIN, left), left - LOOK_AGAIN
+        for owner in list(itertools.islice(waiting, now)):
+            del waiting[owner]
+            topic = cast(OwnedTopic, owner)
+            self._pass_room_on(topic)
+            if topic.waiting or topic.thirsty:
+                waiting[owner] = None  # behind the others
+        if left > 0 and receiver.wanted > 0 and self._accepting:
+            asyncio.get_running_loop().call_soon(self.wanted, receiver, left)
         self._wake()
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
@@ -139,13 +169,21 @@ class Dispatcher:
             self._finish(group, message)
         self._leave_flight(group, message)
 
+    def refused(self, group: OwnedGroup, message: Message) -> None:
+        """The store refused to take a failed message: it counts as in flight no more, and stays unfinished."""
+        self._leave_flight(group, message)
+
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
         """The store knows that `n` messages of the group's slot or lane are done; their keys were let go of before."""
         owner = group.owner
         owner.in_flight -= n
         group.in_flight -= n
         self.in_flight -= n
+        if not owner.in_flight:
+            self._weigh(group, 0)
         self._pass_room_on(owner)
+        if self.in_flight <= self._crowd.wakes_at:
+            self._admit()
         if self._driver is None:
             self._wake()
 
@@ -159,14 +197,20 @@ class Dispatcher:
     def expire(self, group: OwnedGroup, message: Message) -> None:
         """Dead-letter a message that was taken from its buffer too late to be started."""
         self.expired += 1
-        self._enter_flight(group, 1)
+        self._enter_flight(group, (message,))
         self._outcomes.expired(group, message)
+
+    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+        """Dead-letter what could not be decoded; its payload is the stored record."""
+        self._enter_flight(group, (message,))
+        self._outcomes.damaged(group, message, reason)
 
     async def stop(self) -> None:
         """Start nothing more. Messages in flight go on; see `cancel`."""
         self._accepting = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._looking):
+            if timer is not None:
+                timer.cancel()
 
     async def cancel(self) -> None:
         """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again."""
@@ -189,33 +233,43 @@ class Dispatcher:
         asyncio.get_running_loop().call_soon(self._hand_over, driver)
         now = self._clock.now()
         stint_ends = min(now + STINT_S, self._lease.until)
-        while self._rotation and now < stint_ends and self.in_flight < self._max_in_flight and self._accepting:
+        while self._rotation and now < stint_ends and self._accepting:
             group = self._visited = self._rotation.popleft()
             owner = group.owner
             room = owner.room()
             if group.stopping or not group.buffered or owner.handler is None or group.busy:
                 group.listed = False
+                if owner.handler is None and not group.stopping:
+                    self._has_rest(group)
                 self._pass_room_on(owner)
                 continue
+            if room > 0:
+                room = self._places(owner, room, now)
             if room <= 0:
-                owner.waiting.append(group)
+                if self._has_rest(group, room=True):
+                    owner.waiting.append(group)
+                    owner.note_waiting()
                 continue
             self._granted = group.counter.reserve(min(VISIT, group.buffered, room), now)
             if not self._granted:
-                self._park(group, group.counter.next_at(now))
+                if self._has_rest(group):
+                    self._park(group, group.counter.next_at(now))
                 self._pass_room_on(owner)
                 continue
-            if owner.batch_size > 1:
-                still_driving = await self._visit_batches(group, driver, now)
-            else:
-                still_driving = await self._visit(group, driver, now)
+            visit = self._visit_batches if owner.batch_size > 1 else self._visit
+            try:
+                still_driving = await visit(group, driver, now)
+            except Exception as bug:  # no handler's failure comes here
+                still_driving = self._driver is driver
+                self._broke(group, bug)
+                if not still_driving:
+                    self._no_longer_busy(group)
             if not still_driving:
                 return
             self._end_visit(group)
             now = self._clock.now()
         self._driver = None
-        if self.in_flight < self._max_in_flight:
-            asyncio.get_running_loop().call_soon(self._wake)
+        asyncio.get_running_loop().call_soon(self._wake)
 
     async def _visit(self, group: OwnedGroup, driver: object, now: float) -> bool:
         """Start messages of one group while the grant lasts; False if a handler suspended and others took over."""
@@ -226,7 +280,6 @@ class Dispatcher:
         # Also if the process was stopped meanwhile: the clock went on, and the lease with it.
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         now_us, valid_until_us = int(now * 1e6), int(valid_until * 1e6)
-        self._uncounted = 1
         while self._granted and now_us < valid_until_us:
             message = group.take(now_us)
             if message is None:
@@ -236,31 +289,42 @@ class Dispatcher:
                 continue
             self._granted -= 1
             message.started_us = now_us
+            self._running = message
             self.started += 1
             if trail is not None:
                 trail.started(message, group.epoch)
             try:
                 await handler(message)
-            except (Exception, asyncio.CancelledError) as failure:
+            except BaseException as failure:  # of any kind: it must not leave the group busy
+                if _is_closed(failure):
+                    raise
                 if self._driver is driver:
-                    self._enter_flight(group, 1)
+                    self._enter_flight(group, (message,))
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
                 self.failed += 1
                 self._outcomes.failed(group, message, failure)
             else:
-                if self._driver is driver and message.offset >= 0 and message.key is None:
-                    # The handler did not suspend and the store need not know: it was never in flight for anybody.
-                    self.succeeded += 1
-                    if trail is not None:
-                        trail.settled(message, clock_now_us())
-                    self._finish(group, message)
-                else:
-                    if self._driver is driver:
-                        self._enter_flight(group, 1)
+                self.succeeded += 1
+                if trail is not None:
+                    trail.settled(message, clock_now_us())
+                if self._driver is not driver:
                     self._succeeded(group, message)
+                else:  # the handler did not suspend: of nobody's places did it take one
+                    if message.key is not None:
+                        group.finish_key(message.key)
+                    if message.offset >= 0:  # `_finish`, without the call: this runs for each message
+                        queue = group.queues[message.priority]
+                        queue.tracker.finish(message.offset)
+                        if not queue.dirty:
+                            queue.dirty = True
+                            self._on_dirty(queue)
+                    else:
+                        self._count(group, 1)
+                        self._acknowledge(group, message)
             if self._driver is not driver:
+                owner.pace.ended(message.started_us, clock_now_us())
                 self._no_longer_busy(group)
                 return False
             now_us = clock_now_us()
@@ -271,22 +335,28 @@ class Dispatcher:
         owner = group.owner
         handler = cast(BatchHandler, owner.handler)
         valid_until = min(group.counter.valid_until(now), self._lease.until)
-        self._uncounted = 0
+        self._running = None
         while self._granted and now < valid_until:
             size = 1 if group.serial else owner.batch_size  # those of one call run at the same time
             batch = self._take_batch(group, size, int(now * 1e6))
             if not batch:
                 break
+            owner.pace.began(batch[0].started_us, len(batch))
             try:
                 await handler(batch)
-            except (Exception, asyncio.CancelledError) as failure:
+            except BaseException as failure:
+                if _is_closed(failure):
+                    raise
+                owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
                 if self._is_cancelled(failure):
                     for message in batch:
                         self._leave_flight(group, message)
                     raise
                 self._batch_failed(group, batch, failure)
             else:
+                owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
                 for message in batch:
+                    self._note_success(message)
                     self._succeeded(group, message)
             if self._driver is not driver:
                 self._no_longer_busy(group)
@@ -301,7 +371,11 @@ class Dispatcher:
             group = self._visited
             assert group is not None
             group.busy = group.serial
-            self._enter_flight(group, self._uncounted)
+            if (message := self._running) is not None:
+                self._enter_flight(group, (message,))
+                group.owner.pace.began(message.started_us)
+            if group.busy:
+                self._has_rest(group)
             self._end_visit(group)
             self._wake()
 
@@ -310,6 +384,7 @@ class Dispatcher:
             group.busy = False
             if group.buffered:
                 self.ready(group)
+            self._on_drained(group)
 
     def _expire_taken(self, group: OwnedGroup, message: Message) -> None:
         if message.key is not None:
@@ -329,8 +404,48 @@ class Dispatcher:
 
     def _pass_room_on(self, owner: OwnedTopic) -> None:
         """Let the next group that waits for room in flight have what the one before could not use."""
-        if owner.waiting and owner.room() > 0:
-            self._rotation.append(owner.waiting.pop(0))
+        if (owner.waiting or owner.thirsty) and owner.room() > 0:
+            if owner.waiting:
+                self._rotation.append(owner.waiting.popleft())
+            if owner.thirsty:
+                self._claims.has_room(owner)
+
+    def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
+        """Give up what the group holds of its slot, which cannot start now; True if it holds anything else."""
+        if group.slot is not None:
+            self._claims.stuck(group, room)
+            group.listed = group.listed and group.buffered > 0
+        return group.buffered > 0
+
+    def _places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
+        """How many of the `wanted` places in flight the topic may take; without one it waits for some to be free."""
+        held, used = owner.in_flight, self.in_flight
+        room = wanted
+        if used * 4 > self._max_in_flight:  # below that, nobody's share is below what there is
+            full_at = sharing.ceiling(self._max_in_flight, owner.pace.hold_s(int(now * 1e6)))
+            wanted = min(wanted, sharing.need(owner.topic.qps, owner.pace.took_s) - held)
+            room = sharing.room(full_at, used, held)
+            if wanted > 0 >= room:
+                self._crowd.wait(owner, sharing.used_at_most(full_at, held))
+                if self._looking is None:
+                    self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+                return 0
+        return min(room, wanted)  # one that has all it needs waits for its own messages to end
+
+    def _admit(self) -> None:
+        """Look again at the topics that have enough free places now."""
+        room = self._max_in_flight - self.in_flight
+        while room > 0 and self.in_flight <= self._crowd.wakes_at:
+            self._pass_room_on(self._crowd.first())
+            room -= 1
+
+    def _look_again(self) -> None:
+        self._looking = None
+        for _ in range(min(LOOK_AGAIN, len(self._crowd))):
+            self._pass_room_on(self._crowd.longest())
+        if self._accepting and self._crowd:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+        self._wake()
 
     # ------------------------------------------------------------------------------------------- parking and settling
 
@@ -341,6 +456,12 @@ class Dispatcher:
             self._driver = None
             self._wake()
 
+    def _broke(self, group: OwnedGroup, bug: Exception) -> None:
+        """Something besides a handler broke in a visit: what is in flight of the group may never be settled."""
+        if self.on_broken is None:
+            raise bug
+        self.on_broken("dispatch", group, bug)
+
     def _park(self, group: OwnedGroup, until: float) -> None:
         if until == float("inf"):
             group.listed = False
@@ -348,16 +469,17 @@ class Dispatcher:
         until = math.ceil(until / GRID_S) * GRID_S
         parked = self._parked.get(until)
         if parked is None:
-            parked = self._parked[until] = []
+            parked = self._parked[until] = {}
             heapq.heappush(self._deadlines, until)
             if self._deadlines[0] == until:
                 self._set_timer()
-        parked.append(group)
+        parked[group] = None
+        group.parked_until = until
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0.0, self._deadlines[0] - self._clock.now())
+        delay = min(max(0.0, self._deadlines[0] - self._clock.now()), LONGEST_TIMER_S)
         self._timer = asyncio.get_running_loop().call_later(delay, self._unpark)
 
     def _unpark(self) -> None:
@@ -381,25 +503,27 @@ class Dispatcher:
             batch.append(message)
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
-        self._enter_flight(group, len(batch))
+        self._enter_flight(group, batch)
         self.started += len(batch)
         return batch
 
     def _batch_failed(self, group: OwnedGroup, batch: list[Message], failure: BaseException) -> None:
-        failures: Mapping[str, BaseException] = {m.id: failure for m in batch}
-        if isinstance(failure, errors.PartialFailure):
-            failures = failure.failures
+        failures = retry.of_batch(failure, [m.id for m in batch])
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
                 self.failed += 1
                 self._outcomes.failed(group, message, reason)
             else:
+                self._note_success(message)
                 self._succeeded(group, message)
 
-    def _succeeded(self, group: OwnedGroup, message: Message) -> None:
+    def _note_success(self, message: Message) -> None:
         self.succeeded += 1
         if self._trail.enabled:
             self._trail.settled(message, self._clock.now_us())
+
+    def _succeeded(self, group: OwnedGroup, message: Message) -> None:
+        """A message that is in flight has succeeded."""
         if message.offset >= 0:
             self._finish(group, message)
             self._leave_flight(group, message)
@@ -409,6 +533,11 @@ class Dispatcher:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
+        self._weigh(group, -len(message.payload))
+        self._acknowledge(group, message)
+
+    def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
+        """It counts as in flight, but for its bytes, until the store knows; see `acknowledged`."""
         if message.member is not None:
             self._outcomes.acknowledge_member(group, message)
         else:
@@ -421,21 +550,37 @@ class Dispatcher:
             queue.dirty = True
             self._on_dirty(queue)
 
-    def _enter_flight(self, group: OwnedGroup, n: int) -> None:
+    def _enter_flight(self, group: OwnedGroup, messages: Sequence[Message]) -> None:
+        self._count(group, len(messages))
+        for message in messages:
+            self._weigh(group, len(message.payload))
+
+    def _count(self, group: OwnedGroup, n: int) -> None:
         group.owner.in_flight += n
         group.in_flight += n
         self.in_flight += n
+
+    def _weigh(self, group: OwnedGroup, size: int) -> None:
+        owner = group.owner
+        owner.flying += size
+        group.gauge.flying += size
+        if not owner.in_flight:  # a handler may have changed the payload that it was given
+            group.gauge.flying -= owner.flying
+            owner.flying = 0
 
     def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
         owner = group.owner
         owner.in_flight -= 1
         group.in_flight -= 1
         self.in_flight -= 1
+        self._weigh(group, -len(message.payload))
         if message.key is not None and message.started_us:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
         self._pass_room_on(owner)
+        if self.in_flight <= self._crowd.wakes_at:
+            self._admit()
         if self._driver is None:
             self._wake()
 
@@ -447,3 +592,16 @@ class Dispatcher:
         while not self._cancelling and task is not None and task.cancelling():
             task.uncancel()  # or the timeouts of later handlers in this stint would take it for theirs
         return self._cancelling
+
+
+def _is_closed(failure: BaseException) -> bool:
+    """True if the stint's coroutine is being closed, as when the event loop has ended: then nothing may be awaited.
+
+    A handler that raises GeneratorExit itself does so inside the running task.
+    """
+    if not isinstance(failure, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is None
+    except RuntimeError:
+        return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
@@ -11,6 +13,9 @@ from emq.model import TopicOptions
 
 MAX_REASON = 500
 """Characters of an error that travel with the message."""
+
+LOOKED_AT = 4 * MAX_REASON
+"""Characters of it that are looked at, however long it is."""
 
 LONGEST_S = 10 * 366 * 86_400.0
 """The longest wait that a handler may ask for."""
@@ -20,13 +25,15 @@ class Decision(NamedTuple):
     """Attributes:
     due_ms: when to try again, milliseconds since the epoch; None for the dead letters.
     reason: one line, what this attempt failed with.
-    score: of a message that was claimed from a slot: with which it waits there again, the retries it has left; None if
-        it is to wait in its group's lane instead.
+    score: of a message that was claimed from a slot: with which it waits there again: the retries it has left, the time
+        of its next attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
+    rests: it rests in the slot's prepare until `due_ms`, since its score is no time.
     """
 
     due_ms: int | None
     reason: str
-    score: int | None = None
+    score: float | None = None
+    rests: bool = False
 
 
 _REFUSED = ("Cc", "Cs")
@@ -45,10 +52,9 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or attempt >= options.max_attempts:
         return Decision(None, reason)
-    if isinstance(failure, errors.Retry) and failure.after_s is not None:
-        wait_s = min(max(0.0, failure.after_s), LONGEST_S)
-    else:
-        scheduled = options.backoff_s[min(attempt, len(options.backoff_s)) - 1]
+    wait_s = asked_s(failure)
+    if wait_s is None:
+        scheduled = options.backoff_s[max(1, min(attempt, len(options.backoff_s))) - 1]
         wait_s = scheduled * (1 - options.jitter * random_.random())
     return Decision(int((now + wait_s) * 1000), reason)
 
@@ -61,17 +67,49 @@ def roll_back(left: int, failure: BaseException, now: float) -> Decision:
     return Decision(int(now * 1000), reason, left)
 
 
+def asked_s(failure: BaseException) -> float | None:
+    """How long the handler asked to wait, within bounds; None where it left that to the schedule.
+
+    A subclass of `Retry` may have set nothing, or anything.
+    """
+    if not isinstance(failure, errors.Retry):
+        return None
+    try:
+        after_s = float(failure.after_s) if failure.after_s is not None else None
+    except BaseException:  # it is the handler's own code
+        return None
+    if after_s is None or math.isnan(after_s):
+        return None
+    return min(max(0.0, after_s), LONGEST_S)
+
+
+def of_batch(failure: BaseException, ids: Sequence[str]) -> Mapping[str, BaseException]:
+    """Which messages of a batch failed with what, by id; those that are not in it succeeded."""
+    if isinstance(failure, errors.PartialFailure):
+        try:
+            told = {**failure.failures}
+            failures = {id_: told[id_] for id_ in ids if told.get(id_) is not None}
+        except BaseException:  # a subclass without a dict of failures
+            failures = dict.fromkeys(ids, failure)
+        return {
+            id_: f if isinstance(f, BaseException) else RuntimeError(f"a failure that is a {type(f).__name__}")
+            for id_, f in failures.items()
+        }
+    return dict.fromkeys(ids, failure)
+
+
 def describe(failure: BaseException) -> str:
     """One line that names the failure, bounded in length, of characters that every store takes."""
     name = type(failure).__name__
     try:
         if isinstance(failure, (errors.Retry, errors.Reject)):
-            text = str(failure.reason)
+            text = str.__str__(str(failure.reason))
         else:
-            text = f"{name}: {failure}" if str(failure) else name
-    except Exception:  # it is the handler's own code that words it
+            text = str.__str__(str(failure))
+            text = f"{name}: {text[:LOOKED_AT]}" if text else name
+    except BaseException:  # it is the handler's own code that words it
         text = name
-    line = " ".join(text.split())[:MAX_REASON]
+    line = " ".join(text[:LOOKED_AT].split())[:MAX_REASON]
     if line.isprintable():
         return line
     return "".join(ascii(c)[1:-1] if unicodedata.category(c) in _REFUSED else c for c in line)[:MAX_REASON]

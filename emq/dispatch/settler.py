@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from emq import errors, message, slots
+from emq.answers import FAILURES, Failure, of_each
+from emq.aside import Aside, Call
 from emq.clock import Clock
 from emq.dispatch import retry
 from emq.dispatch.members import MemberSettler
@@ -18,37 +18,58 @@ from emq.owned import OwnedGroup
 from emq.owned_slot import OwnedSlot
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
-
-log = logging.getLogger(__name__)
+from emq.troubles import Troubles
 
 BATCH = 2_000
+BATCH_BYTES = 4 << 20
+"""Bounds of one call (or a single message): packing and sending it holds up this loop for some milliseconds only."""
+
 UNREACHABLE_S = 1.0
 
 HISTORY = 16
 """Failed attempts that a message remembers."""
 
 
-class _Pending(NamedTuple):
-    group: OwnedGroup
-    message: message.Message
-    decision: retry.Decision | None
-    """None for an acknowledgement."""
+class _Pending:
+    """What is to become of a message.
+
+    Attributes:
+        decision: None for an acknowledgement.
+        proven: its entry of the lane was claimed after the verdict or the add was sent: so that was carried out, and
+            must not be repeated, for it would act on the new claim.
+        vanished: the lane knows nothing of the entry any more: a store that came back from a crash has forgotten it.
+    """
+
+    __slots__ = ("decision", "group", "message", "proven", "vanished")
+
+    def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
+        self.group = group
+        self.message = m
+        self.decision = decision
+        self.proven = False
+        self.vanished = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that settling it sends, nearly."""
+        m = self.message
+        return (len(m.payload) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
 
     @property
     def moves(self) -> bool:
         """True if the message has to be put into its group's lane before it may be forgotten where it is."""
-        if self.message.member is None:
-            return self.message.offset >= 0
-        return self.decision is not None and self.decision.due_ms is not None and self.decision.score is None
+        return self.message.member is None and (self.message.offset >= 0 or self.vanished)
 
 
 class Settler:
     """Batches acknowledgements, retries and dead letters of all groups into few calls.
 
-    A message that failed in its log queue, or that leaves its slot to be tried again later, is added to its group's
-    lane first and finished where it was after that, so a crash between the two repeats it but cannot lose it. Every
+    A message that failed in its log queue is added to its group's lane first and finished where it was after that, so a
+    crash between the two repeats it but cannot lose it. One that failed in its slot stays there, where what is sent
+    again meanwhile merges with it, or waits until it is over. Every
     call may be repeated without harm: adding an id that is there changes nothing, and a verdict only acts on a
-    prepared entry. What waits here is in flight still, so the in-flight bounds bound it.
+    prepared entry. What waits here is in flight still, so the in-flight bounds bound it. What a server cannot take now
+    rests for a second and is sent again with what came since; a call that takes long steps aside.
     """
 
     def __init__(
@@ -60,6 +81,7 @@ class Settler:
         *,
         on_acknowledged: Callable[[OwnedGroup, int], None],
         on_settled: Callable[[OwnedGroup, message.Message], None],
+        on_refused: Callable[[OwnedGroup, message.Message], None],
         on_due: Callable[[str, int], None],
         on_lost: Callable[[OwnedGroup], None],
         seed: int | None = None,
@@ -67,7 +89,9 @@ class Settler:
         """Args:
         on_acknowledged: called with a number of messages whose success the store knows; no longer in flight.
         on_settled: as that, with each message that failed or expired.
-        on_due: called with lane and time (ms) of each retry that waits there.
+        on_refused: called with each message that failed or expired and that the store did not take, because the group
+            has a newer owner. It is in flight no more, and not finished: the newer owner delivers it again.
+        on_due: called with lane, or the slot's address, and time (ms) of each retry that waits there.
         on_lost: called when the group has a newer owner, which will deliver the message again.
         """
         self._lanes = lanes
@@ -77,15 +101,18 @@ class Settler:
         self._trail = trail
         self._on_acknowledged = on_acknowledged
         self._on_settled = on_settled
+        self._on_refused = on_refused
         self._on_due = on_due
         self._on_lost = on_lost
         self._random = random.Random(seed)
         self._pending: deque[_Pending] = deque()
+        self._resting: list[_Pending] = []
+        self._left = 0
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._judged: dict[tuple[str, str], bool] = {}
-        self._added: dict[tuple[str, str], bool] = {}
+        self._sent: dict[tuple[str, str], _Pending] = {}
+        self._troubles = Troubles("messages that ran wait to be settled")
         self.retried = 0
         self.dead = 0
         self.refused = 0
@@ -94,31 +121,45 @@ class Settler:
         self._append(_Pending(group, m, None))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
-        now, options = self._clock.now(), group.owner.topic.options
-        asks_time = isinstance(failure, errors.Retry) and failure.after_s is not None
-        if m.member is not None and options.retry == "rmq" and not (asks_time and m.token % 1000):
-            decision = retry.roll_back(m.token % 1000, failure, now)
-        else:
-            decision = retry.decide(options, m.attempt, failure, now, self._random)
+        now = self._clock.now()
+        decision = self._decide(group, m, failure, now)
         if m.first_us == 0:
             m.first_us = m.started_us
         m.error = decision.reason
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason)]
         self._append(_Pending(group, m, decision))
 
+    def _decide(self, group: OwnedGroup, m: message.Message, failure: BaseException, now: float) -> retry.Decision:
+        options = group.owner.topic.options
+        if m.member is None or options.retry != "rmq":
+            decision = retry.decide(options, m.attempt, failure, now, self._random)
+        else:
+            decision = retry.roll_back(m.token % 1000, failure, now)
+            wait_s = retry.asked_s(failure)
+            if wait_s is None or decision.due_ms is None:
+                return decision
+            decision = decision._replace(due_ms=int((now + wait_s) * 1000))
+        if decision.due_ms is None:
+            return decision
+        if 0 < m.expires_us < decision.due_ms * 1000:
+            decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives
+        return decision if m.member is None else _in_slot(group, m, decision, now)
+
     def expired(self, group: OwnedGroup, m: message.Message) -> None:
         m.error = retry.EXPIRED.reason
         self._append(_Pending(group, m, retry.EXPIRED))
 
+    def damaged(self, group: OwnedGroup, m: message.Message, reason: str) -> None:
+        m.error = reason
+        self._append(_Pending(group, m, retry.Decision(None, reason)))
+
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
 
-        If a call that put it there is under way, or its answer was lost, it was carried out, and must not be repeated:
-        it would act on the new claim.
+        If a call that put it there is under way, or its answer was lost, it was carried out.
         """
-        for sent in (self._judged, self._added):
-            if (group.name, id_) in sent:
-                sent[group.name, id_] = True
+        if (pending := self._sent.pop((group.name, id_), None)) is not None:
+            pending.proven = True
 
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
@@ -127,116 +168,138 @@ class Settler:
     async def settle(self) -> None:
         """Carry out what waits, a batch at a time. Ends by cancellation.
 
-        Verdicts go before adds, and adds that find no room wait aside: a full server refuses them, but must not keep
-        the verdicts from freeing room.
+        Verdicts go before adds, and what finds no room rests: a full server refuses adds, but they must not keep the
+        verdicts from freeing room.
         """
-        moving: list[_Pending] = []
-        while True:
-            await self._something.wait()
-            batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
-            await self._settle_slots([p for p in batch if p.message.member is not None and not p.moves])
-            await self._settle_lanes([p for p in batch if p.message.member is None and not p.moves])
-            moving += [p for p in batch if p.moves]
-            await self._move_all(moving)
-            if not self._pending and not moving:
-                self._something.clear()
-                self._idle.set()
+        await Aside(None).run(self._calls)
+
+    async def _calls(self) -> list[Call]:
+        await self._something.wait()
+        batch = self._next_batch()
+        if not self._pending:
+            self._something.clear()
+        parts = (
+            ([p for p in batch if p.message.member is not None and not p.moves], self._settle_slots),
+            ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
+            ([p for p in batch if p.moves], self._move),
+        )
+        return [partial(call, some) for part, call in parts for some in self._apart(part)]
+
+    def _apart(self, part: Sequence[_Pending]) -> list[Sequence[_Pending]]:
+        return self._troubles.apart(part, lambda pending: pending.group.name)
+
+    def _next_batch(self) -> list[_Pending]:
+        batch: list[_Pending] = []
+        left_bytes = BATCH_BYTES
+        while self._pending and len(batch) < BATCH and left_bytes > 0:
+            batch.append(self._pending.popleft())
+            left_bytes -= batch[-1].size
+        return batch
 
     def _append(self, pending: _Pending) -> None:
         self._pending.append(pending)
+        self._left += 1
         if len(self._pending) == 1:
             self._something.set()
             self._idle.clear()
 
-    async def _settle_slots(self, batch: list[_Pending]) -> None:
-        answers = await self._members.settle([_slot_verdict(p) for p in batch], _slots_of(batch))
-        for pending, answer in zip(batch, answers, strict=True):
-            self._done(pending, answer)
+    async def _settle_slots(self, batch: Sequence[_Pending]) -> None:
+        def done(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
+            for place, answer in zip(places, answers, strict=True):
+                self._done(batch[place], answer)
 
-    async def _settle_lanes(self, batch: list[_Pending]) -> None:
-        while batch:
-            try:
-                with self._sending(batch):
-                    answers = await self._lanes.settle([_lane_verdict(p) for p in batch])
-            except (errors.StoreUnavailable, errors.StoreFull) as exc:
-                await self._wait(exc, len(batch))
-                batch = self._unproven(batch)
+        await self._members.settle([_slot_verdict(p) for p in batch], _slots_of(batch), done)
+
+    async def _settle_lanes(self, batch: Sequence[_Pending]) -> None:
+        """Carry out verdicts; add failures whose entries vanished from their lane again.
+
+        An entry that is there in another state, because the call is a repeat, is left alone by such an add.
+        """
+        left, vanished = [], []
+        for pending in batch:
+            if pending.proven:
+                self._lane_done(pending, True)
+            else:
+                self._sent[pending.group.name, pending.message.id] = pending
+                left.append(pending)
+        answers = await of_each(self._lanes.settle([_lane_verdict(p) for p in left]), len(left)) if left else ()
+        for pending, answer in zip(left, answers, strict=True):
+            if isinstance(answer, FAILURES):
+                self._rest(pending, answer)
                 continue
-            for pending, answer in zip(batch, answers, strict=True):
+            self._forget(pending)
+            if answer is False and pending.decision is not None:
+                pending.group.lane_out -= 1
+                pending.vanished = True
+                vanished.append(pending)
+            else:
                 self._lane_done(pending, answer)
-            return
+        if vanished:
+            await self._move(vanished)
 
     def _lane_done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
-        if pending.message.member is None and not pending.moves:
+        if not pending.moves:
             pending.group.lane_out -= 1
-        self._done(pending, answer or pending.message.member is None)
+        self._done(pending, answer or True)
 
-    @contextlib.contextmanager
-    def _sending(self, batch: Sequence[_Pending]) -> Iterator[None]:
-        """Listen for claims of what is sent; after a failure, go on until `_unproven` asks."""
-        for p in batch:
-            self._judged.setdefault((p.group.name, p.message.id), False)
-        yield
-        for p in batch:
-            self._judged.pop((p.group.name, p.message.id), None)
+    def _forget(self, pending: _Pending) -> None:
+        """Listen for claims of what was sent no longer."""
+        place = (pending.group.name, pending.message.id)
+        if self._sent.get(place) is pending:
+            del self._sent[place]
 
-    def _unproven(self, batch: Iterable[_Pending]) -> list[_Pending]:
-        """What is to be sent again; the rest is known to be done."""
-        left = []
-        for p in batch:
-            if self._judged.pop((p.group.name, p.message.id), False):
-                self._lane_done(p, True)
-            else:
-                left.append(p)
-        return left
+    def _rest(self, pending: _Pending, failure: Failure) -> None:
+        """Send it again in a while, with others; claims of it are listened for until then."""
+        self._troubles.failed(pending.group.name, failure)
+        self._resting.append(pending)
+        if len(self._resting) == 1:
+            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested)
 
-    async def _move_all(self, moving: list[_Pending]) -> None:
-        """Move what can be moved now, and take it out of the list."""
-        while moving:
-            try:
-                await self._move(moving[:BATCH])
-            except (errors.StoreUnavailable, errors.StoreFull) as exc:
-                await self._wait(exc, len(moving))
-                return
-            del moving[:BATCH]
+    def _rested(self) -> None:
+        self._pending.extend(self._resting)
+        self._resting.clear()
+        self._something.set()
 
-    async def _wait(self, exc: errors.EMQError, messages: int) -> None:
-        log.warning("%s; %d messages wait to be settled", exc, messages + len(self._pending))
-        await asyncio.sleep(UNREACHABLE_S)
-
-    async def _move(self, batch: list[_Pending]) -> None:
-        adds = [_add(p) for p in batch]
-        places = [(add.slot, add.id) for add in adds]
-        for place in places:
-            self._added.setdefault(place, False)
-        answers: list[bool | errors.NotOwner] = [True] * len(batch)
-        unproven = [i for i, place in enumerate(places) if not self._added[place]]
-        for i, answer in zip(unproven, await self._lanes.add([adds[i] for i in unproven]), strict=True):
+    async def _move(self, batch: Sequence[_Pending]) -> None:
+        """Add messages to their lanes, and then let them go where they are."""
+        adds = [_add(pending) for pending in batch]
+        todo = [i for i, pending in enumerate(batch) if not pending.proven]
+        for i in todo:
+            self._sent[adds[i].slot, adds[i].id] = batch[i]
+        added = await of_each(self._lanes.add([adds[i] for i in todo]), len(todo)) if todo else ()
+        answers: list[bool | errors.NotOwner | Failure] = [True] * len(batch)
+        for i, answer in zip(todo, added, strict=True):
+            assert not isinstance(answer, errors.QueueSealed), "an owner's add is fenced instead"
             answers[i] = answer
-        # What the lane refused must not leave its slot either.
-        claimed = [i for i, p in enumerate(batch) if p.message.member is not None and isinstance(answers[i], bool)]
-        if claimed:
-            left = await self._members.settle([_slot_verdict(batch[i]) for i in claimed], _slots_of(batch))
-            for i, answer in zip(claimed, left, strict=True):
-                answers[i] = answer
-        for place in places:
-            self._added.pop(place, None)
         for pending, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, FAILURES):
+                self._rest(pending, answer)
+                continue
+            self._forget(pending)
             self._lane_done(pending, answer)
 
     def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
-        group, m, decision = pending
+        group, m, decision = pending.group, pending.message, pending.decision
+        if self._troubles.latest:
+            self._troubles.well(group.name)
+        self._left -= 1
+        if self._left == 0:
+            self._idle.set()
         if isinstance(answer, errors.NotOwner):
             self.refused += 1
             self._on_lost(group)
         elif answer and decision is not None:
             self._record(m, decision)
-            if decision.due_ms is not None and decision.score is None:
+            if decision.due_ms is not None and m.member is None:
                 self._on_due(group.name, decision.due_ms)
         if m.member is not None and group.slot is not None:
             group.slot.let_go((m.member,))
+            if decision is not None and decision.rests and decision.due_ms is not None:
+                self._on_due(group.slot.address, decision.due_ms)
         if decision is None:
             self._on_acknowledged(group, 1)
+        elif isinstance(answer, errors.NotOwner):
+            self._on_refused(group, m)
         else:
             self._on_settled(group, m)
 
@@ -253,10 +316,27 @@ class Settler:
 
 
 def _body(pending: _Pending) -> bytes:
-    """A retry carries the number of the attempt that comes next; a dead letter the number of the last one made."""
+    """A retry carries the number of the attempt that comes next; a dead letter the number of the last one made.
+
+    A message that its handler has changed into what cannot be stored becomes a dead letter without the field.
+    """
     m, decision = pending.message, pending.decision
     if decision is None:
         return b""
+    while field := message.whole(m):
+        reason = f"the handler set {field} to what cannot be stored; it failed with: {decision.reason}"
+        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON])
+        setattr(m, field, _WITHOUT[field])
+    try:
+        return _encoded(m, decision)
+    except Exception:  # a bad message must not keep others from being settled
+        fields = message.reset_unstorable(m)
+        reason = f"{', '.join(fields)} had what cannot be stored; it failed with: {decision.reason}"
+        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON])
+        return _encoded(m, decision)
+
+
+def _encoded(m: message.Message, decision: retry.Decision) -> bytes:
     attempt = m.attempt
     try:
         m.attempt = attempt + (decision.due_ms is not None)
@@ -265,39 +345,53 @@ def _body(pending: _Pending) -> bytes:
         m.attempt = attempt
 
 
+_WITHOUT = {"payload": b"", "headers": None}
+
+
 def _slots_of(batch: Sequence[_Pending]) -> list[OwnedSlot]:
     return [slot for p in batch if (slot := p.group.slot) is not None]
 
 
 def _slot_verdict(pending: _Pending) -> slots.Settle:
-    group, m, decision = pending
+    group, m, decision = pending.group, pending.message, pending.decision
     assert group.slot is not None
     assert m.member is not None
     slot = group.slot.slot
-    if decision is None or pending.moves:
+    if decision is None:
         return slots.Settle(slot, m.member, slots.Verdict.ACK, m.token, group.epoch)
-    verdict, score = slots.Verdict.RETRY, decision.score
+    verdict, score = slots.Verdict.REST if decision.rests else slots.Verdict.RETRY, decision.score
     if score is None:
         verdict, score = slots.Verdict.DEAD, 0
-    return slots.Settle(slot, m.member, verdict, m.token, group.epoch, score, decision.reason, group.owner.topic.fold)
+    fold, rest_ms = group.owner.topic.fold, decision.due_ms or 0
+    return slots.Settle(slot, m.member, verdict, m.token, group.epoch, score, decision.reason, fold, rest_ms=rest_ms)
+
+
+def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, now: float) -> retry.Decision:
+    """Where a member that is to be tried again at a time waits for it."""
+    assert decision.due_ms is not None
+    if not group.is_by_score:
+        return decision._replace(score=decision.due_ms)
+    score = m.score if m.score > slots.RETRIES else m.token % 1000
+    return decision._replace(score=score, rests=decision.due_ms > now * 1000)
 
 
 def _lane_verdict(pending: _Pending) -> Settle:
-    group, m, decision = pending
+    group, m, decision = pending.group, pending.message, pending.decision
     if decision is None:
         return Settle(group.name, m.id, Verdict.ACK, group.epoch)
+    body = _body(pending)
+    decision = pending.decision or decision
     if decision.due_ms is None:
-        return Settle(group.name, m.id, Verdict.DEAD, group.epoch, body=_body(pending), reason=decision.reason)
-    return Settle(group.name, m.id, Verdict.RETRY, group.epoch, decision.due_ms, _body(pending), priority=m.priority)
+        return Settle(group.name, m.id, Verdict.DEAD, group.epoch, body=body, reason=decision.reason)
+    return Settle(group.name, m.id, Verdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
 
 
 def _add(pending: _Pending) -> Add:
-    group, m, decision = pending
+    group, m, decision = pending.group, pending.message, pending.decision
     assert decision is not None
-    if m.member is not None:
-        # The id of a slot's message is that of its content, which may wait in the lane from an earlier failure.
-        m.id = f"{m.id.partition('~')[0]}~{m.started_us:x}"
+    body = _body(pending)
+    decision = pending.decision or decision
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
-        return Add(group.name, m.id, _body(pending), now_ms, reason=decision.reason, epoch=group.epoch)
-    return Add(group.name, m.id, _body(pending), decision.due_ms, epoch=group.epoch, priority=m.priority)
+        return Add(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch)
+    return Add(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 
-from emq.clock import Clock
+from emq.clock import LONGEST_TIMER_S, Clock
 
 _NEVER = 1 << 62
 
@@ -57,11 +57,11 @@ class DueTimes:
         return names
 
     async def wait(self) -> None:
-        """Return when something is due. It may be taken by another waiter before this one looks."""
+        """Return when something is due, or may be. It may be taken by another waiter before this one looks."""
         self._earlier.clear()
         delay = self._heap[0][0] / 1000 - self._clock.now() if self._heap else None
         try:
-            async with asyncio.timeout(None if delay is None else max(0.001, delay)):
+            async with asyncio.timeout(None if delay is None else min(max(0.001, delay), LONGEST_TIMER_S)):
                 await self._earlier.wait()
         except TimeoutError:
             pass

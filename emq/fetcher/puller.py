@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from emq import errors, message
+from emq import errors, marks, message
+from emq.answers import FAILURES, of_each
+from emq.aside import Aside, Call
 from emq.clock import Clock
 from emq.fetcher.readiness import Readiness
+from emq.layouts import KeyGate
 from emq.lease import Lease
-from emq.owned import Gauge, OwnedGroup, OwnedQueue
+from emq.owned import Broken, Gauge, OwnedGroup, OwnedQueue
 from emq.storage import Batch, LogStore, Read
 from emq.trail.sink import TrailSink
+from emq.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +28,16 @@ READ_MESSAGES = 2_000
 READ_BYTES = 1 << 20
 """Bounds of one read, so that it holds up neither the server nor this loop for more than a few milliseconds."""
 
-BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Waits between attempts while the store does not answer."""
+HELD_BACK_S = 0.05
+"""How soon a queue is looked at again that may not read, because its topic has its share of the host's memory."""
 
 
 class Puller:
-    """`pull` runs twice at once, so that the server reads one batch while this process works off the other."""
+    """`pull` runs twice at once, so that the server reads one batch while this process works off the other.
+
+    A queue whose server cannot serve it rests, longer each time, and is then read again. A read that takes long steps
+    aside, so that the queues of other servers are read meanwhile.
+    """
 
     def __init__(
         self,
@@ -39,14 +50,20 @@ class Puller:
         on_buffered: Callable[[OwnedGroup], None],
         on_expiring: Callable[[OwnedGroup], None],
         on_dirty: Callable[[OwnedQueue], None],
+        on_damaged: Callable[[OwnedGroup, message.Message, str], None],
         on_lost: Callable[[OwnedGroup], None],
+        on_shrunk: Callable[[OwnedGroup], None],
+        on_broken: Broken | None = None,
         lease: Lease | None = None,
     ) -> None:
         """Args:
         on_buffered: called when a group received messages.
         on_expiring: called when some of them have a time to live.
         on_dirty: called when holes were skipped.
+        on_damaged: called with each message that could not be decoded, and why; its payload is the stored record.
         on_lost: called when the store says that the group has a newer owner.
+        on_shrunk: called when the store came back from a crash without messages that were read.
+        on_broken: called with a group whose messages could not be worked off; None to raise instead.
         lease: whether anything may be read; None for always.
         """
         self._store = store
@@ -57,55 +74,90 @@ class Puller:
         self._on_buffered = on_buffered
         self._on_expiring = on_expiring
         self._on_dirty = on_dirty
+        self._on_damaged = on_damaged
         self._on_lost = on_lost
+        self._on_shrunk = on_shrunk
+        self._on_broken = on_broken
         self._lease = lease or Lease()
+        self._troubles = Troubles("what lies there waits")
+        self._resting: list[tuple[float, int, OwnedQueue]] = []
+        self._tickets = itertools.count()
         self.holes = 0
+        self.damaged = 0
         self.fetched = 0
-        self.unreachable: str | None = None
+
+    @property
+    def unreachable(self) -> str | None:
+        """Why some queue cannot be read, while that is so."""
+        return self._troubles.latest
 
     async def pull(self) -> None:
         """Read what is ready; wait where nothing is. Ends by cancellation."""
-        failures = 0
-        while True:
-            await self._readiness.wait()
-            await self._lease.claiming()
-            taken = self._readiness.take(READ_QUEUES, READ_MESSAGES)
-            if not taken:
+        await Aside().run(self._reads)
+
+    async def _reads(self) -> list[Call]:
+        await self._readiness.wait()
+        await self._lease.valid(self._clock)
+        taken = self._readiness.take(READ_QUEUES, READ_MESSAGES)
+        if taken and self._gauge.pressed():
+            taken = self._within_shares(taken)
+        if not taken:
+            await asyncio.sleep(0)  # there may be thousands more that want nothing, or may have nothing
+        return [partial(self._read, part) for part in self._troubles.apart(taken, lambda asked: asked[0].name)]
+
+    async def _read(self, taken: Sequence[tuple[OwnedQueue, int]]) -> None:
+        reads = [Read(q.name, q.position, want, q.group.epoch, q.marks.newest) for q, want in taken]
+        batches = await of_each(self._store.read(reads, READ_BYTES), len(reads))
+        now_us = self._clock.now_us()
+        for (queue, _), batch in zip(taken, batches, strict=True):
+            if isinstance(batch, FAILURES):
+                self._rest(queue, self._troubles.failed(queue.name, batch))
                 continue
-            if self._gauge.full():
-                taken = self._starving(taken)
-                if not taken:
-                    await asyncio.sleep(0.005)
-                    continue
-            reads = [Read(q.name, q.position, want, q.group.epoch) for q, want in taken]
-            try:
-                batches = await self._store.read(reads, READ_BYTES)
-            except (errors.StoreUnavailable, errors.StoreFull) as exc:
-                self._give_back(taken)
-                wait_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
-                if failures == 0:
-                    log.warning("%s; trying again every few seconds", exc)
-                failures += 1
-                self.unreachable = str(exc)
-                await asyncio.sleep(wait_s)
-                continue
-            failures, self.unreachable = 0, None
-            now_us = self._clock.now_us()
-            for (queue, _), batch in zip(taken, batches, strict=True):
-                queue.listed = False
-                if isinstance(batch, errors.NotOwner):
-                    self._on_lost(queue.group)
-                elif not queue.group.stopping:
+            queue.listed = False
+            self._troubles.well(queue.name)
+            if isinstance(batch, errors.NotOwner):
+                self._on_lost(queue.group)
+            elif isinstance(batch, errors.MessagesLost):
+                self._on_shrunk(queue.group)
+            elif not queue.group.stopping:
+                try:
                     self._buffer(queue, batch, now_us)
+                except Exception as exc:  # of one queue only
+                    if self._on_broken is None:
+                        raise
+                    self._on_broken("fetch", queue.group, exc)
+
+    def _rest(self, queue: OwnedQueue, for_s: float) -> None:
+        """Leave the queue listed, so that nobody else adds it, and read it again after a pause; one timer for all."""
+        loop = asyncio.get_running_loop()
+        first = self._resting[0][0] if self._resting else None
+        at = loop.time() + for_s
+        heapq.heappush(self._resting, (at, next(self._tickets), queue))
+        if first is None or at < first:
+            loop.call_at(at, self._rested)
+
+    def _rested(self) -> None:
+        loop = asyncio.get_running_loop()
+        rested = []
+        while self._resting and self._resting[0][0] <= loop.time():
+            rested.append(heapq.heappop(self._resting)[2])
+        for queue in rested:
+            if queue.group.stopping:
+                self._troubles.well(queue.name)
+        self._give_back([(queue, 0) for queue in rested])
+        if self._resting:
+            loop.call_at(self._resting[0][0], self._rested)
 
     def _buffer(self, queue: OwnedQueue, batch: Batch, now_us: int) -> None:
         group = queue.group
         start, queue.position = queue.position, batch.next
+        group.ahead += batch.next - start
         queue.more = queue.woken or not batch.exhausted
         self._readiness.found(queue, len(batch.bodies), batch.exhausted)
         if batch.next - start != len(batch.offsets):
             self._skip_holes(queue, start, batch)
         if batch.bodies:
+            queue.marks.newest = marks.of(batch.offsets[-1], batch.bodies[-1])
             messages = self._decoded(queue, batch, now_us)
             group.push(queue.priority, messages)
             self.fetched += len(messages)
@@ -120,15 +172,26 @@ class Puller:
         # Of a former owner's checkpoint: as ranges, or below the watermark once that has reached them.
         some_finished = bool(tracker.finished()) or batch.offsets[0] < tracker.watermark
         ttl_s = group.owner.topic.options.ttl_s
+        decode, first_delivery = message.decode, message.FIRST_DELIVERY
         messages = []
+        damaged: list[tuple[int, bytes, str]] = []
         for offset, body in zip(batch.offsets, batch.bodies, strict=True):
             if some_finished and tracker.is_finished(offset):
                 continue
             try:
-                m = message.decode(body)
-            except message.UNREADABLE:
+                m = decode(body)
+                if body[0] != first_delivery:
+                    message.bring_in_range(m)
+            except message.UNREADABLE as exc:
+                if message.is_damaged(body):
+                    damaged.append((offset, body, message.damage(exc)))
+                    continue
                 m = message.Message(id=f"{queue.name}@{offset}", payload=bytes(body))
             m.topic = topic
+            if m.key is not None:
+                m.layout = m.group  # a log queue stores it there
+                if m.layout > group.owner.topic.layout and group.owner.gate is None:
+                    group.owner.gate = KeyGate(group.owner.topic)
             m.group = index
             m.priority = priority
             m.offset = offset
@@ -139,7 +202,31 @@ class Puller:
             if m.expires_us:
                 group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
             messages.append(m)
+        if damaged:
+            self._put_aside(queue, damaged, now_us)
         return messages
+
+    def _put_aside(self, queue: OwnedQueue, damaged: Sequence[tuple[int, bytes, str]], now_us: int) -> None:
+        """Records that begin as ours and cannot be decoded become dead letters, with their raw bytes."""
+        self.damaged += len(damaged)
+        log.error(
+            "%d records of queue %s from offset %d on: %s; each is a dead letter now, see emq dead",
+            len(damaged),
+            queue.name,
+            damaged[0][0],
+            damaged[0][2],
+        )
+        for offset, body, reason in damaged:
+            m = message.Message(
+                id=f"{queue.name}@{offset}",
+                payload=bytes(body),
+                topic=queue.group.owner.topic.name,
+                group=queue.group.index,
+                priority=queue.priority,
+                offset=offset,
+                ready_us=now_us,
+            )
+            self._on_damaged(queue.group, m, reason)
 
     def _skip_holes(self, queue: OwnedQueue, start: int, batch: Batch) -> None:
         """Offsets that hold nothing count as finished, each gap once."""
@@ -157,18 +244,24 @@ class Puller:
 
     def _record(self, queue: OwnedQueue, start: int, end: int) -> None:
         topic = queue.group.owner.topic
-        dropping = topic.options.overflow == "drop_oldest" and topic.options.max_length is not None
-        record = self._trail.dropped if dropping else self._trail.skipped
+        record = self._trail.dropped if topic.drops_oldest else self._trail.skipped
         record(topic.name, queue.group.index, queue.priority, start, end, self._clock.now_us())
 
-    def _starving(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
-        starving = []
+    def _within_shares(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
+        """What each may read of what it wants; those that may read nothing are looked at again a little later."""
+        now, within, without = self._clock.now(), [], []
         for queue, want in taken:
-            if not queue.group.buffers[queue.priority]:
-                starving.append((queue, 1))
+            group = queue.group
+            allowed = min(want, group.memory_room(now))
+            if allowed > 0:
+                within.append((queue, allowed))
+            elif not group.buffers[queue.priority] and not group.owner.flying:
+                within.append((queue, 1))
             else:
-                self._give_back([(queue, want)])
-        return starving
+                without.append((queue, want))
+        if without:
+            asyncio.get_running_loop().call_later(HELD_BACK_S, self._give_back, without)
+        return within
 
     def _give_back(self, taken: list[tuple[OwnedQueue, int]]) -> None:
         for queue, _ in taken:

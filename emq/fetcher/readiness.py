@@ -7,6 +7,13 @@ from collections import deque
 
 from emq.owned import OwnedGroup, OwnedQueue
 
+MOVING = 2_000
+"""Most messages of one priority of a group that may wait for their keys while keys move between groups."""
+
+
+LOOKED_AT = 500
+"""Queues that are looked at before the event loop serves everybody else."""
+
 
 class Readiness:
     """The queues to read next, each at most once, in the order in which they became so.
@@ -17,6 +24,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._queues: deque[OwnedQueue] = deque()
+        self._ahead: dict[OwnedQueue, None] = {}
         self._something = asyncio.Event()
         self._typical = 1.0
 
@@ -39,21 +47,40 @@ class Readiness:
                 self.add(queue)
 
     def add(self, queue: OwnedQueue) -> None:
-        if not queue.listed and queue.more and wanted(queue) > 0:
+        if queue.listed or not queue.more:
+            return
+        if wanted(queue) > 0:
             queue.listed = True
             self._queues.append(queue)
             self._something.set()
+        elif is_ahead(queue):
+            self._ahead[queue] = None
+
+    def checkpointed(self) -> None:
+        """Progress was saved: list the queues that were too far ahead of their checkpoint to be read."""
+        waiting, self._ahead = self._ahead, {}
+        self._add_again(list(waiting))
+
+    def _add_again(self, waiting: list[OwnedQueue]) -> None:
+        """A slice at a time: after an outage of the database there are all queues in it."""
+        for queue in waiting[:LOOKED_AT]:
+            if not queue.group.stopping:
+                self.add(queue)
+        if len(waiting) > LOOKED_AT:
+            asyncio.get_running_loop().call_soon(self._add_again, waiting[LOOKED_AT:])
 
     def take(self, max_queues: int, max_messages: int) -> list[tuple[OwnedQueue, int]]:
         """Up to `max_queues` queues with what each wants, together about `max_messages`; they stay listed.
 
         What a queue wants is counted as far as it is expected to be there, so that many nearly empty queues fill one
-        read as well as a few full ones.
+        read as well as a few full ones. The answer may be empty although there are more: of a topic that was paused
+        many queues want nothing any more.
         """
         taken: list[tuple[OwnedQueue, int]] = []
-        messages = 0.0
-        while self._queues and len(taken) < max_queues and messages < max_messages:
+        messages, looked = 0.0, 0
+        while self._queues and len(taken) < max_queues and messages < max_messages and looked < LOOKED_AT:
             queue = self._queues.popleft()
+            looked += 1
             want = wanted(queue)
             if want > 0:
                 queue.woken = False
@@ -61,6 +88,8 @@ class Readiness:
                 messages += min(want, queue.expected or self._typical)
             else:
                 queue.listed = False
+                if is_ahead(queue):
+                    self._ahead[queue] = None
         if not self._queues:
             self._something.clear()
         return taken
@@ -81,11 +110,37 @@ class Readiness:
 def wanted(queue: OwnedQueue) -> int:
     """Messages that the queue's buffer has room for; none while its group stops or pauses, or too many are held.
 
-    Each priority by itself: what waits for a busy key must not keep a higher priority from being read.
+    Each priority by itself: what waits for a busy key must not keep a higher priority from being read. Fewer where a
+    crash would repeat too many: see `OwnedGroup.allowance`.
     """
     group = queue.group
-    if group.stopping or group.owner.handler is None:
+    owner = group.owner
+    if group.stopping or (owner.handler is None and not owner.topic.may_expire):
+        return 0  # what may expire is read also of a topic that is paused, or that nothing is bound to
+    if group.held >= 4 * queue.capacity and group.held_of(queue.priority) >= _most_held(queue):
         return 0
-    if group.held >= 4 * queue.capacity and group.held_of(queue.priority) >= 4 * queue.capacity:
-        return 0
-    return queue.capacity - len(group.buffers[queue.priority])
+    room = queue.capacity - len(group.buffers[queue.priority])
+    if group.ahead + room <= group.allowance:  # as nearly always
+        return room
+    return min(room, _left(queue))
+
+
+def _most_held(queue: OwnedQueue) -> int:
+    """How many messages of its priority may wait for their keys.
+
+    More while keys move: right after the change an old message may lie behind new ones, which wait for it.
+    """
+    most = 4 * queue.capacity
+    return most if queue.group.owner.gate is None else max(most, MOVING)
+
+
+def is_ahead(queue: OwnedQueue) -> bool:
+    """Whether the queue may be read no further before its group's progress is saved."""
+    return queue.group.ahead + queue.capacity > queue.group.allowance and _left(queue) <= 0
+
+
+def _left(queue: OwnedQueue) -> int:
+    """Other buffers count as full, so that the backlog of a low priority does not keep a higher one from being read."""
+    group = queue.group
+    others = sum(max(group.capacity, len(group.buffers[q.priority])) for q in group.queues if q is not queue)
+    return group.allowance - others - group.unsaved() - len(group.buffers[queue.priority])

@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from emq.fetcher.readiness import Readiness
 from emq.owned import OwnedGroup, OwnedQueue
+from emq.slicing import in_slices
 from emq.storage import Store
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SWEEP_S = 120.0
-"""In this time every owned queue is looked at once, in slices, in case a wake-up was lost in a way that the store's own
-sweep cannot see (a failover to a replica that lagged). At 60,000 queues that is one read of 500 a second."""
+"""In this time every owned queue and lane is looked at once, in slices, in case a wake-up was lost in a way that the
+store's own sweep cannot see (a failover to a replica that lagged). At 60,000 queues of 20,000 groups that is one read
+of 500 queues and one claim of 170 lanes a second."""
 
 SLICES = 120
+
+TOGETHER = 500
+"""Names that are looked at before the event loop serves everybody else."""
 
 
 class Waker:
@@ -30,10 +38,13 @@ class Waker:
         readiness: Readiness,
         on_lanes: Callable[[Iterable[str]], None],
         on_slots: Callable[[Iterable[str]], None],
+        on_doubt: Callable[[OwnedGroup], None],
     ) -> None:
         """Args:
         on_lanes: called with the names of lanes that have an earlier due time than they were armed with.
         on_slots: called with the addresses of slots that have something in front of what they were armed with.
+        on_doubt: called with each group when wake-ups may have been lost, and the store may have come back from a
+            crash; looks at its lane.
         """
         self._store = store
         self._queues = queues
@@ -41,6 +52,7 @@ class Waker:
         self._readiness = readiness
         self._on_lanes = on_lanes
         self._on_slots = on_slots
+        self._on_doubt = on_doubt
         self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
 
     def open(self) -> None:
@@ -49,14 +61,16 @@ class Waker:
 
     async def listen(self) -> None:
         """Pass on wake-ups as they come. Ends by cancellation, or when the store closes."""
-        assert self._wakeups is not None, "open() comes first"
-        async for names in self._wakeups:
+        if self._wakeups is None:  # it broke before: what was told meanwhile is lost
+            self.open()
+            await self._doubt()
+        assert self._wakeups is not None
+        wakeups, self._wakeups = self._wakeups, None
+        async for names in wakeups:
             if names is None:
-                self.look_at(self._queues.values())
-                self._on_lanes(self._groups)
-                self._on_slots([g.slot.address for g in self._groups.values() if g.slot is not None])
+                await self._doubt()
                 continue
-            for name in names:
+            async for name in in_slices(names, TOGETHER):
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
                 elif name.endswith("/"):
@@ -64,14 +78,24 @@ class Waker:
                 else:
                     self._on_lanes((name,))
 
+    async def _doubt(self) -> None:
+        """Look at everything, lanes first: they note the moment."""
+        groups = list(self._groups.values())
+        async for group in in_slices(groups, TOGETHER):
+            if self._groups.get(group.name) is group:
+                self._on_doubt(group)
+                self.look_at(group.queues)
+                if group.slot is not None:
+                    self._on_slots((group.slot.address,))
+
     async def sweep(self) -> None:
-        """Look at a slice of all queues each second. Ends by cancellation."""
+        """Look at a slice of all queues and lanes each second. Ends by cancellation."""
         while True:
-            queues = list(self._queues.values())
-            size = -(-len(queues) // SLICES)
+            queues, lanes = list(self._queues.values()), list(self._groups)
             for i in range(SLICES):
                 await asyncio.sleep(SWEEP_S / SLICES)
-                self.look_at(q for q in queues[i * size : (i + 1) * size] if self._queues.get(q.name) is q)
+                self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
+                self._on_lanes(_slice(lanes, i))
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:
@@ -79,3 +103,9 @@ class Waker:
                 self._readiness.add(queue)  # unless it is on its way
             else:
                 self._readiness.woken(queue)
+
+
+def _slice(names: Sequence[T], i: int) -> Sequence[T]:
+    """The `i`-th of `SLICES` parts."""
+    size = -(-len(names) // SLICES)
+    return names[i * size : (i + 1) * size]

@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable
 
 from emq import errors
+from emq.answers import FAILURES, of_each
 from emq.clock import Clock
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.retention import Retention
 from emq.owned import OwnedGroup, OwnedQueue
+from emq.slicing import in_slices
 from emq.storage import LogStore, Trim
+from emq.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_S = 1.0
 """After a crash, at most this much of finished work is delivered again."""
 
+MAX_UNSAVED_S = 5.0
+"""While no checkpoint can be saved, a group goes on for so many seconds of its quota, and then waits. A crash then
+repeats no more than that, and what was in flight. Longer keeps deliveries going through longer outages of the database;
+shorter has a crash within one repeat less."""
+
+INTERVALS = 2
+"""The bound is at least so many intervals between checkpoints, and what is buffered, so that it never slows down a host
+that can save."""
+
 TRIM_EVERY = 5
 """Checkpoints between two trims: dropping in larger pieces costs the store less, and only costs it room."""
 
-TRIM_BATCH = 2_000
+TRIM_BATCH = 500
 
-NOTES = 50
-"""Times in one retention at which a queue's progress is noted; what is retained stays up to a fiftieth longer."""
+TOGETHER = 500
+"""Queues whose progress is gathered before the event loop serves everybody else."""
 
 
 class Checkpointer:
     """Cost follows activity: only queues whose progress changed are saved, all in one statement.
 
-    Order is what makes it safe: a message is finished, then its offset saved, then its storage dropped.
+    Order is what makes it safe: a message is finished, then its offset saved, then its storage dropped. Queues are read
+    only so far beyond their last checkpoints as `allowance` says, so that a host that cannot save comes to a stop. The
+    bound is kept where queues are read (`emq.fetcher.readiness`), once for each read and not for each message.
     """
 
     def __init__(
@@ -41,20 +55,40 @@ class Checkpointer:
         clock: Clock,
         *,
         on_lost: Callable[[OwnedGroup], None],
+        on_shrunk: Callable[[OwnedGroup], None],
+        on_saved: Callable[[], None] = lambda: None,
         interval_s: float = CHECKPOINT_S,
+        max_unsaved_s: float = MAX_UNSAVED_S,
     ) -> None:
+        """Args:
+        on_lost: called with a group whose checkpoint was refused.
+        on_shrunk: called when the store came back from a crash without messages that were read.
+        on_saved: called when progress was saved.
+        max_unsaved_s: see `MAX_UNSAVED_S`.
+        """
         self._checkpoints = checkpoints
         self._store = store
         self._clock = clock
         self._on_lost = on_lost
+        self._on_saved = on_saved
+        self._on_shrunk = on_shrunk
         self._interval_s = interval_s
+        self._max_unsaved_s = max_unsaved_s
         self._dirty: list[OwnedQueue] = []
         self._untrimmed: dict[str, OwnedQueue] = {}
-        self._retained: list[tuple[float, int, OwnedQueue, int]] = []
-        self._tickets = itertools.count()
+        self._retention = Retention()
         self._saving = asyncio.Lock()
+        self._troubles = Troubles("what is finished there is dropped later")
         self.saved = 0
         self.unreachable: str | None = None
+
+    def allowance(self, group: OwnedGroup) -> int:
+        """How many messages the group's queues may be ahead of their checkpoints, taken together."""
+        topic = group.owner.topic
+        rate = max(group.quota, topic.qps) if topic.options.borrow else group.quota
+        buffers = group.capacity * max(1, len(topic.priorities))  # a higher priority's holds twice as much, if it may
+        least = math.ceil(rate * INTERVALS * self._interval_s) + buffers
+        return max(least, math.ceil(rate * self._max_unsaved_s))
 
     def dirty(self, queue: OwnedQueue) -> None:
         """The queue's progress changed for the first time since its last checkpoint (its `dirty` is set)."""
@@ -63,7 +97,12 @@ class Checkpointer:
     def resumed(self, queue: OwnedQueue) -> None:
         """The queue goes on from a checkpoint; its former owner may have ended before it told the store to drop."""
         queue.trimmed = 0
+        self._retention.resumed(queue)
         self._untrimmed[queue.name] = queue
+
+    def released(self) -> None:
+        """A group was let go of: its queues are forgotten at the next trim."""
+        self._retention.outdated = True
 
     async def checkpoint(self) -> None:
         """Save at every interval, trim at every `TRIM_EVERY`-th. Ends by cancellation."""
@@ -89,12 +128,19 @@ class Checkpointer:
         queues, self._dirty = [queue for queue in self._dirty if not queue.group.lost], []
         if not queues:
             return
-        batch = []
         for queue in queues:
             queue.dirty = False
-            tracker = queue.tracker
-            batch.append(Checkpoint(queue.name, queue.group.epoch, tracker.watermark, tuple(tracker.finished())))
+        batch: list[Checkpoint] = []
+        saving: list[OwnedQueue] = []
         try:
+            now = self._clock.now()
+            async for queue in in_slices(queues, TOGETHER):
+                if queue.group.lost:
+                    continue  # meanwhile
+                tracker, marks = queue.tracker, queue.marks.saved(now)
+                finished = tuple(tracker.finished())
+                batch.append(Checkpoint(queue.name, queue.group.epoch, tracker.watermark, finished, marks, queue.notes))
+                saving.append(queue)
             refused = set(await self._checkpoints.save(batch))
         except errors.DatabaseUnavailable as exc:
             if self.unreachable is None:
@@ -107,46 +153,63 @@ class Checkpointer:
             raise
         self.unreachable = None
         self.saved += len(batch)
-        for queue, checkpoint in zip(queues, batch, strict=True):
+        async for queue, checkpoint in in_slices(zip(saving, batch, strict=True), TOGETHER):
             if queue.name in refused:
                 self._on_lost(queue.group)
-            elif checkpoint.watermark > queue.saved:
+                continue
+            covered = checkpoint.watermark + sum(end - start for start, end in checkpoint.finished)
+            queue.group.ahead -= covered - queue.covered
+            queue.covered = covered
+            if checkpoint.watermark > queue.saved:
                 queue.saved = checkpoint.watermark
                 self._untrimmed[queue.name] = queue
+        self._on_saved()
 
     async def trim(self) -> None:
         """Drop from the store what the checkpoints are past, later by the topic's retention."""
         now = self._clock.now()
         queues, self._untrimmed = self._untrimmed, {}
         ripe: dict[str, tuple[OwnedQueue, int]] = {}
-        for queue in queues.values():
-            retention_s = queue.group.owner.topic.options.retention_s
-            if retention_s <= 0:
+        async for queue in in_slices(queues.values(), TOGETHER):
+            if queue.group.stopping:
+                continue
+            notes = queue.notes
+            if queue.group.owner.topic.options.retention_s <= 0:
+                queue.notes = ()
                 ripe[queue.name] = queue, queue.saved
-            elif now >= queue.noted_s + retention_s / NOTES:
-                queue.noted_s = now
-                heapq.heappush(self._retained, (now + retention_s, next(self._tickets), queue, queue.saved))
-            elif not queue.group.stopping:
+            elif not self._retention.progressed(queue, now):
                 self._untrimmed[queue.name] = queue
-        while self._retained and self._retained[0][0] <= now:
-            _, _, queue, upto = heapq.heappop(self._retained)
-            ripe[queue.name] = queue, upto
-        due = [(q, upto) for q, upto in ripe.values() if upto > q.trimmed and not q.group.stopping]
+            if queue.notes is not notes:
+                self._keep_dirty([queue])
+        async for queue, upto in in_slices(self._retention.ripe(now), TOGETHER):
+            if upto > queue.trimmed:
+                ripe[queue.name] = queue, upto
+            else:
+                self._retention.dropped(queue, upto)
+        due = list(ripe.values())
         for start in range(0, len(due), TRIM_BATCH):
-            await self._trim(due[start : start + TRIM_BATCH])
+            part = due[start : start + TRIM_BATCH]
+            await self._trim([(q, upto) for q, upto in part if upto > q.trimmed and not q.group.stopping])
+            await asyncio.sleep(0)
 
     async def _trim(self, due: list[tuple[OwnedQueue, int]]) -> None:
-        try:
-            answers = await self._store.trim([Trim(q.name, upto, q.group.epoch) for q, upto in due])
-        except (errors.StoreUnavailable, errors.StoreFull) as exc:
-            log.warning("%s; trimming waits", exc)
-            self._untrimmed.update({q.name: q for q, _ in due if q.name not in self._untrimmed})
+        if not due:
             return
+        trims = [Trim(q.name, upto, q.group.epoch, mark=q.marks.newest) for q, upto in due]
+        answers = await of_each(self._store.trim(trims), len(due))
         for (queue, upto), answer in zip(due, answers, strict=True):
             if isinstance(answer, errors.NotOwner):
                 self._on_lost(queue.group)
+            elif isinstance(answer, errors.MessagesLost):
+                self._on_shrunk(queue.group)
+            elif isinstance(answer, FAILURES):
+                self._troubles.failed(queue.name, answer)
+                self._untrimmed.setdefault(queue.name, queue)
+                self._retention.failed(queue, self._clock.now())
             else:
+                self._troubles.well(queue.name)
                 queue.trimmed = upto
+                self._retention.dropped(queue, upto)
 
     def _keep_dirty(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:

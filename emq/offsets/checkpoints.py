@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, statements, tables
+from emq.marks import Mark
+from emq.offsets.retention import Note
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _table = tables.checkpoints
 _ranges = msgspec.json.Decoder(tuple[tuple[int, int], ...])
+_notes = msgspec.json.Decoder(tuple[Note, ...])
+_marks = msgspec.json.Decoder(tuple[Mark, ...])
 
 
 class Checkpoint(NamedTuple):
@@ -20,12 +29,32 @@ class Checkpoint(NamedTuple):
     epoch: under which the owner saved it.
     watermark: everything below this offset is finished.
     finished: half-open ranges [start, end) that are finished above the watermark, ascending.
+    marks: messages that were read from the queue, newest first; see `emq.marks`. A save without any keeps those that
+        are stored.
+    notes: of a topic with a retention: when the queue had come how far, oldest first.
     """
 
     queue: str
     epoch: int
     watermark: int
     finished: tuple[tuple[int, int], ...] = ()
+    marks: tuple[Mark, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def next_unread(self) -> int:
+        """The first offset of which it knows nothing."""
+        return max(self.watermark, self.marks[0].offset + 1 if self.marks else 0)
+
+    def rewound(self, upto: int, marks: tuple[Mark, ...]) -> Checkpoint:
+        """As far as it holds for a store that has lost everything from offset `upto` on.
+
+        Args:
+            marks: those that are still good.
+        """
+        finished = tuple((start, min(end, upto)) for start, end in self.finished if start < upto)
+        notes = tuple(note for note in self.notes if note.watermark <= upto)
+        return self._replace(watermark=min(self.watermark, upto), finished=finished, marks=marks, notes=notes)
 
 
 class CheckpointStore:
@@ -46,7 +75,8 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        query = sa.select(_table.c.queue, _table.c.epoch, _table.c.watermark, _table.c.finished)
+        t = _table.c
+        query = sa.select(t.queue, t.epoch, t.watermark, t.finished, t.marks, t.notes)
         query = query.where(_table.c.environment == self.environment)
         return await self.database.run(lambda c: _checkpoints(c.execute(query)), read_only=True)
 
@@ -96,9 +126,9 @@ class CheckpointStore:
         """
         if not batch:
             return []
-        unique = list({checkpoint.queue: checkpoint for checkpoint in batch}.values())
 
         def save(connection: sa.Connection) -> list[str]:
+            unique = list({checkpoint.queue: checkpoint for checkpoint in batch}.values())
             # As one JSON parameter the whole batch is unpacked inside the database, without holding the GIL.
             values = {"environment": self.environment, "rows": _json(unique)}
             accepted = connection.execute(statements.catalog(connection, "checkpoints_save"), values).rowcount
@@ -107,6 +137,22 @@ class CheckpointStore:
             return list(connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars())
 
         return await self.database.run(save)
+
+    async def rewind(self, batch: Sequence[Checkpoint]) -> list[str]:
+        """Set watermarks outright, because the store has lost what was behind them; answers the queues refused.
+
+        Fenced as `save` is. Safe to repeat.
+
+        Raises:
+            DatabaseUnavailable: nothing is known to have changed; repeat it later.
+        """
+        values = {"environment": self.environment, "rows": _json(list(batch))}
+
+        def rewind(connection: sa.Connection) -> list[str]:
+            connection.execute(statements.catalog(connection, "checkpoints_rewind"), values)
+            return list(connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars())
+
+        return await self.database.run(rewind) if batch else []
 
     async def reset(self, queue: str, watermark: int) -> Checkpoint:
         """Set a queue's watermark outright, back or forward, and forget what was finished above it.
@@ -147,9 +193,25 @@ class CheckpointStore:
 def _checkpoints(rows: Iterable[Any]) -> dict[str, Checkpoint]:
     none = ()
     return {
-        queue: Checkpoint(queue, epoch, watermark, none if finished == "[]" else _ranges.decode(finished))
-        for queue, epoch, watermark, finished in rows
+        queue: Checkpoint(
+            queue,
+            epoch,
+            max(0, watermark),
+            none if finished == "[]" else _read(_ranges, finished, queue),
+            none if marks == "[]" else _read(_marks, marks, queue),
+            none if notes == "[]" else _read(_notes, notes, queue),
+        )
+        for queue, epoch, watermark, finished, marks, notes in rows
     }
+
+
+def _read(decoder: msgspec.json.Decoder[tuple[T, ...]], text: str, queue: str) -> tuple[T, ...]:
+    """What a column holds; nothing where it is damaged, so that some messages are delivered again."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, ValueError) as exc:
+        log.warning("the checkpoint of queue %s is damaged (%s); what it knew is delivered again", queue, exc)
+        return ()
 
 
 def _json(value: object) -> str:

@@ -59,6 +59,10 @@ class OffsetTracker:
         i = bisect.bisect_right(self._starts, offset) - 1
         return i >= 0 and offset < self._ends[i]
 
+    def total(self) -> int:
+        """Finished offsets in all: those below the watermark, and those in the ranges above it."""
+        return self.watermark + (sum(self._ends) - sum(self._starts) if self._starts is not None else 0)
+
     def finished(self) -> list[tuple[int, int]]:
         """The finished ranges [start, end) above the watermark, ascending, at least one offset apart."""
         return list(zip(self._starts, self._ends, strict=True)) if self._starts is not None else []

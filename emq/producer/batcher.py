@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from emq import errors
 from emq.durability import Durability
 
 Item = TypeVar("Item")
@@ -81,6 +82,8 @@ class Batcher(Generic[Item, Answer]):
         answers: Sequence[Answer | Exception]
         try:
             answers = await self._call([item for item, _ in batch], durability)
+            if len(answers) != len(batch):
+                raise errors.OutcomeUnknown(f"the store gave {len(answers)} answers for {len(batch)} messages")
         except Exception as exc:  # also of a kind that a store must not raise, or its senders would wait for ever
             answers = [exc] * len(batch)
         except BaseException:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
+from emq.answers import FAILURES, of_each
+from emq.border import number
 from emq.clock import Clock
 from emq.durability import Durability
+from emq.layouts import group_of_key
 from emq.message import Message
 from emq.model import Topic
+from emq.producer import times
 from emq.producer.batcher import Batcher
-from emq.producer.times import number
+from emq.producer.doubts import Doubts
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
+
+REOPENING_S = 0.05
+"""Lanes that a deletion has sealed and then spared are opened again soon."""
 
 TRIES = 5
 """How often a message is placed anew when its group turns out to be retired."""
@@ -25,13 +34,19 @@ class _Item(NamedTuple):
     message: Message
     due_ms: int
 
+    @property
+    def size(self) -> int:
+        return len(self.message.payload)
+
 
 class LaneProducer:
     """Adds messages to lanes.
 
-    A lane cannot be sealed, so a group might be retired between our look at the catalog and the add. The look is
+    The lanes of a topic are sealed before it is deleted, and an add to a sealed one is placed anew by the catalog. The
+    lanes of groups that retire are not, so a group might go between our look at the catalog and the add. The look is
     therefore repeated after the add, and the message placed anew if its group is gone; whoever retires a group looks
-    at its lane once more after the catalog has changed. One of the two sees the message.
+    at its lane once more after the catalog has changed. One of the two sees the message. While the database is away
+    the second look waits (`Doubts`).
     """
 
     def __init__(
@@ -44,36 +59,108 @@ class LaneProducer:
         self._trail = trail
         self._clock = clock
         self._look_again = look_again
-        self._batcher: Batcher[_Item, str] = Batcher(self._add, lambda item: len(item.message.payload))
+        self._batcher: Batcher[_Item, str] = Batcher(self._add, lambda item: item.size)
+        self._doubts: Doubts[_Item] = Doubts(self._confirm)
+        self._unplaced: list[_Item] = []
         self.published = 0
 
     async def publish(self, topic: Topic, group: int, m: Message, due_ms: int) -> str:
-        """Add one message, to be started at `due_ms`; adds awaited at the same time share a round trip."""
+        """Add one message, to be started at `due_ms`; adds awaited at the same time share a round trip.
+
+        Raises:
+            DatabaseUnavailable: it has been away for too many messages; nothing was published.
+        """
+        self._doubts.refuse_more()
         return await self._batcher.send(_Item(topic, group, m, due_ms), topic.options.durability)
 
-    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str]:
-        ids = [item.message.id for item in items]
-        todo = list(items)
-        for _ in range(TRIES):
-            adds = [_entry(item) for item in todo]
-            await self._lanes.add(adds, durability)
-            self._record(todo)
-            topics = await self._topics_now({i.topic.name for i in todo})
-            astray = [i for i in todo if i.group >= topics[i.topic.name].groups]
-            if not astray:
+    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
+        answers: dict[int, str | Exception] = {}
+        todo = list(enumerate(items))
+        for attempt in range(TRIES):
+            added = await of_each(self._lanes.add([_entry(item) for _, item in todo], durability), len(todo))
+            sealed, stored = [], []
+            for (place, item), answer in zip(todo, added, strict=True):
+                if isinstance(answer, FAILURES):
+                    answers[place] = answer
+                elif isinstance(answer, errors.QueueSealed):
+                    answers[place] = answer
+                    sealed.append((place, item))
+                else:
+                    answers[place] = item.message.id
+                    stored.append((place, item))
+            self._record([item for _, item in stored])
+            try:
+                todo = await self._astray(stored, answers) if stored else []
+            except errors.DatabaseUnavailable:
+                # A topic's first group is never retired.
+                self._doubts.put([item for _, item in stored if item.group > 0])
                 break
-            recalls = [Settle(i.topic.group(i.group), i.message.id, Verdict.RECALL) for i in astray]
-            gone = await self._lanes.settle(recalls)
-            # What is not there any more was found by whoever retired the group.
-            todo = [_moved(i, topics[i.topic.name]) for i, mine in zip(astray, gone, strict=True) if mine is True]
-        self.published += len(ids)
-        return ids
+            if sealed:
+                await asyncio.sleep(attempt * REOPENING_S)
+                todo += await self._after_seal(sealed, answers)
+            if not todo:
+                break
+        self.published += sum(isinstance(answer, str) for answer in answers.values())
+        return [answers[place] for place in range(len(items))]
 
-    async def _topics_now(self, names: Iterable[str]) -> dict[str, Topic]:
-        try:
-            return {name: await self._look_again(name) for name in names}
-        except errors.DatabaseUnavailable as exc:
-            raise errors.OutcomeUnknown(f"stored, but it is not known whether its group still exists: {exc}") from exc
+    async def _astray(
+        self, added: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
+    ) -> list[tuple[int, _Item]]:
+        """Look at the catalog again; take back what lies in a group that is gone, and return it, to be placed anew."""
+        topics: dict[str, Topic] = {}
+        for name in {item.topic.name for _, item in added}:
+            try:
+                topics[name] = await self._look_again(name)
+            except errors.UnknownTopic as exc:  # of these messages only: others share the call
+                answers.update((place, exc) for place, item in added if item.topic.name == name)
+        known = [(place, item) for place, item in added if item.topic.name in topics]
+        astray = [(place, item) for place, item in known if item.group >= topics[item.topic.name].groups]
+        gone = await self._recalled([item for _, item in astray])
+        again = []
+        for (place, item), mine in zip(astray, gone, strict=True):
+            if isinstance(mine, FAILURES):
+                answers[place] = errors.OutcomeUnknown(f"stored in a group that is gone, and not taken back: {mine}")
+            elif mine is True:  # what is not there any more was found by whoever retired the group
+                again.append((place, _moved(item, topics[item.topic.name])))
+        return again
+
+    async def _after_seal(
+        self, refused: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
+    ) -> list[tuple[int, _Item]]:
+        """Where to place anew what a sealed lane has refused: its topic was deleted, and perhaps created again."""
+        again = []
+        for place, item in refused:
+            try:
+                again.append((place, _moved(item, await self._look_again(item.topic.name))))
+            except (errors.UnknownTopic, errors.DatabaseUnavailable) as exc:
+                answers[place] = exc
+        return again
+
+    async def _recalled(self, items: Sequence[_Item]) -> Sequence[object]:
+        recalls = [Settle(i.topic.group(i.group), i.message.id, Verdict.RECALL) for i in items]
+        return await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
+
+    # ------------------------------------------------------------------------------------ while the database was away
+
+    async def _confirm(self, doubtful: Sequence[_Item]) -> Sequence[_Item]:
+        """Place those anew whose group is gone; returns what has to be looked at again."""
+        topics: dict[str, Topic] = {}
+        for name in {item.topic.name for item in doubtful}:
+            with contextlib.suppress(errors.UnknownTopic):  # it was deleted, and its messages with it
+                topics[name] = await self._look_again(name)
+        known = [item for item in doubtful if item.topic.name in topics]
+        astray = [item for item in known if item.group >= topics[item.topic.name].groups]
+        left = []
+        for item, mine in zip(astray, await self._recalled(astray), strict=True):
+            if mine is True or isinstance(mine, errors.OutcomeUnknown):  # rather twice than not at all
+                self._unplaced.append(_moved(item, topics[item.topic.name]))
+            elif isinstance(mine, FAILURES):
+                left.append(item)
+        if self._unplaced:
+            again, self._unplaced = self._unplaced, []
+            added = await of_each(self._lanes.add([_entry(item) for item in again]), len(again))
+            self._unplaced = [i for i, answer in zip(again, added, strict=True) if isinstance(answer, FAILURES)]
+        return [*left, *self._unplaced]
 
     def _record(self, items: Sequence[_Item]) -> None:
         if self._trail.enabled:
@@ -86,7 +173,9 @@ class LaneProducer:
 
 
 def _moved(item: _Item, topic: Topic) -> _Item:
-    return item._replace(topic=topic, group=item.group % topic.active_groups)
+    key = item.message.key
+    moved = item.group % topic.active_groups if key is None else group_of_key(key, topic.active_groups)
+    return item._replace(topic=topic, group=moved)
 
 
 def delayed(
@@ -106,10 +195,10 @@ def delayed(
     """The message as it waits in a lane. Its time to live counts from when it is due; a schedule's entry carries the
     duration instead, for its occurrences."""
     ttl_us = 0
+    if ttl_s is not None:
+        number("ttl_s", ttl_s)
     if (shortest := min((t for t in (ttl_s, topic.options.ttl_s) if t is not None), default=None)) is not None:
-        if not number("ttl_s", shortest) > 0:
-            raise errors.InvalidMessage(f"ttl_s {ttl_s} must be above 0")
-        ttl_us = int(shortest * 1e6)
+        ttl_us = times.ttl_us(shortest)
     return Message(
         message_id,
         payload,

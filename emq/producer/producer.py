@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import datetime
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar, cast
 
-from emq import errors, message
+from emq import border, errors, folds, message
 from emq.catalog import Catalog
 from emq.clock import Clock, SystemClock
 from emq.model import Kind, Topic
 from emq.producer import lanes, queues, slots
+from emq.producer.expiring import Expiring
+from emq.producer.parts import raise_first
 from emq.producer.router import Router
 from emq.producer.times import due_ms_of
-from emq.schedule import spec
+from emq.schedule import merging, spec
 from emq.schedule.levels import Delay
 from emq.schedule.spec import Missed
 from emq.storage import Store
 from emq.trail.sink import NullTrail, TrailSink
+
+T = TypeVar("T")
+
+ADDING_UP = frozenset({"sum", "count", "lua"})
+"""Folds by which a repeated publish is not the same as one."""
 
 MAX_ID = 128
 """Characters of a message id."""
@@ -42,12 +49,19 @@ class Producer:
         self._router = Router(catalog)
         self._queues = queues.QueueProducer(store.log, self._router, self._ids, trail, clock)
         self._slots = slots.SlotProducer(store.sorted, trail, clock)
+        self._router.on_deleted += [self._slots.forget, self._queues.tails.forget]
         self._lanes = lanes.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
+        self._expiring = Expiring(catalog, clock)
 
     @property
     def published(self) -> int:
         """Messages published so far."""
         return self._queues.published + self._slots.published + self._lanes.published
+
+    @property
+    def shrunk(self) -> int:
+        """How often a queue was found without messages that were published here: its store came back from a crash."""
+        return self._queues.tails.shrunk
 
     async def publish(
         self,
@@ -67,7 +81,7 @@ class Producer:
     ) -> str:
         """Publish one message; returns its id once the store has it, as durably as the topic asks.
 
-        Publishes awaited at the same time share a round trip. Times are by this machine's clock.
+        Publishes awaited at the same time share a round trip. Times are by the environment's, see `emq.timekeeping`.
 
         Args:
             topic: its name.
@@ -92,34 +106,89 @@ class Producer:
             TopicClosed: the topic is draining.
             TopicFull: the topic is at its `max_length`.
             StoreFull, StoreUnavailable: nothing was published; try again later.
+            DatabaseUnavailable: the topic is not known here, or was last seen an hour ago, and the catalog cannot be
+                read; or it must be read, since the store refused the message as routed by what is known. Nothing was
+                published; try again later.
             OutcomeUnknown: the message may or may not have been published.
         """
-        route = await self._router.route(topic)
-        found, body, now_us = route.topic, _checked(route.topic, payload), self._clock.now_us()
-        due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
-        if message_id is not None:
-            _check_ids([message_id])
-        if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
-            _refuse_slot_ids(found, message_id)
-            score = slots.score_of(found, priority, due_ms, time_range_ms, now_us)
-            return await self._slots.publish(found, body, score, slots.Told(key, headers, ttl_s, merge_key))
-        _refuse_sorted_options(found, time_range_ms, merge_key)
-        if due_ms is not None:
-            m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
-            # A lane takes an id once: who publishes the same one again has to come to the same lane.
-            group = self._router.group(found, message_id if key is None else key)
-            return await self._lanes.publish(found, group, m, due_ms)
-        index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-        id_ = message_id or self._ids.next()
-        if ttl_s is None:
-            encoded = message.encode(id_, body, key, now_us, sent_headers)
-        else:
-            ends_us = slots.expires_us(found, now_us / 1000, ttl_s, now_us)
-            encoded = message.encode_retry(
-                message.Message(id_, body, key, now_us, sent_headers, index, expires_us=ends_us)
-            )
-        return await self._queues.publish(route, key, index, encoded, id_, now_us)
+        try:  # as `border.encodable`, without a second coroutine for each message
+            route = await self._router.route(topic)
+            found, body, now_us = route.topic, _checked(route.topic, payload), self._clock.now_us()
+            if ttl_s is not None and not found.may_expire:
+                await self._expiring.note(found.name)
+            if key is not None:
+                border.texts("key", (key,))
+            if headers is not None:
+                border.headers(headers)
+            due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
+            if message_id is not None:
+                _check_ids([message_id])
+            if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
+                _refuse_slot_ids(found, message_id)
+                told = slots.Told(key, headers, ttl_s, merge_key)
+                return await self._to_slot(found.name, body, told, priority, due_ms, time_range_ms, now_us)
+            _refuse_sorted_options(found, time_range_ms, merge_key)
+            if due_ms is not None:
+                m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
+                # A lane takes an id once: who publishes the same one again has to come to the same lane.
+                group = self._router.group(found, message_id if key is None else key)
+                return await self._lanes.publish(found, group, m, due_ms)
+            index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
+            id_ = message_id or self._ids.next()
+            if ttl_s is None:
+                encoded = message.encode(id_, body, key, now_us, sent_headers, found.layout)
+            else:
+                ends_us = slots.expires_us(found, now_us / 1000, ttl_s, now_us)
+                encoded = message.encode_retry(
+                    message.Message(
+                        id_,
+                        body,
+                        key,
+                        now_us,
+                        sent_headers,
+                        index,
+                        group=found.layout if key else 0,
+                        expires_us=ends_us,
+                    )
+                )
+            return await self._queues.publish(route, key, index, encoded, id_, now_us)
+        except UnicodeEncodeError as exc:
+            raise border.unencodable(exc) from exc
 
+    async def _to_slot(
+        self,
+        name: str,
+        body: bytes,
+        told: slots.Told,
+        priority: str | float | None,
+        due_ms: int | None,
+        time_range_ms: int | None,
+        now_us: int,
+    ) -> str:
+        async def add(now: Topic) -> str:
+            score = slots.score_of(now, priority, due_ms, time_range_ms, now_us)
+            return await self._slots.publish(now, body, score, told)
+
+        return await self._to_slots(name, add)
+
+    async def _to_slots(
+        self, name: str, publish: Callable[[Topic], Awaitable[T]], tries: int = queues.SEALED_TRIES
+    ) -> T:
+        """Publish to a sorted topic as the catalog has it; again where a slot was sealed, since it was deleted then."""
+        for attempt in range(tries):
+            topic = (await self._router.route(name)).topic
+            if not topic.is_sorted:
+                raise errors.InvalidMessage(f"topic {name!r} was created anew and is no sorted topic any more")
+            try:
+                return await publish(topic)
+            except errors.QueueSealed:
+                if attempt + 1 == tries:
+                    raise
+            await asyncio.sleep(attempt * queues.REOPENING_S)
+            await self._router.refresh()
+        raise AssertionError("unreachable")
+
+    @border.encodable
     async def publish_many(
         self,
         topic: str,
@@ -150,12 +219,17 @@ class Producer:
             message_ids: one for each payload, as for `publish`.
 
         Raises:
-            As for `publish`.
+            As for `publish`; `StoreUnavailable` and `StoreFull` only where nothing of it was published.
+            OutcomeUnknown: a part of it was published; the text says how much is known.
         """
         payloads = list(payloads)
         _check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
         _check_ids(message_ids or ())
         found = (await self._router.route(topic)).topic
+        if ttl_s is not None and not found.may_expire:
+            await self._expiring.note(found.name)
+        border.texts("key", keys if keys is not None else (key,))
+        border.headers(headers)
         bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
@@ -171,7 +245,13 @@ class Producer:
                 )
             else:
                 scores = slots.checked_scores(found, scores, now_us)
-            return await self._slots.publish_many(found, bodies, scores, all_keys, headers, ttl_s, merge_keys)
+            given = scores
+
+            async def add_all(now: Topic) -> list[str]:
+                return await self._slots.publish_many(now, bodies, given, all_keys, headers, ttl_s, merge_keys)
+
+            # What adds up would count twice where only some of the slots were sealed.
+            return await self._to_slots(topic, add_all, 1 if found.fold.name in ADDING_UP else queues.SEALED_TRIES)
         _refuse_sorted_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None or ttl_s is not None:
             told = {"priority": priority, "headers": headers, "delay_ms": delay_ms, "at": at, "ttl_s": ttl_s}
@@ -179,10 +259,13 @@ class Producer:
                 self.publish(topic, b, key=k, message_id=i, **told)  # type: ignore[arg-type]
                 for b, k, i in zip(bodies, all_keys, message_ids or itertools.repeat(None, len(bodies)), strict=True)
             )
-            return list(await asyncio.gather(*each))
+            outcomes = await asyncio.gather(*each, return_exceptions=True)
+            raise_first(outcomes, len(bodies))
+            return cast("list[str]", outcomes)
         index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
         return await self._queues.publish_many(found.name, bodies, all_keys, index, sent_headers, message_ids)
 
+    @border.encodable
     async def schedule(
         self,
         topic: str,
@@ -202,7 +285,9 @@ class Producer:
     ) -> str:
         """Publish a message again and again; returns the schedule's id, by which it can be recalled.
 
-        Its n-th occurrence is a message with the id `<schedule id>.<n>`, delivered and retried on its own.
+        Its n-th occurrence is a message with the id `<schedule id>.<n>`, delivered and retried on its own. In a topic
+        of kind range_merge an occurrence waits for the topic's time range and merges, as if it were published when
+        due; its id then follows from its content.
 
         Args:
             every_s, repeat, cron, tz, missed: when; see `emq.schedule.spec.create`.
@@ -214,11 +299,27 @@ class Producer:
             As for `publish`.
         """
         found = (await self._router.route(topic)).topic
+        if ttl_s is not None and not found.may_expire:
+            await self._expiring.note(found.name)
+        border.texts("key", (key,))
+        border.headers(headers)
         body, now_us = _checked(found, payload), self._clock.now_us()
+        if merging.merges(found):
+            if found.options.time_range_ms is None:
+                raise errors.InvalidMessage(
+                    f"topic {topic!r} has no time_range_ms, for which each occurrence waits; set it first"
+                )
+            folds.check(found.fold, body)
         begin_ms = due_ms_of(found, None, None, at, now_us)
         start_ms = now_us // 1000 if begin_ms is None else begin_ms
         schedule = spec.create(
-            start_ms=start_ms, every_s=every_s, repeat=repeat, cron=cron, tz=tz, delay_s=delay_ms / 1000, missed=missed
+            start_ms=start_ms,
+            every_s=every_s,
+            repeat=repeat,
+            cron=cron,
+            tz=tz,
+            delay_s=border.number("delay_ms", delay_ms) / 1000,
+            missed=missed,
         )
         m = self._delayed(found, body, key, priority, headers, ttl_s, schedule.due_ms, schedule.encode())
         return await self._lanes.publish(found, self._router.group(found, key), m, schedule.due_ms)
@@ -272,10 +373,11 @@ def _refuse_slot_ids(topic: Topic, given: object) -> None:
 
 def _check_ids(ids: Sequence[str]) -> None:
     if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
+        border.texts("message id", ids)
         return
     for id_ in ids:
         if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
-            raise errors.InvalidMessage(f"message id {id_!r} must be text of 1 to {MAX_ID} characters")
+            raise errors.InvalidMessage(f"message id {border.shown(id_)} must be text of 1 to {MAX_ID} characters")
 
 
 def _check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
@@ -294,7 +396,7 @@ def _checked(topic: Topic, payload: bytes | str) -> bytes:
     if not isinstance(payload, str | bytes | bytearray | memoryview):
         kind = type(payload).__name__
         raise errors.InvalidMessage(
-            f"payload {payload!r} is of type {kind}; give bytes or text, such as json.dumps(...)"
+            f"payload {border.shown(payload)} is of type {kind}; give bytes or text, such as json.dumps(...)"
         )
     body = payload.encode() if isinstance(payload, str) else bytes(payload)
     if len(body) > topic.options.max_payload:

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq import errors, message
+from emq.answers import of_each
 from emq.clock import Clock
 from emq.durability import Durability
 from emq.producer.batcher import BATCH, Batcher, fitting
+from emq.producer.parts import raise_first
 from emq.producer.router import Route, Router
+from emq.producer.tails import Tails
 from emq.storage import LogStore, Put
 from emq.trail.sink import TrailSink
 
@@ -43,6 +46,7 @@ class QueueProducer:
         self._trail = trail
         self._clock = clock
         self._batcher: Batcher[_Single, str] = Batcher(self._put, lambda single: len(single.body))
+        self.tails = Tails(trail, clock)
         self.published = 0
 
     async def publish(
@@ -57,7 +61,9 @@ class QueueProducer:
             except errors.QueueSealed:
                 if attempt + 1 == SEALED_TRIES:
                     raise
-            route = await self._rerouted(route, priority, attempt)
+            before, route = route, await self._rerouted(route, priority, attempt)
+            if key is not None and route.topic.layout != before.topic.layout:
+                body = message.with_layout(body, route.topic.layout)
         raise AssertionError("unreachable")
 
     async def _rerouted(self, before: Route, priority: int, attempt: int) -> Route:
@@ -81,7 +87,10 @@ class QueueProducer:
         while start < len(bodies):
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
             route = _fit(route, await self._router.route(name), priority)
-            await self._publish_part(route, bodies[start:end], keys[start:end], priority, headers, ids[start:end])
+            part = bodies[start:end], keys[start:end]
+            outcomes = await self._publish_part(route, *part, priority, headers, ids[start:end])
+            if any(outcomes):
+                raise_first(outcomes, len(bodies), start)
             start = end
         return ids
 
@@ -93,30 +102,44 @@ class QueueProducer:
         priority: int,
         headers: dict[str, str] | None,
         ids: Sequence[str],
-    ) -> None:
+    ) -> list[Exception | None]:
+        """Append one batch; returns what each message failed with, None where it went in."""
+        outcomes: list[Exception | None] = [None] * len(bodies)
         now_us = self._clock.now_us()
-        encoded = [message.encode(i, b, k, now_us, headers) for i, b, k in zip(ids, bodies, keys, strict=True)]
+        layout = route.topic.layout
+        encoded = [message.encode(i, b, k, now_us, headers, layout) for i, b, k in zip(ids, bodies, keys, strict=True)]
         todo: Sequence[int] = range(len(bodies))
+        has_keys = keys.count(None) < len(keys)
         for attempt in range(SEALED_TRIES):
             places: dict[int, list[int]] = {}
             for i in todo:
                 places.setdefault(self._router.group(route.topic, keys[i]), []).append(i)
-            puts = [_put(route, g, priority, [encoded[i] for i in at]) for g, at in places.items()]
-            answers = await self._log.put(puts, route.topic.options.durability)
+            if route.topic.layout != layout:
+                layout = route.topic.layout
+                for i in todo:
+                    if keys[i] is not None:
+                        encoded[i] = message.with_layout(encoded[i], layout)
+            puts = [
+                _put(route, g, priority, [encoded[i] for i in at], has_keys and any(keys[i] is not None for i in at))
+                for g, at in places.items()
+            ]
+            known = [self.tails.known(route.topic.name, group, priority) for group in places]
+            sent_us = self._clock.now_us()
+            answers = await of_each(self._log.put(puts, route.topic.options.durability), len(puts))
             todo = []
-            refusal: errors.EMQError | None = None
-            for (group, at), answer in zip(places.items(), answers, strict=True):
+            for (group, at), tail, answer in zip(places.items(), known, answers, strict=True):
                 if isinstance(answer, errors.QueueSealed) and attempt + 1 < SEALED_TRIES:
                     todo = [*todo, *at]
                 elif isinstance(answer, errors.EMQError):
-                    refusal = answer
+                    for i in at:
+                        outcomes[i] = answer
                 else:
+                    self.tails.put(route.topic, group, priority, tail, answer, sent_us)
                     self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
-            if refusal is not None:
-                raise refusal
             if not todo:
                 break
             route = await self._rerouted(route, priority, attempt)
+        return outcomes
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[str | Exception]:
         places: dict[str, list[int]] = {}
@@ -125,18 +148,32 @@ class QueueProducer:
             alone = single.route.max_length is not None
             place = single.id if alone else single.route.queues[single.group][single.priority]
             places.setdefault(place, []).append(i)
-        firsts = [singles[at[0]] for at in places.values()]
+        has_keys = any(single.key is not None for single in singles)
+        # By the oldest route: if the queue refuses its layout, all of the put is routed again.
+        firsts = [
+            singles[min(at, key=lambda i: singles[i].route.topic.layout) if has_keys else at[0]]
+            for at in places.values()
+        ]
         puts = [
-            _put(first.route, first.group, first.priority, [singles[i].body for i in at])
+            _put(
+                first.route,
+                first.group,
+                first.priority,
+                [singles[i].body for i in at],
+                has_keys and any(singles[i].key is not None for i in at),
+            )
             for first, at in zip(firsts, places.values(), strict=True)
         ]
         outcome: list[str | Exception] = [single.id for single in singles]
-        answers = await self._log.put(puts, durability)
-        for first, at, answer in zip(firsts, places.values(), answers, strict=True):
+        known = [self.tails.known(first.route.topic.name, first.group, first.priority) for first in firsts]
+        sent_us = self._clock.now_us()
+        answers = await of_each(self._log.put(puts, durability), len(puts))
+        for first, at, tail, answer in zip(firsts, places.values(), known, answers, strict=True):
             if isinstance(answer, errors.EMQError):
                 for i in at:
                     outcome[i] = answer
             else:
+                self.tails.put(first.route.topic, first.group, first.priority, tail, answer, sent_us)
                 ids, keys = [singles[i].id for i in at], [singles[i].key for i in at]
                 self._record(first.route, first.group, first.priority, answer, ids, keys, first.published_us)
         return outcome
@@ -174,8 +211,9 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
     return route
 
 
-def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes]) -> Put:
-    queues = route.queues[group]
+def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], keyed: bool) -> Put:
+    queues, layout = route.queues[group], route.topic.layout if keyed else None
     if route.max_length is None:
-        return Put(queues[priority], bodies)
-    return Put(queues[priority], bodies, route.max_length, route.topic.options.overflow == "drop_oldest", queues)
+        return Put(queues[priority], bodies, layout=layout)
+    drop_oldest = route.topic.options.overflow == "drop_oldest"
+    return Put(queues[priority], bodies, route.max_length, drop_oldest, queues, layout)

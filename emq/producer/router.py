@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import time
-import zlib
+import asyncio
+import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from emq import errors
 from emq.catalog import Catalog
+from emq.clock import boot_s
+from emq.layouts import group_of_key
 from emq.model import State, Topic
+
+log = logging.getLogger(__name__)
 
 CATALOG_POLL_S = 1.0
 """How old the producer's picture of the catalog may be. It is corrected at once where the store finds it outdated."""
+
+PATIENCE_S = 1.0
+"""How long a publish waits for a look at the catalog, before it goes by what is known."""
+
+STALE_S = 3600.0
+"""How long publishing goes on by what is known while the database is away."""
+
+_now_s = boot_s
+"""Goes on while the machine is suspended: what was seen before that is old."""
 
 
 class Route(NamedTuple):
@@ -28,14 +42,28 @@ class Route(NamedTuple):
 
 
 class Router:
-    """Knows the catalog's topics, and deals messages out to their groups."""
+    """Knows the catalog's topics, and deals messages out to their groups.
+
+    While the database is away, messages are routed by the catalog as last seen, for `STALE_S` at most. That is safe:
+    a topic changes only in the database, and what a host that still reaches it has retired refuses messages.
+
+    Attributes:
+        on_deleted: called with the name of each topic that was deleted.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._looking: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
+        self._seen_at = 0.0
+        self._away = False
+        self.on_deleted: list[Callable[[str], object]] = []
         self._routes: dict[str, Route] = {}
         self._turns: dict[str, int] = {}
         self._version = -1
         self._checked_at = 0.0
+        self._reading = asyncio.Lock()
+        self._readings = 0
 
     async def route(self, name: str) -> Route:
         """The topic's route.
@@ -43,14 +71,16 @@ class Router:
         Raises:
             UnknownTopic: there is no such topic.
             TopicClosed: it is draining.
+            DatabaseUnavailable: the topic is not known here, or what is known is older than `STALE_S`.
         """
-        now = time.monotonic()
         if self._version < 0:
             await self.refresh()
-        elif now - self._checked_at > CATALOG_POLL_S:
-            self._checked_at = now
-            if await self._catalog.version() != self._version:
-                await self.refresh()
+        elif _now_s() - self._checked_at > CATALOG_POLL_S:
+            await self._look()
+        elif self._looking is not None and not self._looking.done() and not self._away:
+            await self._wait_for(self._looking)  # or this message would overtake those that wait for the look
+        if self._away:
+            self._refuse_stale()
         route = self._routes.get(name)
         if route is None:
             await self.refresh()
@@ -62,28 +92,97 @@ class Router:
             raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
         return route
 
+    async def _look(self) -> None:
+        """See whether the catalog has changed; wait for that only while the database answers promptly."""
+        self._checked_at = _now_s()
+        look = self._begin_look()
+        if not self._away:
+            await self._wait_for(look)
+
+    def _refuse_stale(self) -> None:
+        age_s = _now_s() - self._seen_at
+        if age_s > STALE_S:
+            raise errors.DatabaseUnavailable(
+                f"the catalog was last seen {age_s:.0f} s ago and cannot be read; nothing was published; see that the "
+                "database answers"
+            )
+
     async def topic_now(self, name: str) -> Topic:
         """The topic as the catalog has it now, for certain.
 
         Raises:
             UnknownTopic: it was deleted in the meantime.
+            DatabaseUnavailable: nobody knows; ask again later.
         """
-        if await self._catalog.version() != self._version:
-            await self.refresh()
+        if not self._away:
+            self._looking = None  # one that is under way may have been answered before the call
+        look = self._begin_look()
+        if not self._away:
+            await self._wait_for(look)
+        if self._away:
+            raise errors.DatabaseUnavailable("the catalog cannot be read while the database is away")
         route = self._routes.get(name)
         if route is None:
             raise errors.UnknownTopic(f"topic {name!r} was deleted while a message was published to it")
         return route.topic
 
+    def _begin_look(self) -> asyncio.Task[None]:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._try_to_look(), name="emq look at the catalog")
+            self._looks.add(self._looking)
+            self._looking.add_done_callback(self._looks.discard)
+        return self._looking
+
+    async def _wait_for(self, look: asyncio.Task[None]) -> None:
+        await asyncio.wait({look}, timeout=PATIENCE_S)
+        if look.done():
+            look.result()
+        else:
+            self._missed(f"the database has given no answer for {PATIENCE_S:g} s")
+
+    async def _try_to_look(self) -> None:
+        try:
+            if await self._catalog.version() != self._version:
+                await self.refresh()
+        except errors.DatabaseUnavailable as exc:
+            self._missed(str(exc))
+        else:
+            self._seen()
+
+    def _missed(self, why: str) -> None:
+        if not self._away:
+            log.warning("%s; publishing goes on by the catalog as last seen, for %g minutes", why, STALE_S / 60)
+        self._away = True
+
+    def _seen(self) -> None:
+        if self._away:
+            log.info("publishing goes by the catalog as it is now again")
+        self._away, self._seen_at = False, _now_s()
+
     async def refresh(self) -> None:
-        """Read the catalog's changes now."""
+        """Read the catalog's changes now.
+
+        Those who ask at the same time share a reading that began after they asked. An app that starts to publish to
+        many topics at once would otherwise read the whole catalog once for each.
+        """
+        needed = self._readings + 1 + self._reading.locked()
+        async with self._reading:
+            if self._readings < needed:
+                await self._read()
+                self._readings += 1
+
+    async def _read(self) -> None:
         changes = await self._catalog.changes_since(max(0, self._version))
         for name in changes.deleted:
             self._routes.pop(name, None)
+            self._turns.pop(name, None)
+            for forget in self.on_deleted:
+                forget(name)
         for topic in changes.changed:
             self._routes[topic.name] = _route(topic)
         self._version = changes.version
-        self._checked_at = time.monotonic()
+        self._checked_at = _now_s()
+        self._seen()
 
     def group(self, topic: Topic, key: str | None) -> int:
         """The group for a message of that key, or the next in turn."""
@@ -91,7 +190,7 @@ class Router:
         if groups == 1:
             return 0
         if key is not None:
-            return zlib.crc32(key.encode()) % groups
+            return group_of_key(key, groups)
         turn = self._turns.get(topic.name, 0)
         self._turns[topic.name] = turn + 1
         return turn % groups

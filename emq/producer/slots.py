@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from emq import errors, folds, message
+from emq.answers import of_each
+from emq.border import finite, number, shown
 from emq.clock import Clock
 from emq.durability import Durability
 from emq.model import MAX_DELAY_S, Kind, Topic
+from emq.producer import times
 from emq.producer.batcher import Batcher, fitting
-from emq.producer.times import number
+from emq.producer.parts import raise_first
 from emq.slots import LATEST, RETRIES, Add, Slot, SortedStore
 from emq.trail.sink import TrailSink
 
@@ -69,13 +72,18 @@ class SlotProducer:
         merge_keys: Sequence[bytes | str] | None = None,
     ) -> list[str]:
         """Add many messages, in calls of 2,000 or 8 MiB. Where an error is raised, those of earlier calls went in."""
+        for merge_key in merge_keys or ():
+            _bytes(merge_key)
+        if topic.options.merge == "key":
+            for payload in payloads:
+                folds.check(topic.fold, payload)
         bare = topic.options.merge != "key" and merge_keys is None and Told(None, headers, ttl_s) == _NOTHING
-        ids: list[str] = []
+        outcomes: list[str | Exception] = []
         for start in range(0, len(payloads), CHUNK):
             end = start + CHUNK
             part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
             if bare and part_keys.count(None) == len(part_keys):
-                ids += await self._add_contents(topic, part, part_scores)
+                await self._add_contents(topic, part, part_scores, outcomes, len(payloads))
                 continue
             now_us = self._clock.now_us()
             part_merge_keys = merge_keys[start:end] if merge_keys is not None else [None] * len(part)
@@ -83,30 +91,40 @@ class SlotProducer:
                 self._item(topic, payload, score, Told(key, headers, ttl_s, merge_key), now_us)
                 for payload, score, key, merge_key in zip(part, part_scores, part_keys, part_merge_keys, strict=True)
             ]
-            ids += await self._add_items(items, topic.options.durability)
-        return ids
+            await self._add_items(items, topic.options.durability, outcomes, len(payloads))
+        return cast("list[str]", outcomes)  # a failure would have been raised
 
-    async def _add_contents(self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]) -> list[str]:
-        """Contents that come alone, in as few calls as their sizes allow."""
+    async def _add_contents(
+        self,
+        topic: Topic,
+        payloads: Sequence[bytes],
+        scores: Sequence[float],
+        outcomes: list[str | Exception],
+        of: int,
+    ) -> None:
+        """Add contents that come alone, in as few calls as their sizes allow; ids go into `outcomes`."""
         slots = self._slots_of(topic)
-        ids: list[str] = []
         while payloads:
             n = fitting([*map(len, payloads)])
-            ids += await self._add_bare(topic, slots, payloads[:n], scores[:n], self._clock.now_us())
+            part = await self._add_bare(topic, slots, payloads[:n], scores[:n], self._clock.now_us())
+            raise_first(part, of, len(outcomes))
+            outcomes += part
             payloads, scores = payloads[n:], scores[n:]
-        return ids
 
-    async def _add_items(self, items: Sequence[_Item], durability: Durability) -> list[str]:
-        """In as few calls as their sizes allow; raises the first refusal."""
-        ids: list[str] = []
+    async def _add_items(
+        self, items: Sequence[_Item], durability: Durability, outcomes: list[str | Exception], of: int
+    ) -> None:
+        """Add in as few calls as their sizes allow; ids go into `outcomes`."""
         while items:
             n = fitting([*map(_size, items)])
-            for answer in await self._add(items[:n], durability):
-                if isinstance(answer, Exception):
-                    raise answer
-                ids.append(answer)
+            part = await self._add(items[:n], durability)
+            raise_first(part, of, len(outcomes))
+            outcomes += part
             items = items[n:]
-        return ids
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._slots.pop(topic, None)
 
     def _slots_of(self, topic: Topic) -> list[Slot]:
         known = self._slots.get(topic.name)
@@ -132,7 +150,7 @@ class SlotProducer:
         return _Item(topic, add, index, now_us)
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
-        answers = await self._store.add([item.add for item in items], durability)
+        answers = await of_each(self._store.add([item.add for item in items], durability), len(items))
         ids: list[str | Exception] = []
         for item, answer in zip(items, answers, strict=True):
             ids.append(answer if isinstance(answer, errors.EMQError) else message.slot_id(item.group, item.add.member))
@@ -143,24 +161,22 @@ class SlotProducer:
 
     async def _add_bare(
         self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
-    ) -> list[str]:
+    ) -> Sequence[str | Exception]:
         """As `_add`, for contents that come alone and by the thousand: without the questions that do not arise."""
         share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
         places = [crc32(payload) & mask for payload in payloads]
         each = zip(places, payloads, scores, strict=True)
         adds = [Add(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
-        answers = await self._store.add(adds, topic.options.durability)
+        answers = await of_each(self._store.add(adds, topic.options.durability), len(adds))
         slot_id = message.slot_id
         ids = [slot_id(place, payload) for place, payload in zip(places, payloads, strict=True)]
         refusals = [answer for answer in answers if not isinstance(answer, bool)]
         self.published += len(ids) - len(refusals)
+        told = [id_ if isinstance(a, bool) else a for a, id_ in zip(answers, ids, strict=True)] if refusals else ids
         if self._trail.enabled:
             items = [_Item(topic, add, place, now_us) for add, place in zip(adds, places, strict=True)]
-            told = [id_ if isinstance(a, bool) else a for a, id_ in zip(answers, ids, strict=True)]
             self._record(items, answers, told)
-        if refusals:
-            raise refusals[0]
-        return ids
+        return told
 
     def _record(
         self, items: Sequence[_Item], answers: Sequence[bool | errors.EMQError], ids: Sequence[str | Exception]
@@ -219,8 +235,9 @@ def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequen
     if topic.kind is Kind.PRIORITY:
         return [_priority_score(topic, score, now_us) for score in scores]
     now_ms = now_us // 1000
-    if not all(type(score) is int or type(score) is float for score in scores):
-        raise errors.InvalidMessage("scores must be numbers: milliseconds since the epoch")
+    for score in scores:  # NaN hides from min and max
+        if not (type(score) is int or type(score) is float) or not finite(score):
+            number("score", score)
     for worst in (min(scores), max(scores)) if scores else ():
         if not now_ms < worst <= now_ms + MAX_DELAY_S * 1000:
             raise errors.InvalidMessage(f"time {_shown(worst, now_ms)} must be ahead of now, by at most ten years")
@@ -237,7 +254,8 @@ def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> 
     given = priority if type(priority) is int or type(priority) is float else math.nan
     if not RETRIES < given < 1 << 50:
         raise errors.InvalidMessage(
-            f"priority {priority!r} must be a number above {RETRIES}; up to there, scores count retries"
+            f"priority {shown(priority)} must be a number above {RETRIES}, and below 2^50; up to {RETRIES}, scores "
+            "count retries"
         )
     if topic.options.priority_policy == "aging":
         # Waiting lifts a message by 1 for each aging_s: the order by this is the same at any time.
@@ -249,10 +267,8 @@ def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) ->
     """When a message's own time to live ends, from when it is ready; 0 for none."""
     if ttl_s is None:
         return 0
-    if not number("ttl_s", ttl_s) > 0:
-        raise errors.InvalidMessage(f"ttl_s {ttl_s} must be above 0")
     ready_us = now_us if topic.kind is Kind.PRIORITY else int(due_ms * 1000)
-    return ready_us + int(ttl_s * 1e6)
+    return ready_us + times.ttl_us(ttl_s)
 
 
 def _check_bare(topic: Topic, told: Told) -> None:
@@ -281,6 +297,6 @@ def _size(item: _Item) -> int:
 def _bytes(merge_key: bytes | str) -> bytes:
     if not isinstance(merge_key, str | bytes | bytearray | memoryview):
         raise errors.InvalidMessage(
-            f"merge key {merge_key!r} is of type {type(merge_key).__name__}; give bytes or text"
+            f"merge key {shown(merge_key)} is of type {type(merge_key).__name__}; give bytes or text"
         )
     return merge_key.encode() if isinstance(merge_key, str) else bytes(merge_key)

@@ -6,6 +6,7 @@ import datetime
 import math
 
 from emq import errors
+from emq.border import number
 from emq.model import MAX_DELAY_S, Topic
 from emq.schedule import levels
 from emq.schedule.levels import Delay
@@ -39,22 +40,23 @@ def due_ms_of(
         delay_ms = levels.delay_s(topic, delay) * 1000
     wait_ms = number("delay_ms", delay_ms)
     if not 0 <= wait_ms <= MAX_DELAY_S * 1000:
-        raise errors.InvalidMessage(f"delay_ms {delay_ms} must be from 0 to ten years in milliseconds")
+        raise errors.InvalidMessage(f"delay_ms {wait_ms:g} must be from 0 to ten years in milliseconds")
     if wait_ms == 0:
         return now_us // 1000
     # Rounded up from the microsecond, so that nothing waits for less than it was told to.
     return min(math.ceil(now_us / 1000 + wait_ms), now_us // 1000 + int(MAX_DELAY_S * 1000))
 
 
-def number(name: str, given: object) -> float:
-    """`given`, if it is a finite number.
+def ttl_us(ttl_s: object) -> int:
+    """Microseconds of a time to live.
 
     Raises:
-        InvalidMessage: it is not; the text names it.
+        InvalidMessage: it is not a number above 0, or above ten years.
     """
-    if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
-        return given
-    raise errors.InvalidMessage(f"{name} {given!r} is no number; give one")
+    seconds = number("ttl_s", ttl_s)
+    if not 0 < seconds <= MAX_DELAY_S:
+        raise errors.InvalidMessage(f"ttl_s {seconds:g} must be above 0 and at most {MAX_DELAY_S:.0f} (ten years)")
+    return int(seconds * 1e6)
 
 
 def _instant_ms(at: datetime.datetime | float, now_ms: int) -> int:
@@ -64,6 +66,6 @@ def _instant_ms(at: datetime.datetime | float, now_ms: int) -> int:
         at = at.timestamp()
     if not (0 <= number("at", at) <= now_ms / 1000 + MAX_DELAY_S):
         raise errors.InvalidMessage(
-            f"at {at} must be seconds since the epoch, at most ten years ahead; milliseconds are too large by 1,000"
+            f"at {at:g} must be seconds since the epoch, at most ten years ahead; milliseconds are too large by 1,000"
         )
     return math.ceil(at * 1000)

@@ -79,6 +79,10 @@ class Endpoint:
         return cls(topic.name, url, topic.priorities, timeout_s, content_type, headers)
 
 
+FEW = 1_000
+"""Endpoints among which deleted ones are not looked for."""
+
+
 class Endpoints:
     """Endpoints by topic name, read from the topic again only when the catalog has a new version of it.
 
@@ -89,6 +93,7 @@ class Endpoints:
     def __init__(self, topic_of: Callable[[str], model.Topic | None]) -> None:
         self._topic_of = topic_of
         self._known: dict[str, tuple[model.Topic, Endpoint | None]] = {}
+        self._most = FEW
 
     def __call__(self, name: str) -> Endpoint | None:
         """The topic's endpoint; None without a topic or an endpoint. Raises `InvalidTopic` as `from_topic` does."""
@@ -98,8 +103,15 @@ class Endpoints:
             return None
         known = self._known.get(name)
         if known is None or known[0] is not topic:
+            if len(self._known) >= self._most:
+                self._forget_deleted()
             known = self._known[name] = topic, Endpoint.from_topic(topic)
         return known[1]
+
+    def _forget_deleted(self) -> None:
+        """Nobody asks for a deleted topic again; twice as many as are left may come before the next look."""
+        self._known = {name: known for name, known in self._known.items() if self._topic_of(name) is known[0]}
+        self._most = max(FEW, 2 * len(self._known))
 
 
 def _url(text: str) -> yarl.URL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Callable
 
 import aiohttp
@@ -10,8 +11,10 @@ import aiohttp
 from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.message import Message
+from emq.places import Places
 from emq.push import headers, verdict
 from emq.push.endpoint import Endpoint
+from emq.push.resolver import FairResolver
 
 CONNECT_TIMEOUT_S = 5.0
 """Most time for name look-up, connection and TLS; longer waits are for endpoints that got so far."""
@@ -28,20 +31,34 @@ _USER_AGENT = "emq-push"
 
 
 def build_connector() -> aiohttp.BaseConnector:
-    """The connection pool. Connections are not limited here: the host bounds what is in flight, for each topic."""
-    return aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_TTL_S)
+    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics."""
+    return aiohttp.TCPConnector(
+        limit=0,
+        limit_per_host=0,
+        keepalive_timeout=KEEPALIVE_S,
+        ttl_dns_cache=DNS_TTL_S,
+        resolver=FairResolver(),
+    )
+
+
+def most_connections() -> int:
+    """Half of the files that the process may have open; the other half is for idle connections and everything else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if files == resource.RLIM_INFINITY else max(16, files // 2)
 
 
 class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
-    Redirects are not followed, cookies not kept, proxy settings of the environment not used.
+    Redirects are not followed, cookies not kept, proxy settings of the environment not used. Topics share the
+    connections (`emq.places`), so that those whose endpoints hang leave some to the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
             the catalog applies to the next one. See `emq.push.endpoint.Endpoints`.
         clock: for `webhook-timestamp` and `Retry-After` dates.
         connector: makes the connection pool, once, inside the running loop.
+        connections: most requests at once; None for half of the files that the process may have open.
     """
 
     def __init__(
@@ -50,10 +67,12 @@ class Pusher:
         *,
         clock: Clock | None = None,
         connector: Callable[[], aiohttp.BaseConnector] = build_connector,
+        connections: int | None = None,
     ) -> None:
         self._endpoint_of = endpoint_of
         self._clock = clock or SystemClock()
         self._connector = connector
+        self._places = Places(connections or most_connections())
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._closed = False
@@ -71,7 +90,11 @@ class Pusher:
         endpoint = self._endpoint_of(message.topic)
         if endpoint is None:
             raise errors.Retry(f"topic {message.topic!r} has no endpoint; set its attribute push.url")
-        decision = await self._post(endpoint, message)
+        taken_us = await self._places.take(endpoint.topic)
+        try:
+            decision = await self._post(endpoint, message)
+        finally:
+            self._places.free(endpoint.topic, taken_us)
         if decision is not None:
             raise decision
 

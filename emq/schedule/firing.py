@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from emq import errors, message
+from emq.answers import FAILURES, Failure, of_each
+from emq.aside import Aside, Call
 from emq.clock import Clock
 from emq.message import Message
 from emq.owned import OwnedGroup
-from emq.schedule import course, spec
+from emq.schedule import course, merging, spec
+from emq.slots import SortedStore
 from emq.storage import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
+from emq.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,8 @@ class _Turn(NamedTuple):
     @property
     def adds(self) -> list[Add]:
         group, m = self.group, self.entry
+        if merging.merges(group.owner.topic):
+            return []
         return [
             Add(
                 group.name,
@@ -56,6 +63,26 @@ class _Turn(NamedTuple):
             )
             for number, due_ms in self.occurrences
         ]
+
+    @property
+    def placed(self) -> list[merging.Placed]:
+        """The occurrences that wait in slots instead, because the topic merges within a time range."""
+        topic, m = self.group.owner.topic, self.entry
+        if not merging.merges(topic):
+            return []
+        return [merging.placed(topic, m, due_ms, m.expires_us) for _, due_ms in self.occurrences]
+
+    @property
+    def stays(self) -> bool:
+        """The schedule goes on after this turn."""
+        return not self.reason and self.due_ms is not None
+
+    @property
+    def entry_add(self) -> Add:
+        """Adds the schedule's entry as it is to be from now on; for one that `stays`."""
+        group, m = self.group, self.entry
+        assert self.due_ms is not None
+        return Add(group.name, m.id, message.encode_retry(m), self.due_ms, epoch=group.epoch, priority=m.priority)
 
     @property
     def verdict(self) -> Settle:
@@ -71,6 +98,8 @@ class _Turn(NamedTuple):
 class Firing:
     """Takes schedules that their group's claimer found due, and adds their occurrences to the group's lane.
 
+    In a topic that merges within a time range they are added to slots, as if they were published then.
+
     An occurrence is a message of its own, `<schedule's id>.<number>`, so its failures are retried apart from the
     schedule and never add to it. A schedule's entry is settled only after its occurrences are in the lane: put back
     with its next due time, or acknowledged when it has ended. A crash in between repeats the adds, which change
@@ -79,11 +108,15 @@ class Firing:
     Both steps carry the group's epoch. Schedules of a group that stops before the first step are dropped, those of a
     lost one at any time; they are still claimed in the store, from where the next owner recovers them. After the first
     step a stopping group's are settled, or the next owner would publish the same occurrences again.
+
+    What the store cannot serve now rests for a second and then goes on with the step at which it is; schedules of other
+    groups do not wait for it.
     """
 
     def __init__(
         self,
         lanes: LaneStore,
+        slots: SortedStore,
         clock: Clock,
         trail: TrailSink,
         *,
@@ -95,12 +128,17 @@ class Firing:
         on_lost: called when the group has a newer owner, which will fire the schedule again.
         """
         self._lanes = lanes
+        self._slots = slots
         self._clock = clock
         self._trail = trail
         self._on_due = on_due
         self._on_lost = on_lost
         self._pending: deque[tuple[OwnedGroup, Message]] = deque()
-        self._turns: list[_Turn] = []
+        self._turns: dict[int, _Turn] = {}
+        self._to_add: list[_Turn] = []
+        self._to_settle: list[_Turn] = []
+        self._resting = False
+        self._troubles = Troubles("schedules wait")
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -119,19 +157,21 @@ class Firing:
     def unsettled(self, group: OwnedGroup) -> int:
         """Schedules of the group that were put and are not settled; after it began to stop it comes down to 0."""
         waiting = sum(1 for of, _ in self._pending if of is group)
-        return waiting + sum(1 for turn in self._turns if turn.group is group)
+        return waiting + sum(1 for turn in self._turns.values() if turn.group is group)
 
     async def run(self) -> None:
         """Fire what waits, a batch at a time. Ends by cancellation."""
-        while True:
-            await self._something.wait()
-            self._turns = self._take()
-            await self._until_done(self._add, lambda group: group.stopping or group.lost)
-            await self._until_done(self._settle, lambda group: group.lost)
-            self._turns = []
-            if not self._pending:
-                self._something.clear()
-                self._idle.set()
+        await Aside().run(self._calls)
+
+    async def _calls(self) -> list[Call]:
+        await self._something.wait()
+        taken = self._take()
+        self._turns.update((id(turn), turn) for turn in taken)
+        adding, self._to_add = [*self._to_add, *taken], []
+        settling, self._to_settle = self._to_settle, []
+        if not self._pending:
+            self._something.clear()
+        return [partial(self._fire, adding, settling)]
 
     # ------------------------------------------------------------------------------------------------------- details
 
@@ -146,40 +186,51 @@ class Firing:
             size += len(turn.occurrences) * len(turn.entry.payload)
         return turns
 
-    async def _until_done(
-        self, step: Callable[[list[_Turn]], Awaitable[list[_Turn]]], is_dropped: Callable[[OwnedGroup], bool]
-    ) -> None:
-        while True:
-            self._turns = [turn for turn in self._turns if not is_dropped(turn.group)]
-            if not self._turns:
-                return
-            try:
-                self._turns = await step(self._turns)
-                return
-            except (errors.StoreUnavailable, errors.StoreFull) as exc:
-                log.warning("%s; %d schedules wait", exc, len(self._turns) + len(self._pending))
-                await asyncio.sleep(UNREACHABLE_S)
+    async def _fire(self, adding: Sequence[_Turn], settling: Sequence[_Turn]) -> None:
+        await self._settle([*await self._add(adding), *settling])
+        if not self._pending and not self._turns:
+            self._idle.set()
 
-    async def _add(self, turns: list[_Turn]) -> list[_Turn]:
-        """Add occurrences; answers the turns that may be settled."""
-        adds = [turn.adds for turn in turns]
-        answers = iter(await self._lanes.add([add for of_turn in adds for add in of_turn]) if any(adds) else ())
-        kept = []
+    async def _add(self, turns: Sequence[_Turn]) -> list[_Turn]:
+        """Add occurrences; return the turns that may be settled."""
+        turns = self._kept(turns, lambda group: group.stopping or group.lost)
+        adds = [add for turn in turns for add in turn.adds]
+        answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
+        placed = [each.add for turn in turns for each in turn.placed]
+        places = iter(await of_each(self._slots.add(placed), len(placed)) if placed else ())
+        added = []
         for turn in turns:
-            refused = [isinstance(next(answers), errors.NotOwner) for _ in turn.occurrences]
-            if any(refused):
+            of_turn: list[object] = [next(answers) for _ in turn.adds]
+            of_turn += [next(places) for _ in turn.placed]
+            if failures := [answer for answer in of_turn if isinstance(answer, FAILURES)]:
+                self._rest(self._to_add, turn, failures[0])
+            elif any(isinstance(answer, errors.NotOwner) for answer in of_turn):
+                self._ended(turn)
                 self._on_lost(turn.group)
-                continue
-            kept.append(turn)
-            if turn.occurrences:
+            else:
+                added.append(turn)
                 self.fired += len(turn.occurrences)
-                self._record(turn)
-                self._on_due(turn.group.name, turn.occurrences[0][1])
-        return kept
+                if turn.placed:
+                    self._record_placed(turn, of_turn)
+                elif turn.occurrences:
+                    self._record(turn)
+                    self._on_due(turn.group.name, turn.occurrences[0][1])
+        return added
 
-    async def _settle(self, turns: list[_Turn]) -> list[_Turn]:
-        answers = await self._lanes.settle([turn.verdict for turn in turns])
+    async def _settle(self, turns: Sequence[_Turn]) -> None:
+        turns = self._kept(turns, lambda group: group.lost)
+        answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
+        # A store that came back from a crash may have forgotten an entry; one that is there is left as it is.
+        vanished = [turn for turn, answer in zip(turns, answers, strict=True) if answer is False and turn.stays]
+        again = [turn.entry_add for turn in vanished]
+        added = await of_each(self._lanes.add(again), len(again)) if again else ()
+        unadded = {id(turn): a for turn, a in zip(vanished, added, strict=True) if isinstance(a, FAILURES)}
         for turn, answer in zip(turns, answers, strict=True):
+            answer = unadded.get(id(turn), answer)
+            if isinstance(answer, FAILURES):
+                self._rest(self._to_settle, turn, answer)
+                continue
+            self._ended(turn)
             turn.group.lane_out -= 1
             if isinstance(answer, errors.NotOwner):
                 self._on_lost(turn.group)
@@ -187,7 +238,42 @@ class Firing:
                 log.error("schedule %s of topic %s is a dead letter: %s", turn.entry.id, turn.entry.topic, turn.reason)
             elif turn.due_ms is not None:
                 self._on_due(turn.group.name, turn.due_ms)
-        return []
+
+    def _kept(self, turns: Iterable[_Turn], is_dropped: Callable[[OwnedGroup], bool]) -> list[_Turn]:
+        kept = []
+        for turn in turns:
+            if is_dropped(turn.group):
+                self._ended(turn)
+            else:
+                kept.append(turn)
+        return kept
+
+    def _ended(self, turn: _Turn) -> None:
+        self._turns.pop(id(turn), None)
+        self._troubles.well(turn.group.name)
+
+    def _rest(self, where: list[_Turn], turn: _Turn, failure: Failure) -> None:
+        self._troubles.failed(turn.group.name, failure)
+        where.append(turn)
+        if not self._resting:
+            self._resting = True
+            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._something.set()
+
+    def _record_placed(self, turn: _Turn, answers: Sequence[object]) -> None:
+        """A repeat merges with what it repeats, unless that was started meanwhile."""
+        name, now_us = turn.group.owner.topic.name, self._clock.now_us()
+        for each, answer in zip(turn.placed, answers, strict=True):
+            published_us, due_ms = each.due_ms * 1000, [int(each.add.score)]
+            if isinstance(answer, errors.EMQError):
+                log.error("schedule %s of topic %s: an occurrence was dropped: %s", turn.entry.id, name, answer)
+            elif self._trail.enabled and answer:
+                self._trail.published(name, each.group, 0, None, [each.id], None, published_us, now_us, due_ms)
+            elif self._trail.enabled:
+                self._trail.merged(name, each.group, [each.id], published_us, now_us)
 
     def _record(self, turn: _Turn) -> None:
         """Also those that were there before: whoever added them may not have lived to record it."""

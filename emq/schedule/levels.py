@@ -6,7 +6,7 @@ import datetime
 import enum
 import math
 
-from emq import errors
+from emq import border, errors
 from emq.model import MAX_DELAY_S, Topic
 
 ROCKETMQ: dict[str, float] = {
@@ -45,10 +45,14 @@ def delay_s(topic: Topic, delay: Delay) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         seconds = value
     else:
-        raise errors.InvalidMessage(f"delay {delay!r} is no level's name, number of seconds or timedelta; give one")
+        raise errors.InvalidMessage(
+            f"delay {border.shown(delay)} is no level's name, number of seconds or timedelta; give one"
+        )
     # The comparison refuses infinities and NaN, too; of an integer it does not ask whether a float could hold it.
     if not 0 <= seconds <= MAX_DELAY_S:
-        raise errors.InvalidMessage(f"delay {delay!r} must be from 0 to {MAX_DELAY_S:.0f} seconds (ten years)")
+        raise errors.InvalidMessage(
+            f"delay {border.shown(delay)} must be from 0 to {MAX_DELAY_S:.0f} seconds (ten years)"
+        )
     return float(seconds)
 
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from emq import errors
+from emq import border, errors
 from emq.model import MAX_DELAY_S
 from emq.schedule import cron as crons
 from emq.schedule import levels
@@ -139,7 +139,9 @@ def create(
     if missed not in get_args(Missed):
         raise errors.InvalidMessage(f"missed {missed!r} must be one of {', '.join(get_args(Missed))}")
     if repeat is not None and (not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 0):
-        raise errors.InvalidMessage(f"repeat {repeat!r} must be a whole number, 0 or more; leave it out for no end")
+        raise errors.InvalidMessage(
+            f"repeat {border.shown(repeat)} must be a whole number, 0 or more; leave it out for no end"
+        )
     every_ms = 0 if every_s is None else _ms("every", every_s, 0.001)
     delay_ms = _ms("delay", delay_s, 0.0)
     if cron is None:
@@ -162,7 +164,7 @@ def create(
 def _ms(name: str, seconds: float, least: float) -> int:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not least <= seconds <= MAX_DELAY_S:
         raise errors.InvalidMessage(
-            f"{name} {seconds!r} must be from {least:g} to {MAX_DELAY_S:.0f} seconds (ten years)"
+            f"{name} {border.shown(seconds)} must be from {least:g} to {MAX_DELAY_S:.0f} seconds (ten years)"
         )
     return math.floor(seconds * 1000 + 0.5)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -103,7 +102,7 @@ async def _unfinished(
     hosts: Sequence[HostStatistics],
     on_progress: Progress,
 ) -> Trace:
-    state, now_ms = timeline.state(found, of_group), time.time_ns() // 1_000_000
+    state, now_ms = timeline.state(found, of_group), app.clock.now_us() // 1000
     lines, notes = timeline.lines(found, of_group, topic), []
     if state in ENDED:
         return Trace(message_id, topic.name, topic, state, lines, found)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from emq import lag, message
+from emq.answers import served
 from emq.model import Topic
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.tracker import OffsetTracker
@@ -62,7 +63,7 @@ class Finder:
         """The message of a known offset: still in its queue, or finished there."""
         queues = self._topic.queues(group)
         queue = queues[priority]
-        [bounds] = await self._store.log.bounds([queue])
+        [bounds] = served(await self._store.log.bounds([queue]))
         saved = (await self._checkpoints.load([queue])).get(queue, Checkpoint(queue, 0, bounds.head))
         start = max(bounds.head, saved.watermark)
         finished = offset < start or OffsetTracker(saved.watermark, saved.finished).is_finished(offset)
@@ -90,7 +91,7 @@ class Finder:
         queues = [topic.queue(g, p) for g, p in places]
         saved = await self._checkpoints.load(queues)
         left = QUEUE_SEARCH
-        for (group, priority), queue, bounds in zip(places, queues, await log.bounds(queues), strict=True):
+        for (group, priority), queue, bounds in zip(places, queues, served(await log.bounds(queues)), strict=True):
             checkpoint = saved.get(queue)
             start = bounds.head if checkpoint is None else max(bounds.head, checkpoint.watermark)
             end = min(bounds.tail, start + left)
@@ -122,7 +123,7 @@ class Finder:
         claimed = None
         for group in groups:
             name = self._topic.group(group)
-            [state] = await self._store.lanes.inspect([name])
+            [state] = served(await self._store.lanes.inspect([name]))
             place = (await self._waiting(group, state.waiting) if state.waiting else None) or (
                 await self._dead(group, state.dead) if state.dead else None
             )
@@ -192,7 +193,7 @@ class Finder:
         if not (index.isascii() and index.isdigit() and digest) or int(index) >= self._topic.slots:
             return None
         group, slot = int(index), self._topic.slot(int(index))
-        [state] = await self._store.sorted.inspect([slot], self._now_ms)
+        [state] = served(await self._store.sorted.inspect([slot], self._now_ms))
         place = await self._waiting_member(group, slot, state) or await self._dead_member(group, slot, state)
         if place is None and state.prepared:
             return Place(Where.SLOT, State.CLAIMED, slot.name, group)

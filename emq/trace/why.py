@@ -162,6 +162,10 @@ def _candidates(facts: Facts) -> list[Consumer]:
 # --------------------------------------------------------------------------------------------------------------- crowd
 
 
+LEAST_QUOTA = 1e-6
+"""Stands for none: a retired group that was thought empty gets its share back within seconds."""
+
+
 def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
     candidates = _candidates(facts)
     if candidates and all(c.in_flight >= c.limit for c in candidates):
@@ -169,7 +173,7 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
         yield Reason(
             Name.IN_FLIGHT, f"the topic has {c.in_flight:,} of at most {c.limit:,} messages in flight on {c.host}"
         )
-    quota = quota_of(facts.topic, place.group)
+    quota = quota_of(facts.topic, place.group) or LEAST_QUOTA
     if place.above:
         wait_ms = round(place.above / quota * 1000)
         rule = _RULES.get(facts.topic.options.priority_policy, "before it")

@@ -13,9 +13,15 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
 from emq.trail.rows import lists, only, origins
+from emq.trail.takeovers import CutShort
+
+UNSAVED_US = 5_000_000
+"""What a killed host did so shortly before its end may be in no checkpoint; see `max_unsaved_s`."""
 
 
-def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[str, Any]:
+def of_messages(
+    table: Any, still_queued: Collection[str] | int | None, cut_short: Collection[CutShort] = ()
+) -> dict[str, Any]:
     """The fields of `emq.trail.proof.Proof` that count messages.
 
     Ids that were published once are counted; those published more often are judged by `emq.trail.lives`. A message
@@ -24,6 +30,7 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
         still_queued: see `emq.trail.proof.Expectations`.
+        cut_short: the runs of killed hosts.
     """
 
     def names(event: str) -> Counter[str]:
@@ -41,11 +48,16 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
     at_offsets = _places(table, open_)
     dropped = _within(at_offsets, only(table, events.DROPPED))
     open_ -= dropped
+    forgotten = _forgotten(at_offsets, table) & open_
+    open_ -= forgotten
     skipped = only(table, events.SKIPPED)
     lost, unfinished = _lost(open_, _within(at_offsets, skipped) & open_, still_queued)
     repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
     repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
-    died_again = [n for n, times in dead.items() if n not in repeated and times > 1 + replayed[n]]
+    for name in _within(_places(table, repeats), only(table, events.LOST)):
+        del repeats[name]  # read again, since nobody can know how much of it the store had kept
+    unsaved = _unsaved_deaths(table, cut_short)
+    died_again = [n for n, times in dead.items() if n not in repeated and times - unsaved[n] > 1 + replayed[n]]
     died_again += [n for n, life in repeated.items() if life.died_again]
     return {
         "published": len(published),
@@ -53,6 +65,7 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
         "delivered": len(settled),
         "dead": len(buried),
         "dropped": len(dropped | recalled),
+        "lost_by_store": len(forgotten),
         "skipped": pc.sum(pc.subtract(skipped["until"], skipped["offset"])).as_py() or 0,
         "still_queued": len(set(still_queued)) if isinstance(still_queued, Collection) else still_queued,
         "unfinished": unfinished,
@@ -62,6 +75,36 @@ def of_messages(table: Any, still_queued: Collection[str] | int | None) -> dict[
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
     }
+
+
+def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]:
+    """Deaths by name, out of a queue, that made no dead letter of their own, because a host was killed.
+
+    What a killed host had done with a message shortly before may not be saved. Then the next owner reads the message
+    again. If it dies now, the lane has it already, and is left as it is: as the same dead letter, or waiting for the
+    attempt out of which it dies later.
+    """
+    if not cut_short:
+        return Counter()
+    rows = only(table, events.DEAD)
+    deaths = list(zip(*lists(rows, "name", "offset", "source", "time_us"), strict=True))
+    in_lane = {name: time_us for name, offset, _, time_us in sorted(deaths, key=lambda d: d[3]) if offset == -1}
+    first_us = min(run.last_us for run in cut_short)
+
+    def is_unsaved(source: str, time_us: int) -> bool:
+        return any(run.source == source and run.last_us - UNSAVED_US <= time_us <= run.last_us for run in cut_short)
+
+    found = Counter(
+        name
+        for name, offset, source, time_us in deaths
+        if offset != -1 and (first_us <= time_us <= in_lane.get(name, -1) or is_unsaved(source, time_us))
+    )
+    # Retried by the killed host: the retry in the lane may die before what was read again does, once.
+    moved = only(table, events.RETRIED)
+    columns = zip(*lists(moved, "name", "offset", "source", "time_us"), strict=True)
+    retried = {name for name, offset, source, time_us in columns if offset != -1 and is_unsaved(source, time_us)}
+    after = {name for name, offset, _, time_us in deaths if offset != -1 and time_us >= first_us}
+    return found + Counter((retried & after) - found.keys())
 
 
 # ------------------------------------------------------------------------------------------------- ids that come back
@@ -114,6 +157,36 @@ def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]
     rows = rows.filter(pc.is_valid(rows["offset"]))
     topics, groups, priorities, offsets, found = lists(rows, "topic", "group", "priority", "offset", "name")
     return list(zip(zip(topics, groups, priorities, strict=True), offsets, found, strict=True))
+
+
+def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set[str]:
+    """Those of the messages that the store held when it came back from a crash without them.
+
+    Its offsets are given out again, so of those published at one offset before the loss was noticed the last one was
+    not lost by it, unless it is the only one.
+    """
+    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
+    losses: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
+    for topic, group, priority, start, at_us in zip(*columns, strict=True):
+        losses[topic, group, priority].append((start, at_us))
+    if not losses:
+        return set()
+    rows = only(table, events.PUBLISHED)
+    rows = rows.filter(pc.is_valid(rows["offset"]))
+    when: dict[tuple[_Place, int], list[tuple[int, str]]] = defaultdict(list)
+    for topic, group, priority, offset, time_us, name in zip(
+        *lists(rows, "topic", "group", "priority", "offset", "time_us", "name"), strict=True
+    ):
+        if (topic, group, priority) in losses:
+            when[(topic, group, priority), offset].append((time_us, name))
+    gone = set()
+    for place, offset, name in messages:
+        at = sorted(when[place, offset])
+        mine = max((time_us for time_us, other in at if other == name), default=0)
+        newest = len(at) > 1 and at[-1][1] == name
+        if not newest and any(start <= offset and mine < at_us for start, at_us in losses.get(place, ())):
+            gone.add(name)
+    return gone
 
 
 def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:

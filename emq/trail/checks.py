@@ -13,15 +13,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq.model import MICRO
+from emq.shares import MICRO, Share, share_of
+from emq.trail.takeovers import Takeovers
 
 MAX_EXAMPLES = 10
 
-Quota = float | Sequence[tuple[int, float]]
-"""Starts a second: a number, or a list of (from_us, quota) in order of time; before the first, nothing is allowed."""
+Quota = float | Share | Sequence[tuple[int, float | Share]]
+"""Starts a second: a number, a group's share of a topic's quota, or a list of (from_us, either) in order of time;
+before the first, nothing is allowed."""
 
-Allowance = Callable[[float, int], int]
-"""How many starts a quota (starts a second) allows in an aligned second (integer seconds since the epoch)."""
+Allowance = Callable[[float | Share, int], int]
+"""How many starts a quota allows in an aligned second (integer seconds since the epoch)."""
 
 
 class Start(NamedTuple):
@@ -80,10 +82,10 @@ class Violations:
         return cls(sum(part.count for part in parts), tuple(itertools.islice(examples, MAX_EXAMPLES)))
 
 
-def window_allowance(quota: float, second: int) -> int:
+def window_allowance(quota: float | Share, second: int) -> int:
     """The counter's rule for pacing "window": quotas are exact in millionths, fractions carry over between seconds."""
-    micros = round(quota * MICRO)
-    return micros * (second + 1) // MICRO - micros * second // MICRO
+    share = quota if isinstance(quota, Share) else share_of(quota)
+    return share.allowance(second)
 
 
 # ------------------------------------------------------------------------------------------------------------ Q: caps
@@ -92,7 +94,8 @@ def window_allowance(quota: float, second: int) -> int:
 def aligned_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], allowance: Allowance) -> Violations:
     """Seconds in which a group started more than its quota allows.
 
-    In a second in which the quota changed, the highest that was in force counts.
+    In a second in which the quota changed, the one that was in force and allows most counts. The cap of a topic is
+    judged like that of a group: name the topic, and all starts of its groups count together.
 
     Args:
         starts: in order of time.
@@ -126,7 +129,7 @@ def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: M
                 if time_us < until:
                     continue
                 in_force = _in_force(quotas[place], time_us, time_us + MICRO)
-                allowed = math.floor(max(in_force, default=0.0) + bursts[place] + 1e-9)
+                allowed = math.floor(max(map(float, in_force), default=0.0) + bursts[place] + 1e-9)
                 if i + allowed < len(times) and times[i + allowed] < time_us + MICRO:
                     until = time_us + MICRO
                     count = bisect_left(times, until) - i
@@ -144,9 +147,9 @@ def _times(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[str, l
     return times
 
 
-def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float]:
+def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float | Share]:
     """The quotas that were in force at some time of [from_us, until_us)."""
-    if isinstance(quota, int | float):
+    if isinstance(quota, int | float | Share):
         return [quota]
     return [
         value
@@ -253,15 +256,18 @@ class _Waiting:
 # ------------------------------------------------------------------------------------------------------- K: key order
 
 
-def overlaps(starts: Sequence[Start], ends: Sequence[End]) -> Violations:
+def overlaps(starts: Sequence[Start], ends: Sequence[End], takeovers: Takeovers | None = None) -> Violations:
     """Two messages of one key that ran at the same time.
 
-    A delivery whose end is not in the trail counts as running until its message is started again, or for ever.
+    A delivery whose end is not in the trail counts as running until its message is started again, or until its dead
+    host's group was taken over, or for ever.
 
     Args:
         starts: in order of time.
         ends: of messages with a key.
+        takeovers: of the groups of hosts whose trails were cut short; None where there are none.
     """
+    takeovers = takeovers or Takeovers()
     ended: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for end in ends:
         ended[end.name, end.attempt, end.source].append(end.time_us)
@@ -278,7 +284,8 @@ def overlaps(starts: Sequence[Start], ends: Sequence[End]) -> Violations:
             return times[i]
         again = started[start.name]
         i = bisect_right(again, start.time_us)
-        return again[i] if i < len(again) else math.inf
+        over_us = takeovers.over_us(start.source, start.place, start.time_us)
+        return min(again[i], over_us) if i < len(again) else over_us
 
     def lines() -> Iterable[str]:
         running: dict[tuple[str, str], tuple[float, str]] = {}
@@ -295,12 +302,15 @@ def overlaps(starts: Sequence[Start], ends: Sequence[End]) -> Violations:
     return Violations.of(lines())
 
 
-def disorder(starts: Sequence[Start]) -> Violations:
+def disorder(starts: Sequence[Start], losses: Mapping[tuple[str, int], Sequence[int]] | None = None) -> Violations:
     """First deliveries of a key that did not follow the order of their queue.
 
     Args:
         starts: in order of time.
+        losses: by `<topic>/<group>` and priority, when it was noticed that the queue's store had come back from a crash
+            without its last messages. Their offsets are given out again, so the order begins again there.
     """
+    noticed = losses or {}
 
     def lines() -> Iterable[str]:
         seen: set[str] = set()
@@ -311,7 +321,10 @@ def disorder(starts: Sequence[Start]) -> Violations:
             seen.add(start.name)
             queue = (start.place, start.priority, start.key)
             before = latest.get(queue)
-            if before is not None and before.offset > start.offset:
+            again = before is not None and any(
+                before.time_us <= at_us <= start.time_us for at_us in noticed.get(queue[:2], ())
+            )
+            if before is not None and before.offset > start.offset and not again:
                 yield (
                     f"{start.name} (offset {start.offset}) of key {start.key!r} was started after "
                     f"{before.name} (offset {before.offset})"

@@ -44,6 +44,34 @@ def tables(source: str, chunk: Chunk) -> list[Any]:
     return found
 
 
+def halves(chunk: Chunk) -> list[Chunk]:
+    """A chunk of several events as two."""
+    if chunk.values and chunk.batches:
+        rows = len(chunk.values) // WIDTH
+        return [Chunk(chunk.values, [], rows), Chunk([], chunk.batches, chunk.rows - rows)]
+    if chunk.values:
+        middle = chunk.rows // 2
+        values = chunk.values
+        return [Chunk(values[: middle * WIDTH], [], middle), Chunk(values[middle * WIDTH :], [], chunk.rows - middle)]
+    if len(chunk.batches) > 1:
+        middle = len(chunk.batches) // 2
+        parts = [chunk.batches[:middle], chunk.batches[middle:]]
+    else:
+        parts = [[part] for part in _halved(chunk.batches[0])]
+    return [Chunk([], part, sum(len(batch.ids) for batch in part)) for part in parts]
+
+
+def _halved(batch: Batch) -> list[Batch]:
+    middle = len(batch.ids) // 2
+    parts = []
+    for span in (slice(middle), slice(middle, None)):
+        each: dict[str, Any] = {
+            field: None if (all_ := getattr(batch, field)) is None else all_[span] for _, field in _EACH
+        }
+        parts.append(batch._replace(ids=batch.ids[span], **each))
+    return parts
+
+
 _SAME = ("event", "topic", "group", "priority", "published_us")
 """Columns that are the same throughout a batch, and called as its fields are."""
 _EACH = (("offset", "offsets"), ("key", "keys"), ("due_ms", "due_ms"))

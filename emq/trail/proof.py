@@ -22,6 +22,7 @@ from emq import errors
 from emq.trail import account, checks, events, segments
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
+from emq.trail.takeovers import Takeovers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Expectations:
     Attributes:
         still_queued: message ids that are still in the store (ready, delayed or in flight), or how many; None if not
             known: then whatever was not delivered is reported as unfinished and, skipped offsets apart, not as lost.
-        quotas: starts a second by `<topic>/<group>` or, for a topic's sum, by `<topic>`; a number, or a list of
-            (from_us, quota) as it changed. Hosts learn of a change late: give the time by which the last one knew of
-            a lower quota, and the first one of a higher. What is not named is not checked.
+        quotas: starts a second by `<topic>/<group>` and, for a topic's sum, by `<topic>`; a number, a share, or a
+            list of (from_us, quota) as it changed. Hosts learn of a change late: give the time by which the last one
+            knew of a lower quota, and the first one of a higher. What is not named is not checked.
         bursts: of topics paced "smooth", by the same names: checked in any second instead of the aligned ones.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
@@ -77,6 +78,8 @@ class Proof:
         delivered: messages settled at least once.
         dead: messages in the dead letters and not replayed since.
         dropped: published messages dropped on purpose (`max_length`) or recalled, never delivered.
+        lost_by_store: published messages that their store held and has come back from a crash without; no promise of
+            EMQ's, whose publishes can wait for a replica or the disk.
         skipped: offsets taken for holes.
         still_queued: as given; None if not known.
         unfinished: published, and neither delivered, dead, dropped nor lost.
@@ -100,6 +103,7 @@ class Proof:
     delivered: int
     dead: int
     dropped: int
+    lost_by_store: int
     skipped: int
     still_queued: int | None
     unfinished: int
@@ -154,11 +158,11 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         checks.aligned_caps(starts, aligned, expected.allowance),
         checks.sliding_caps(starts, expected.quotas, expected.bursts),
     )
-    order = (checks.overlaps(starts, ends), checks.disorder(starts))
+    order = (checks.overlaps(starts, ends, _takeovers(ledger)), checks.disorder(starts, _losses(table)))
     return Proof(
         events=table.num_rows,
         segments=ledger.segments,
-        **account.of_messages(table, expected.still_queued),
+        **account.of_messages(table, expected.still_queued, ledger.cut_short),
         duplicates_allowed=expected.duplicates_allowed,
         cap_violations=Violations.sum(caps),
         priority_inversions=checks.inversions(starts, ends, expected.strict),
@@ -183,6 +187,23 @@ def _ends(table: Any) -> list[checks.End]:
     rows = rows.filter(pc.is_valid(rows["key"]))
     rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
     return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
+
+
+def _losses(table: Any) -> dict[tuple[str, int], list[int]]:
+    """When it was noticed that a store had lost messages, by `<topic>/<group>` and priority."""
+    rows = only(table, events.LOST)
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for place, priority, time_us in zip(
+        join(rows["topic"], rows["group"]).to_pylist(), *lists(rows, "priority", "time_us"), strict=True
+    ):
+        found[place, priority].append(time_us)
+    return found
+
+
+def _takeovers(ledger: segments.Ledger) -> Takeovers:
+    rows = only(ledger.table, events.OWNED)
+    places = join(rows["topic"], rows["group"]).to_pylist()
+    return Takeovers(ledger.cut_short, zip(places, rows["time_us"].to_pylist(), strict=True))
 
 
 def _waits(starts: Sequence[checks.Start]) -> dict[str, Wait]:

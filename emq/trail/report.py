@@ -49,8 +49,8 @@ def _counts(proof: Proof) -> Table:
     table = Table("", "messages", title="Counts")
     table.columns[1].justify = "right"
     queued = "not known" if proof.still_queued is None else f"{proof.still_queued:,}"
-    for name in ("published", "merged", "delivered", "dead", "dropped", "unfinished", "skipped"):
-        table.add_row(name, f"{getattr(proof, name):,}")
+    for name in ("published", "merged", "delivered", "dead", "dropped", "lost_by_store", "unfinished", "skipped"):
+        table.add_row(name.replace("_", " "), f"{getattr(proof, name):,}")
     table.add_row("delivered, not published here", f"{proof.unknown.count:,}")
     table.add_row("still in the store", queued)
     return table

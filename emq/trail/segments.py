@@ -12,6 +12,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq import errors
 from emq.trail import schema
+from emq.trail.takeovers import CutShort
 
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
 """Not beginning with a dot or underscore: readers such as Spark take such files for hidden."""
@@ -89,11 +90,13 @@ class Ledger(NamedTuple):
         table: the events, in no particular order.
         segments: how many files were read.
         flaws: why the ledger is not complete, one line each; empty if it is.
+        cut_short: the runs that were not closed.
     """
 
     table: Any
     segments: int
     flaws: tuple[str, ...]
+    cut_short: tuple[CutShort, ...] = ()
 
 
 def paths(directory: Path) -> list[Path]:
@@ -124,7 +127,7 @@ def read(directory: Path) -> Ledger:
             tables.append(table)
     if not headers:
         flaws.append("there is no readable segment")
-    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *_gaps(headers)))
+    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *_gaps(headers)), _cut_short(headers))
 
 
 class _Flaw(Exception):
@@ -148,14 +151,26 @@ def _read_segment(path: Path) -> tuple[Header, Any]:
         raise _Flaw(f"truncated or damaged ({str(exc).splitlines()[0]})") from exc
 
 
+def _runs(headers: list[Header]) -> list[tuple[tuple[str, int], list[Header]]]:
+    """The segments of each run of a source, in order."""
+    runs: dict[tuple[str, int], list[Header]] = defaultdict(list)
+    for header in sorted(headers, key=lambda header: header.seq):
+        runs[header.source, header.run_us].append(header)
+    return sorted(runs.items())
+
+
+def _cut_short(headers: list[Header]) -> tuple[CutShort, ...]:
+    return tuple(
+        CutShort(source, min(h.first_us for h in run), max(h.last_us for h in run))
+        for (source, _), run in _runs(headers)
+        if not run[-1].closed
+    )
+
+
 def _gaps(headers: list[Header]) -> list[str]:
     """What is missing between the segments of each run."""
-    runs: dict[tuple[str, int], list[Header]] = defaultdict(list)
-    for header in headers:
-        runs[header.source, header.run_us].append(header)
     flaws = []
-    for (source, run_us), run in sorted(runs.items()):
-        run.sort(key=lambda header: header.seq)
+    for (source, run_us), run in _runs(headers):
         last = run[-1]
         if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")

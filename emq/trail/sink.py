@@ -71,6 +71,13 @@ class TrailSink(Protocol):
     ) -> None:
         """The offsets [start, end) of the queue were dropped on purpose."""
 
+    def lost(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
+        """The store came back from a crash: what it held from offset `start` on is gone, or some of it.
+
+        Args:
+            end: the owner knew of messages below this. Offsets from `start` on are given out again.
+        """
+
     def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
         """These waiting messages were taken back before they were started."""
 
@@ -124,6 +131,9 @@ class NullTrail:
     def dropped(
         self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
     ) -> None:
+        pass
+
+    def lost(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
         pass
 
     def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:

@@ -193,6 +193,9 @@ class Trail:
     ) -> None:
         self._other(events.DROPPED, now_us, topic, group, priority=priority, offset=start, until=end, reason=reason)
 
+    def lost(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
+        self._other(events.LOST, now_us, topic, group, priority=priority, offset=start, until=end)
+
     def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
         for message_id in ids:
             self._other(events.RECALLED, now_us, topic, group, priority=priority, id=message_id)
@@ -337,22 +340,32 @@ class Trail:
                 if not self._chunks:
                     return
                 chunk = self._chunks.popleft()
-            try:
-                self._tables.extend(columns.tables(self._source, chunk))
-                self._rows += chunk.rows
-            except (ValueError, TypeError, OverflowError) as exc:
-                self._drop(chunk.rows, exc)
+            self._convert_chunk(chunk)
             if self._rows >= min(self._options.rotate_rows, self._room // 2):
                 self._write(closed=False)
+
+    def _convert_chunk(self, chunk: columns.Chunk) -> None:
+        """Convert events; one that cannot be, such as with a number that no column holds, is dropped alone."""
+        if not chunk.rows:
+            return
+        try:
+            self._tables.extend(columns.tables(self._source, chunk))
+            self._rows += chunk.rows
+        except Exception as exc:  # the thread must go on, whatever a message holds
+            if chunk.rows == 1:
+                self._drop(1, exc)
+                return
+            for half in columns.halves(chunk):
+                self._convert_chunk(half)
 
     def _write(self, closed: bool) -> None:
         if not self._rows and not closed:
             return
-        table = pa.concat_tables([schema.table(self._source, {}, 0), *self._tables])
-        rows, self._rows, self._tables = self._rows, 0, []
+        tables, rows, self._rows, self._tables = self._tables, self._rows, 0, []
         try:
+            table = pa.concat_tables([schema.table(self._source, {}, 0), *tables])
             self._write_segment(table, closed)
-        except (OSError, pa.ArrowException) as exc:
+        except Exception as exc:  # of the disk or of Arrow; the thread must go on
             self._disk_errors += 1
             self._drop(rows, exc)
             return

@@ -7,7 +7,20 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict, WaitingEntry
+from emq.storage import (
+    PAGE_BYTES,
+    Add,
+    Claim,
+    Claimed,
+    DeadLetter,
+    Durability,
+    LaneState,
+    Settle,
+    Verdict,
+    WaitingEntry,
+    lane_sealed,
+)
+from storage_adapters.memory.pages import page_size
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import Prepared, Slot, World
 
@@ -24,13 +37,15 @@ class MemoryLanes:
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
         """See `LaneStore.add`. Memory is as durable as the process, whatever is asked."""
         return [self._add(add) for add in adds]
 
-    def _add(self, add: Add) -> bool | errors.NotOwner:
+    def _add(self, add: Add) -> bool | errors.NotOwner | errors.QueueSealed:
         if add.epoch is not None and (stale := self._world.fence(add.slot, add.epoch)):
             return stale
+        if add.epoch is None and add.slot in self._world.sealed:
+            return lane_sealed(add.slot)
         slot = self._world.slot(add.slot)
         if add.id in slot.bodies:
             return False
@@ -41,16 +56,24 @@ class MemoryLanes:
             slot.bury(add.id, add.reason, self._now_ms())
         return True
 
-    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[Claimed | errors.NotOwner]:
         """See `LaneStore.claim`."""
-        return [self._claim(claim, now_ms) for claim in claims]
+        answers, left_bytes = [], max(max_bytes, 1)
+        for claim in claims:
+            answer = self._claim(claim, now_ms, left_bytes)
+            if isinstance(answer, Claimed):
+                left_bytes -= sum(len(body) for _, body in answer.entries)
+            answers.append(answer)
+        return answers
 
-    def _claim(self, claim: Claim, now_ms: int) -> Claimed | errors.NotOwner:
+    def _claim(self, claim: Claim, now_ms: int, max_bytes: int) -> Claimed | errors.NotOwner:
         if stale := self._world.fence(claim.slot, claim.epoch):
             return stale
         slot = self._world.slot(claim.slot)
         entries: list[tuple[str, bytes]] = []
-        for id_, priority, due_ms in slot.take(now_ms, claim):
+        for id_, priority, due_ms in slot.take(now_ms, claim, max_bytes):
             slot.prepared[id_] = Prepared(claim.epoch, now_ms, priority, due_ms)
             entries.append((id_, slot.bodies[id_]))
         next_due_ms = slot.next_due_ms()
@@ -64,8 +87,11 @@ class MemoryLanes:
     def _settle(self, settle: Settle) -> bool | errors.NotOwner:
         if settle.epoch is not None and (stale := self._world.fence(settle.slot, settle.epoch)):
             return stale
+        if settle.verdict.is_of_all:
+            self._world.seal(settle.slot, settle.verdict is Verdict.SEAL)
+            return True
         slot = self._world.slots.get(settle.slot)
-        if slot is None:
+        if slot is None or (settle.verdict is Verdict.REPLAY and settle.slot in self._world.sealed):
             return False
         verdict, id_ = settle.verdict, settle.id
         if verdict in (Verdict.REPLAY, Verdict.PURGE):
@@ -110,25 +136,29 @@ class MemoryLanes:
         """See `LaneStore.inspect`."""
         return [_state(self._world.slots.get(name)) for name in slots]
 
-    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+    async def dead(
+        self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadLetter]:
         """See `LaneStore.dead`."""
         found = self._world.slots.get(slot)
         if found is None:
             return []
         begin = bisect_right(found.dead_order, after)
-        return [
-            DeadLetter(slot, id_, found.bodies[id_], found.dead[id_][1], dead_ms)
-            for dead_ms, id_ in found.dead_order[begin : begin + limit]
-        ]
+        page = found.dead_order[begin : begin + limit]
+        size = page_size((len(found.bodies[id_]) for _, id_ in page), max_bytes)
+        return [DeadLetter(slot, id_, found.bodies[id_], found.dead[id_][1], dead_ms) for dead_ms, id_ in page[:size]]
 
-    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+    async def waiting(
+        self, slot: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[WaitingEntry]:
         """See `LaneStore.waiting`."""
         found = self._world.slots.get(slot)
         if found is None:
             return []
         entries = ((due_ms, id_, priority) for priority, heap in found.waiting.items() for due_ms, id_ in heap)
-        first = heapq.nsmallest(skip + limit, entries)
-        return [WaitingEntry(id_, found.bodies[id_], due_ms, priority) for due_ms, id_, priority in first[skip:]]
+        page = heapq.nsmallest(skip + limit, entries)[skip:]
+        size = page_size((len(found.bodies[id_]) for _, id_, _ in page), max_bytes)
+        return [WaitingEntry(id_, found.bodies[id_], due_ms, priority) for due_ms, id_, priority in page[:size]]
 
     def _now_ms(self) -> int:
         return int(self._world.clock.now() * 1000)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emq import errors
-from emq.storage import Batch, Bounds, Durability, Put, Read, Trim, group_of
+from emq.storage import Batch, Bounds, Durability, Mark, Put, Read, Trim, group_of, messages_lost
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import FIRST_OFFSET, Queue, World
+
+Refusal = errors.NotOwner | errors.MessagesLost
 
 
 class MemoryLog:
@@ -27,7 +29,7 @@ class MemoryLog:
 
     def _put(self, put: Put) -> Sequence[int] | errors.EMQError:
         queue = self._world.queue(put.queue)
-        if queue.sealed:
+        if queue.sealed or (put.layout is not None and put.layout < queue.layout):
             return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
         if put.max_length is not None and (full := self._make_room(put, queue)):
             return full
@@ -56,15 +58,19 @@ class MemoryLog:
         found = self._world.queues.get(queue)
         return None if found is None else found.body(offset)
 
-    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
+    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | Refusal]:
         """See `LogStore.read`."""
-        answers: list[Batch | errors.NotOwner] = []
+        answers: list[Batch | Refusal] = []
         left = max(max_bytes, 1)
         for read in reads:
             if read.epoch is not None and (stale := self._world.fence(group_of(read.queue), read.epoch)):
                 answers.append(stale)
                 continue
-            batch = _read(self._world.queue(read.queue), read.start, read.limit, left)
+            queue = self._world.queue(read.queue)
+            if read.epoch is not None and (lost := _lost(queue, read.queue, read.mark, read.start)):
+                answers.append(lost)
+                continue
+            batch = _read(queue, read.start, read.limit, left)
             left -= sum(map(len, batch.bodies))
             if batch.exhausted and read.epoch is not None:
                 self._world.arm(read.queue, self._wakeups)
@@ -76,17 +82,20 @@ class MemoryLog:
         found = (self._world.queues.get(name) for name in queues)
         return [Bounds(FIRST_OFFSET, FIRST_OFFSET) if q is None else Bounds(q.head, q.tail) for q in found]
 
-    async def trim(self, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
+    async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal]:
         """See `LogStore.trim`."""
         return [self._trim(trim) for trim in trims]
 
-    def _trim(self, trim: Trim) -> bool | errors.NotOwner:
+    def _trim(self, trim: Trim) -> bool | Refusal:
         if trim.epoch is not None and (stale := self._world.fence(group_of(trim.queue), trim.epoch)):
             return stale
         queue = self._world.queue(trim.queue)
+        if lost := _lost(queue, trim.queue, trim.mark, queue.head):
+            return lost
         queue.trim(trim.upto)
         if trim.seal is False or (trim.seal and not queue.held()):
             queue.sealed = trim.seal
+        queue.layout = max(queue.layout, trim.layout or 0)
         return queue.sealed
 
     async def close(self) -> None:
@@ -95,6 +104,12 @@ class MemoryLog:
     def lose(self, queue: str, offset: int) -> bool:
         """See `MemoryStore.lose`."""
         return self._world.queue(queue).lose(offset)
+
+
+def _lost(queue: Queue, name: str, mark: Mark | None, start: int) -> errors.MessagesLost | None:
+    if start <= queue.tail and (mark is None or not queue.lacks(mark)):
+        return None
+    return messages_lost(name, max(start, mark.offset if mark else 0), queue.tail)
 
 
 def _read(queue: Queue, start: int, limit: int, max_bytes: int) -> Batch:

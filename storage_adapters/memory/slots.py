@@ -7,7 +7,7 @@ import math
 from bisect import bisect_right, insort
 from typing import NamedTuple
 
-from emq.slots import LATEST, RETRIES, Fold, SlotKind
+from emq.slots import LATEST, RETRIES, Fold, SlotKind, resting_ms
 from storage_adapters.memory.wakeups import Wakeups
 
 SPARE = 64
@@ -15,17 +15,49 @@ SPARE = 64
 
 
 class Kept(NamedTuple):
-    """What is kept of a member, whatever its state; `history` is as in `emq.slots.DeadMember`."""
+    """What is kept of a member, whatever its state.
+
+    Attributes:
+        history: as in `emq.slots.DeadMember`.
+        retries: the lowest number of retries with which it was put back; None if it never was.
+    """
 
     score: float
     body: bytes
     note: bytes = b""
     merged: int = 1
     history: tuple[tuple[int, str], ...] = ()
+    retries: int | None = None
+
+    def put_back(self, score: float) -> Kept:
+        """The same waiting again with that score; a number of retries is remembered, the lower one."""
+        if score > RETRIES:
+            return self._replace(score=score)
+        return self._replace(score=score, retries=lower(self.retries, max(0, int(score))))
+
+    @property
+    def left(self) -> int:
+        """Retries left once it is claimed."""
+        by_score = RETRIES if self.score > RETRIES else max(0, int(self.score) - 1)
+        return by_score if self.retries is None else min(by_score, max(0, self.retries - 1))
+
+    @property
+    def beyond(self) -> int:
+        """Deliveries, once it is claimed, beyond those counted down."""
+        return 0 if self.retries is None else max(0, 1 - self.retries)
+
+    def used(self, left: int) -> Kept:
+        """The same after an attempt that had so many retries left; each takes one, also below 0."""
+        return self._replace(retries=left if self.retries is None else min(left, self.retries - 1))
 
     def failed(self, at_ms: int, reason: str) -> Kept:
         """The same with one more failed attempt; an empty reason tells of none."""
         return self._replace(history=(*self.history, (at_ms, reason))[-RETRIES:]) if reason else self
+
+
+def lower(one: int | None, other: int | None) -> int | None:
+    """The lower number of those that are there."""
+    return min((n for n in (one, other) if n is not None), default=None)
 
 
 class Prepared(NamedTuple):
@@ -59,6 +91,8 @@ class SortedSlot:
         self.dead_order: list[tuple[int, bytes]] = []
         self.epoch: int | None = None
         self.fold: Fold = LATEST
+        self._rests: dict[bytes, tuple[int, float]] = {}
+        self._rest_times: list[tuple[int, bytes]] = []
         self._address = address
         self._sign = -1 if kind is SlotKind.PRIORITY else 1
         self._places: list[tuple[float, bytes]] = []
@@ -85,8 +119,39 @@ class SortedSlot:
     def prepare(self, member: bytes, token: int) -> None:
         self.prepared[member] = Prepared(token, self.waiting.pop(member))
 
+    def rest(self, member: bytes, left: int, kept: Kept, rest_ms: int, score: float) -> None:
+        """Let a prepared member rest, to wait again with that score."""
+        self.prepared[member] = Prepared(resting_ms(rest_ms) + left, kept)
+        self._rests[member] = rest_ms, score
+        heapq.heappush(self._rest_times, (rest_ms, member))
+
+    def is_resting(self, member: bytes) -> bool:
+        return member in self._rests
+
+    @property
+    def resting(self) -> int:
+        return len(self._rests)
+
+    def rest_ms(self) -> int | None:
+        """When the first resting member is to wait again."""
+        while self._rest_times:
+            rest_ms, member = self._rest_times[0]
+            if member in self._rests and self._rests[member][0] == rest_ms:
+                return rest_ms
+            heapq.heappop(self._rest_times)
+        return None
+
+    def rested(self, now_ms: int) -> tuple[bytes, float] | None:
+        """A member whose rest is over, and the score with which it waits again."""
+        rest_ms = self.rest_ms()
+        if rest_ms is None or rest_ms > now_ms:
+            return None
+        member = self._rest_times[0][1]
+        return member, self._rests[member][1]
+
     def leave(self, member: bytes) -> Kept:
         """Take a member out of prepare; its twin may be claimed from now on."""
+        self._rests.pop(member, None)
         kept = self.prepared.pop(member).kept
         if member in self.waiting:
             self._offer(member)

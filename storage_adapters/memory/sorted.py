@@ -9,6 +9,7 @@ from operator import itemgetter
 from emq import errors, folds
 from emq.durability import Durability
 from emq.slots import (
+    PAGE_BYTES,
     RETRIES,
     Add,
     Claim,
@@ -24,8 +25,11 @@ from emq.slots import (
     SlotState,
     Verdict,
     Waiting,
+    check_scores,
+    slot_sealed,
 )
-from storage_adapters.memory.slots import Dead, Kept, SortedSlot
+from storage_adapters.memory.pages import page_size
+from storage_adapters.memory.slots import Dead, Kept, SortedSlot, lower
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import World
 
@@ -39,11 +43,14 @@ class MemorySorted:
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.TopicFull | errors.InvalidMessage]:
+    ) -> list[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage]:
         """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
+        check_scores(adds)
         return [self._add(add) for add in adds]
 
-    def _add(self, add: Add) -> bool | errors.TopicFull | errors.InvalidMessage:
+    def _add(self, add: Add) -> bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage:
+        if add.slot.address in self._world.sealed:
+            return slot_sealed(add.slot)
         slot = self._slot(add.slot)
         twin = slot.waiting.get(add.member)
         if twin is None and add.max_length is not None and len(slot.waiting) >= add.max_length:
@@ -67,32 +74,49 @@ class MemorySorted:
         slot.wait(add.member, merged._replace(score=_kept_score(add.keep, twin.score, add.score)))
         return False
 
-    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[Claimed | errors.NotOwner]:
         """See `SortedStore.claim`."""
-        return [self._claim(claim, now_ms) for claim in claims]
+        answers, left_bytes = [], max(max_bytes, 1)
+        for claim in claims:
+            answer = self._claim(claim, now_ms, left_bytes)
+            if isinstance(answer, Claimed):
+                left_bytes -= sum(_size(claim.slot, entry.member, entry.body) for entry in answer.entries)
+            answers.append(answer)
+        return answers
 
-    def _claim(self, claim: Claim, now_ms: int) -> Claimed | errors.NotOwner:
+    def _claim(self, claim: Claim, now_ms: int, max_bytes: int) -> Claimed | errors.NotOwner:
         slot = self._slot(claim.slot)
         if stale := _stale(claim.slot, slot, claim.epoch):
             return stale
         slot.epoch = claim.epoch
         entries: list[Entry] = []
-        while len(entries) < claim.limit and (head := slot.head()) is not None:
+        while len(entries) < claim.limit and max_bytes > 0 and (head := slot.head()) is not None:
             member, kept = head
             if claim.slot.kind is not SlotKind.PRIORITY and kept.score > claim.until_ms:
                 break
-            left = RETRIES if kept.score > RETRIES else max(0, int(kept.score) - 1)
-            token = now_ms // 1000 * 1000 + left
+            token = now_ms // 1000 * 1000 + kept.left
             slot.prepare(member, token)
-            entries.append(Entry(member, kept.score, token, kept.body, kept.note, kept.merged))
-        return Claimed(entries, slot.arm(self._wakeups))
+            max_bytes -= _size(claim.slot, member, kept.body)
+            entries.append(
+                Entry(member, kept.score, token, kept.body, kept.note, kept.merged, kept.beyond, kept.history)
+            )
+        return Claimed(entries, slot.arm(self._wakeups), slot.rest_ms())
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         """See `SortedStore.settle`."""
+        check_scores(settles)
         now_ms = int(self._world.clock.now() * 1000)
         return [self._settle(settle, now_ms) for settle in settles]
 
     def _settle(self, settle: Settle, now_ms: int) -> bool | errors.NotOwner:
+        address = settle.slot.address
+        if settle.verdict.is_of_all:
+            self._world.seal(address, settle.verdict is Verdict.SEAL)
+            return True
+        if settle.verdict is Verdict.REPLAY and address in self._world.sealed:
+            return False
         slot = self._slot(settle.slot)
         member = settle.member
         if settle.verdict is Verdict.RECALL:
@@ -101,7 +125,9 @@ class MemorySorted:
             dead = slot.unbury(member)
             if dead is None or settle.verdict is Verdict.PURGE:
                 return dead is not None
-            failure = _wait_again(settle.slot, slot, member, dead.kept._replace(score=settle.score), settle.fold)
+            failure = _wait_again(
+                settle.slot, slot, member, dead.kept._replace(score=settle.score, retries=None), settle.fold
+            )
             if failure is not None:
                 slot.bury(member, dead)
             return failure is None
@@ -109,10 +135,21 @@ class MemorySorted:
         if stale := _stale(settle.slot, slot, settle.epoch):
             return stale
         prepared = slot.prepared.get(member)
-        if prepared is None or prepared.token != settle.token:
+        if prepared is None or prepared.token != settle.token or slot.is_resting(member):
+            return False
+        if settle.verdict is Verdict.REST:
+            kept = prepared.kept.failed(now_ms, settle.reason).used(settle.token % 1000)
+            slot.rest(member, settle.token % 1000, kept, settle.rest_ms, settle.score)
+            return True
+        if settle.verdict is Verdict.YIELD and member not in slot.waiting:
             return False
         kept = slot.leave(member)
-        if settle.verdict is Verdict.RETRY:
+        if settle.verdict in (Verdict.RETRY, Verdict.YIELD):
+            twin = slot.waiting.get(member)
+            if twin is not None and settle.keep is not None:
+                slot.wait(member, twin._replace(score=_kept_score(settle.keep, settle.score, twin.score)))
+            if settle.reason:
+                kept = kept.used(settle.token % 1000)
             _roll_back(settle.slot, slot, member, kept, settle.score, settle.reason, now_ms, settle.fold)
         elif settle.verdict is Verdict.DEAD:
             _die(settle.slot, slot, member, kept, settle.reason, now_ms, settle.fold)
@@ -126,15 +163,19 @@ class MemorySorted:
         slot = self._slot(recover.slot)
         if stale := _stale(recover.slot, slot, recover.epoch):
             return stale
+        while (rested := slot.rested(now_ms)) is not None:
+            member, score = rested
+            _roll_back(recover.slot, slot, member, slot.leave(member), score, "", now_ms, slot.fold)
         everything = slot.epoch is None or recover.epoch > slot.epoch
         slot.epoch = recover.epoch
         held = frozenset(recover.held)
         lost = [
             (member, prepared.token % 1000)
             for member, prepared in slot.prepared.items()
-            if everything
-            or (
-                recover.older_than_ms is not None and prepared.claimed_ms < recover.older_than_ms and member not in held
+            if (everything or member not in held)
+            and (
+                ((everything or recover.lost) and not slot.is_resting(member))
+                or (recover.older_than_ms is not None and prepared.claimed_ms < recover.older_than_ms)
             )
         ]
         for member, left in lost:
@@ -149,18 +190,21 @@ class MemorySorted:
         """See `SortedStore.inspect`."""
         return [_state(slot, self._world.sorted.get(slot.name), now_ms) for slot in slots]
 
-    async def dead(self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100) -> list[DeadMember]:
+    async def dead(
+        self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadMember]:
         """See `SortedStore.dead`."""
         found = self._world.sorted.get(slot.name)
-        return [] if found is None else _dead_page(slot, found, after, limit)
+        return [] if found is None else _dead_page(slot, found, after, limit, max_bytes)
 
-    async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100) -> list[Waiting]:
+    async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES) -> list[Waiting]:
         """See `SortedStore.waiting`."""
         found = self._world.sorted.get(slot.name)
         if found is None:
             return []
         page = found.in_order(skip + limit)[skip:]
-        return [Waiting(member, kept.score, kept.body, kept.note, kept.merged) for member, kept in page]
+        size = page_size((_size(slot, member, kept.body) for member, kept in page), max_bytes)
+        return [Waiting(member, kept.score, kept.body, kept.note, kept.merged) for member, kept in page[:size]]
 
     def _slot(self, slot: Slot) -> SortedSlot:
         found = self._world.sorted.get(slot.name)
@@ -192,7 +236,7 @@ def _kept_score(keep: Keep, first: float, last: float) -> float:
 def _roll_back(
     slot: Slot, found: SortedSlot, member: bytes, kept: Kept, score: float, reason: str, now_ms: int, fold: Fold
 ) -> None:
-    again = kept.failed(now_ms, reason)._replace(score=score)
+    again = kept.failed(now_ms, reason).put_back(score)
     failure = _wait_again(slot, found, member, again, fold)
     if failure is not None:
         _die(slot, found, member, again, str(failure), now_ms, fold)
@@ -225,10 +269,11 @@ def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: 
 def _merge(slot: Slot, fold: Fold, older: Kept, newer: Kept) -> Kept:
     """Two twins as one, with the score of the newer."""
     history = tuple(sorted(older.history + newer.history, key=itemgetter(0))[-RETRIES:])
+    retries = lower(older.retries, newer.retries)
     if not slot.apart:
-        return newer._replace(history=history)
+        return newer._replace(history=history, retries=retries)
     body = folds.apply(fold, older.body, newer.body)
-    return Kept(newer.score, body, newer.note, older.merged + newer.merged, history)
+    return Kept(newer.score, body, newer.note, older.merged + newer.merged, history, retries)
 
 
 def _state(slot: Slot, found: SortedSlot | None, now_ms: int) -> SlotState:
@@ -240,14 +285,27 @@ def _state(slot: Slot, found: SortedSlot | None, now_ms: int) -> SlotState:
     first = found.in_order(1)
     oldest_ms = min((prepared.claimed_ms for prepared in found.prepared.values()), default=None)
     return SlotState(
-        waiting, due, len(found.prepared), len(found.dead), first[0][1].score if first else None, oldest_ms
+        waiting,
+        due,
+        len(found.prepared),
+        len(found.dead),
+        first[0][1].score if first else None,
+        oldest_ms,
+        found.resting,
     )
 
 
-def _dead_page(slot: Slot, found: SortedSlot, after: tuple[int, bytes], limit: int) -> list[DeadMember]:
+def _dead_page(slot: Slot, found: SortedSlot, after: tuple[int, bytes], limit: int, max_bytes: int) -> list[DeadMember]:
     begin = bisect_right(found.dead_order, after)
+    page = found.dead_order[begin : begin + limit]
+    size = page_size((_size(slot, member, found.dead[member].kept.body) for _, member in page), max_bytes)
     return [
         DeadMember(slot, member, dead.kept.body, dead.kept.note, dead.reason, dead.kept.history, dead_ms)
-        for dead_ms, member in found.dead_order[begin : begin + limit]
+        for dead_ms, member in page[:size]
         for dead in (found.dead[member],)
     ]
+
+
+def _size(slot: Slot, member: bytes, body: bytes) -> int:
+    """Bytes of a claimed member; one that is its own body counts once."""
+    return len(member) + (len(body) if slot.apart else 0)

@@ -32,6 +32,7 @@ class MemoryStore:
         self.shared = world is not None
         self._wakeups = Wakeups()
         world = world or World()
+        world.joined(self._wakeups)
         self._log = MemoryLog(world, self._wakeups, max_queue_qps)
         self.log: LogStore = self._log
         self.lanes: LaneStore = MemoryLanes(world, self._wakeups)

@@ -19,6 +19,10 @@ class Wakeups:
         self._closed = False
         self._changed = asyncio.Event()
 
+    def __deepcopy__(self, memo: object) -> Wakeups:
+        """A snapshot of what is stored refers to the instances that are there, and copies none."""
+        return self
+
     def wake(self, name: str) -> None:
         self._names[name] = None
         self._changed.set()

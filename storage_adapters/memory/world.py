@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
+import weakref
 from bisect import bisect_right, insort
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
+from emq.marks import Mark, digest
 from emq.storage import Claim
 from storage_adapters.memory.slots import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
@@ -24,7 +27,7 @@ class Queue:
     trimming cheap however long the backlog and still frees the bodies.
     """
 
-    __slots__ = ("base", "cells", "holes", "sealed", "trimmed")
+    __slots__ = ("base", "cells", "holes", "layout", "sealed", "trimmed")
 
     def __init__(self) -> None:
         self.base = FIRST_OFFSET
@@ -32,6 +35,7 @@ class Queue:
         self.trimmed = 0
         self.holes = 0
         self.sealed = False
+        self.layout = 0
 
     @property
     def head(self) -> int:
@@ -71,6 +75,13 @@ class Queue:
             offset += 1
         self.trim(offset)
 
+    def lacks(self, mark: Mark) -> bool:
+        """Whether the mark's message is there no more, nor was dropped; a hole proves nothing."""
+        if mark.offset >= self.tail:
+            return True
+        body = self.body(mark.offset)
+        return body is not None and digest(body) != mark.digest
+
     def lose(self, offset: int) -> bool:
         if self.body(offset) is None:
             return False
@@ -106,14 +117,15 @@ class Slot:
     def wait(self, id_: str, priority: int, due_ms: int) -> None:
         heapq.heappush(self.waiting.setdefault(priority, []), (due_ms, id_))
 
-    def take(self, now_ms: int, claim: Claim) -> Iterator[tuple[str, int, int]]:
-        """Take what the claim may have of what is due: id, priority and due time."""
+    def take(self, now_ms: int, claim: Claim, max_bytes: int) -> Iterator[tuple[str, int, int]]:
+        """Take what the claim may have of what is due, until `max_bytes` are gathered: id, priority and due time."""
         left, rooms = claim.limit, list(claim.rooms)
         for priority in sorted(self.waiting):
             heap = self.waiting[priority]
             room = min(priority, len(rooms) - 1)
-            while heap and heap[0][0] <= now_ms and left > 0 and (not rooms or rooms[room] > 0):
+            while heap and heap[0][0] <= now_ms and left > 0 and max_bytes > 0 and (not rooms or rooms[room] > 0):
                 due_ms, id_ = heapq.heappop(heap)
+                max_bytes -= len(self.bodies[id_])
                 yield id_, priority, due_ms
                 left -= 1
                 if rooms:
@@ -144,6 +156,17 @@ class Slot:
         return True
 
 
+_Stored = tuple[
+    dict[str, Queue],
+    dict[str, Slot],
+    dict[str, SortedSlot],
+    dict[str, Wakeups],
+    dict[str, tuple[float, Wakeups]],
+    dict[str, int],
+    set[str],
+]
+
+
 class World:
     """The data of one memory store. Simulations make one and open a `MemoryStore` on it for each host.
 
@@ -158,7 +181,31 @@ class World:
         self.sorted: dict[str, SortedSlot] = {}
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
+        self.sealed: set[str] = set()  # lanes by name, slots by address
         self._epochs: dict[str, int] = {}
+        self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
+
+    def joined(self, wakeups: Wakeups) -> None:
+        """An instance of the store was opened on this world."""
+        self._instances.add(wakeups)
+
+    def snapshot(self) -> object:
+        """All that is stored now, for `restore`."""
+        return copy.deepcopy((self.queues, self.slots, self.sorted, self.armed, self.alarms, self._epochs, self.sealed))
+
+    def restore(self, snapshot: object | None) -> None:
+        """Come back as it was at a snapshot, as a server does that lost its last writes; None for empty.
+
+        Every instance is told that its wake-ups may be lost, as when its connection breaks.
+        """
+        kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set())
+        self.queues, self.slots, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = cast(_Stored, kept)
+        for wakeups in self._instances:
+            wakeups.lose()
+
+    def seal(self, name: str, sealed: bool) -> None:
+        """Seal or open a lane or slot."""
+        (self.sealed.add if sealed else self.sealed.discard)(name)
 
     def queue(self, name: str) -> Queue:
         queue = self.queues.get(name)

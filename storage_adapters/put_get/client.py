@@ -41,6 +41,7 @@ class Options:
         poll_first_s: seconds from finding a queue exhausted to the first poll; each further one waits twice as long.
         poll_longest_s: most seconds between two polls of an exhausted queue.
         concurrency: most operations under way at once over all queues.
+        answer_s: seconds that the storage may take for one operation; a PUT is then of unknown outcome.
     """
 
     first_offset: int = 1
@@ -50,6 +51,7 @@ class Options:
     poll_first_s: float = 0.05
     poll_longest_s: float = 5.0
     concurrency: int = 64
+    answer_s: float = 5.0
 
     def __post_init__(self) -> None:
         rules = (
@@ -60,6 +62,7 @@ class Options:
             ("poll_first_s", 0 < self.poll_first_s <= self.poll_longest_s, "above 0 and at most poll_longest_s"),
             ("poll_longest_s", math.isfinite(self.poll_longest_s), "a finite number"),
             ("concurrency", self.concurrency >= 1, "at least 1"),
+            ("answer_s", math.isfinite(self.answer_s) and self.answer_s > 0, "above 0"),
         )
         for name, holds, right in rules:
             if not holds:

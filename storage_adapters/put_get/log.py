@@ -7,10 +7,12 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from emq import errors
+from emq.marks import Mark, digest
 from emq.model import Environment
-from emq.storage import Batch, Bounds, Durability, Put, Read, Trim, group_of
+from emq.storage import Batch, Bounds, Durability, Put, Read, Trim, group_of, messages_lost
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.put_get.client import Options, PutGetClient
+from storage_adapters.put_get.deadline import DeadlineClient
 from storage_adapters.put_get.limits import QueueLimits
 from storage_adapters.put_get.probe import Known, Prober, gather
 from storage_adapters.put_get.schedule import PollSchedule
@@ -19,6 +21,11 @@ _log = logging.getLogger(__name__)
 
 _FIRST_CHUNK = 4
 _LARGEST_CHUNK = 64
+
+MOST_SEALED = 10_000
+"""Sealed queues that an instance remembers. Of one that is forgotten, and opened again, everything shows."""
+
+Refusal = errors.NotOwner | errors.MessagesLost
 
 
 class PutGetLogStore:
@@ -40,13 +47,14 @@ class PutGetLogStore:
         self.first_offset = self._options.first_offset
         self.max_queue_qps: float | None = self._options.max_queue_qps
         self.wakeups = Wakeups()
-        self._client = client
+        self._client: PutGetClient = DeadlineClient(client, self._options.answer_s)
         self._prefix = f"{environment}/"
         self._limits = QueueLimits(self._options.max_queue_qps)
-        self._prober = Prober(client, self._options, self._limits)
+        self._prober = Prober(self._client, self._options, self._limits)
         self._schedule = PollSchedule()
         self._known: dict[str, Known] = {}
         self._epochs: dict[str, int] = {}
+        self._sealed: dict[str, None] = {}
 
     async def put(
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
@@ -73,7 +81,7 @@ class PutGetLogStore:
         name, known = self._prefix + put.queue, self._state(put.queue)
         offsets: list[int] = []
         async with known.lock:
-            if known.sealed:
+            if known.sealed or (put.layout is not None and put.layout < known.layout):
                 return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
             try:
                 for body in put.bodies:
@@ -94,14 +102,17 @@ class PutGetLogStore:
         known = self._state(queue)
         return None if offset < known.head else await self._prober.get(self._prefix + queue, known, offset)
 
-    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | errors.NotOwner]:
-        """See `LogStore.read`. `exhausted` also tells of an undecided hole: the wake-up comes when it is decided."""
-        refused = [None if read.epoch is None else self._fence(group_of(read.queue), read.epoch) for read in reads]
+    async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | Refusal]:
+        """See `LogStore.read`. `exhausted` also tells of an undecided hole: the wake-up comes when it is decided.
+
+        A mark costs one GET; a start beyond the tail is not told without one.
+        """
+        refused = await gather(self._refusal(read) for read in reads)
         left = [max(max_bytes, 1)]
         missing = await gather(
             self._fetch(read, left) if stale is None else _nothing() for read, stale in zip(reads, refused, strict=True)
         )
-        answers: list[Batch | errors.NotOwner] = []
+        answers: list[Batch | Refusal] = []
         left_bytes = max(max_bytes, 1)
         for read, stale, missed in zip(reads, refused, missing, strict=True):
             if stale is not None:
@@ -111,6 +122,26 @@ class PutGetLogStore:
             left_bytes -= sum(map(len, batch.bodies))
             answers.append(batch)
         return answers
+
+    async def _refusal(self, read: Read) -> Refusal | None:
+        if read.epoch is None:
+            return None
+        if stale := self._fence(group_of(read.queue), read.epoch):
+            return stale
+        if read.mark is not None and await self._lacks(read.queue, read.mark):
+            return messages_lost(read.queue, read.mark.offset, None)
+        return None
+
+    async def _lacks(self, queue: str, mark: Mark) -> bool:
+        """Whether what was read at the mark is not there any more; then nothing that is known of the queue holds."""
+        known = self._state(queue)
+        if mark.offset < known.head:
+            return False
+        body = await self._prober.get(self._prefix + queue, known, mark.offset)
+        if body is not None and digest(body) == mark.digest:
+            return False
+        known.start_again(self.first_offset)
+        return True
 
     async def _fetch(self, read: Read, left: list[int]) -> set[int]:
         """Bring up to `limit` bodies from `start` on into `known.ahead`, unless `left[0]` bytes are used up before.
@@ -177,14 +208,16 @@ class PutGetLogStore:
         )
         return [Bounds(known.head, max(known.head, tail)) for known, tail in zip(states, tails, strict=True)]
 
-    async def trim(self, trims: Sequence[Trim]) -> list[bool | errors.NotOwner]:
+    async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal]:
         """See `LogStore.trim`. Nothing leaves the storage: this instance stops showing what lies below."""
         return [await self._trim(trim) for trim in trims]
 
-    async def _trim(self, trim: Trim) -> bool | errors.NotOwner:
+    async def _trim(self, trim: Trim) -> bool | Refusal:
         if trim.epoch is not None and (stale := self._fence(group_of(trim.queue), trim.epoch)):
             return stale
         known = self._state(trim.queue)
+        if trim.mark is not None and await self._lacks(trim.queue, trim.mark):
+            return messages_lost(trim.queue, trim.mark.offset, None)
         async with known.lock:
             if trim.upto > known.reach or trim.seal:
                 tail = await self._prober.tail(self._prefix + trim.queue, known)
@@ -194,6 +227,8 @@ class PutGetLogStore:
                 known.head = max(known.head, trim.upto)
             if trim.seal is False:
                 known.sealed = False
+            self._note_sealed(trim.queue, known)
+            known.layout = max(known.layout, trim.layout or 0)
             known.forget_below(known.head)
             return known.sealed
 
@@ -264,6 +299,19 @@ class PutGetLogStore:
             )
         self._epochs[group] = epoch
         return None
+
+    def _note_sealed(self, queue: str, known: Known) -> None:
+        """A sealed queue is polled no more, and of many the one that was sealed first is forgotten."""
+        self._sealed.pop(queue, None)
+        if not known.sealed:
+            return
+        self._sealed[queue] = None
+        self._schedule.remove(queue)
+        if len(self._sealed) > MOST_SEALED:
+            oldest = next(iter(self._sealed))
+            del self._sealed[oldest]
+            self._known.pop(oldest, None)
+            self._epochs.pop(group_of(oldest), None)
 
     def _state(self, queue: str) -> Known:
         known = self._known.get(queue)

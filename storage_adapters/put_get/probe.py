@@ -23,7 +23,7 @@ class Known:
         surveyed: the whole window above `position` was looked at once.
     """
 
-    __slots__ = ("ahead", "head", "lock", "missing_since", "polls", "position", "reach", "sealed", "surveyed")
+    __slots__ = ("ahead", "head", "layout", "lock", "missing_since", "polls", "position", "reach", "sealed", "surveyed")
 
     def __init__(self, first_offset: int) -> None:
         self.head = first_offset
@@ -34,7 +34,17 @@ class Known:
         self.polls = 0
         self.surveyed = False
         self.sealed = False
+        self.layout = 0
         self.lock = asyncio.Lock()
+
+    def start_again(self, first_offset: int) -> None:
+        """The storage has lost messages: what was seen of it may be gone, or be something else now."""
+        self.reach = max(first_offset, self.head)
+        self.ahead.clear()
+        self.missing_since.clear()
+        self.position = -1
+        self.polls = 0
+        self.surveyed = False
 
     def forget_below(self, offset: int) -> None:
         """Drop what was remembered of offsets that nobody will ask for again."""

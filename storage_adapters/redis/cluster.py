@@ -4,16 +4,15 @@
 the command is refused; at every fifth MOVED and at each CLUSTERDOWN it closes all of its connections, which leaves the
 outcome of puts under way on healthy nodes unknown; and its pipelines repeat commands after a lost answer.
 
-What a node refuses before it runs the script is sent again, for `REDIRECTED_S` at most: MOVED (to the node named), ASK
-(once to the node named), NOSCRIPT (with the text), and after a pause TRYAGAIN (a hash slot is on its way to another
-node, with some of the script's keys, or those that do not exist, on neither side), CLUSTERDOWN and READONLY. A call
-whose answer was lost is never sent again.
+What a node refuses before it runs the script is sent again, until its hash slot was refused for `REDIRECTED_S`: MOVED
+(to the node named), ASK (once to the node named), NOSCRIPT (with the text), and after a pause TRYAGAIN (a hash slot is
+on its way to another node, with some of the script's keys, or those that do not exist, on neither side), CLUSTERDOWN
+and READONLY. A call whose answer was lost is never sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,8 +26,9 @@ from storage_adapters.redis.line import Line
 from storage_adapters.redis.scripts import Script, script
 from storage_adapters.redis.topology import Topology
 
-REDIRECTED_S = 8.0
-"""How long a call is sent again; a hash slot's keys are moved, and a replica is elected, in less."""
+REDIRECTED_S = 2.0
+"""How long calls to a hash slot are sent again, counted from the first that was refused; a hash slot's keys are moved
+in less. If no replica takes over, later calls fail at their first refusal, so that they cost the others no time."""
 
 PAUSES_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 
@@ -77,7 +77,6 @@ class _Redirected:
         self._outlives = outlives
         self._with_text = False
         self._refusals = 0
-        self._until = 0.0
 
     async def answer(self, known: Script | None, rest: Sequence[Any]) -> Any:
         """The answer to the script, or to the plain command `rest`; errors as for `Scripts.run`."""
@@ -86,9 +85,14 @@ class _Redirected:
             line = asked or self._topology.line(self._hash_slot)
             confirm = line.confirmations.needed(self._durability, self._outlives)
             try:
-                return await line.send(self._words(known, rest), confirm, asking=asked is not None)
+                answer = await line.send(self._words(known, rest), confirm, asking=asked is not None)
+                self._topology.served(self._hash_slot)
+                return answer
             except redis.exceptions.ResponseError as exc:
                 asked = await self._after(exc, line)
+            except errors.StoreUnavailable:
+                self._topology.suspect()
+                raise
             except (redis.exceptions.RedisError, OSError) as exc:
                 self._topology.suspect()
                 raise translated(exc, line.address) from exc
@@ -126,9 +130,7 @@ class _Redirected:
         raise translated(exc, self._url) from exc
 
     async def _pause(self, exc: redis.exceptions.ResponseError) -> None:
-        now = time.monotonic()
-        self._until = self._until or now + REDIRECTED_S
-        if now >= self._until:
+        if self._topology.refused_for_s(self._hash_slot) >= REDIRECTED_S:
             raise errors.StoreUnavailable(
                 f"{self._url} refused a call to hash slot {self._hash_slot} for {REDIRECTED_S:g} s: {exc}; "
                 "is the cluster well, and was a move of the hash slot left unfinished?"

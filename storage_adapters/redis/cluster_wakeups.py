@@ -26,7 +26,7 @@ from storage_adapters.redis.cluster import hash_slot
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.server import Scripts
 from storage_adapters.redis.topology import Topology
-from storage_adapters.redis.wakeups import RECONNECT_S, SWEEP_S, sweep
+from storage_adapters.redis.wakeups import RECONNECT_S, SUBSCRIBE_S, SWEEP_S, sweep
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,8 @@ class Ears:
         for address, channels in wanted.items():
             plain = not any(ear.plain for ear in self._ears.values())
             try:
-                await self._listen(address, channels, plain)
+                async with asyncio.timeout(SUBSCRIBE_S):
+                    await self._listen(address, channels, plain)
             except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable):
                 await self._drop(address)
                 well = False

@@ -37,6 +37,11 @@ class Confirm(enum.Enum):
     REPLICATED = ("WAIT", 1, DURABILITY_TIMEOUT_MS)
     FSYNCED = ("WAITAOF", 1, 0, DURABILITY_TIMEOUT_MS)
 
+    @property
+    def wait_s(self) -> float:
+        """How long the server may wait before it answers."""
+        return float(self.value[-1]) / 1000 if self.value else 0.0
+
 
 DEMANDED = {
     Durability.ACCEPTED: Confirm.NOTHING,
@@ -77,7 +82,7 @@ class Confirmations:
             return None
         wanted = "replicated" if confirm is Confirm.REPLICATED else "fsynced"
         if isinstance(answer, redis.exceptions.ResponseError) and "UNBLOCKED" not in str(answer):
-            return errors.StoreUnavailable(
+            return errors.OutcomeUnknown(
                 f"{self._url} cannot confirm durability {wanted!r} ({answer}); the write was applied. "
                 "Set appendonly yes on the server (fsynced needs Redis >= 7.2 or Valkey), or choose another durability"
             )

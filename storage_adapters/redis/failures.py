@@ -7,8 +7,13 @@ from collections.abc import Sequence
 import redis.exceptions
 
 from emq import errors
+from emq.answers import Unexpected
 
 _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
+
+
+class MetWrongType(errors.OutcomeUnknown):
+    """A script met a key of another type than it works on, and ended there."""
 
 
 def translated(exc: Exception, url: str) -> errors.EMQError:
@@ -26,8 +31,12 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
         if any(sign in text for sign in _NOT_SENT):
             return errors.StoreUnavailable(f"cannot reach {url}: {text}; is the server running?")
         return errors.OutcomeUnknown(f"connection to {url} broke: {text}")
+    if "WRONGTYPE" in text:
+        return MetWrongType(f"{url} holds something else than EMQ put there: {text}")
     if "Script attempted to access" in text:  # part of its keys left for another node while it ran
         return errors.OutcomeUnknown(f"{url} gave up in the middle of a call: {text}")
+    if "@user_script" in text:  # it failed half-way, as on a value that EMQ did not write
+        return Unexpected(f"{url} gave up in the middle of a call: {text}")
     return errors.StoreUnavailable(f"{url} refused a call: {text}")
 
 

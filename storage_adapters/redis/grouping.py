@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -9,13 +10,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emq import errors, folds
-from emq.slots import RETRIES, Add, Claim, Claimed, DeadMember, Entry, Keep, Settle, Slot, SlotKind, Verdict
+from emq.slots import (
+    RETRIES,
+    Add,
+    Claim,
+    Claimed,
+    DeadMember,
+    Entry,
+    Keep,
+    Settle,
+    Slot,
+    SlotKind,
+    Verdict,
+    slot_sealed,
+    told_score,
+)
 from storage_adapters.redis.refusals import not_owner
 
 FLAGS = {Keep.FIRST: "NX", Keep.LAST: "", Keep.LOWEST: "LT", Keep.HIGHEST: "GT"}
 """Of ZADD."""
 
-_NEW, _NO_ROOM, _NOT_FOLDED = b"123"
+_NEW, _NO_ROOM, _NOT_FOLDED, _SEALED = b"1234"
 
 _entry: Callable[[Any], Entry] = functools.partial(tuple.__new__, Entry)
 """As `Entry._make`, in half the time."""
@@ -66,7 +81,7 @@ def group_settles(settles: Sequence[Settle], start: int, end: int) -> tuple[list
     mixed = {(s[0][0], s[1]) for s in part if s[2] is not ack}
     groups: dict[tuple[str, int, int | None], Group] = {}
     others: list[int] = []
-    for place, (slot, member, verdict, token, epoch, _, _, _) in enumerate(part, start):
+    for place, (slot, member, verdict, token, epoch, *_) in enumerate(part, start):
         if verdict is not ack or (mixed and (slot[0], member) in mixed):
             others.append(place)
             continue
@@ -84,14 +99,14 @@ def group_others(settles: Sequence[Settle], places: Sequence[int]) -> list[Group
     groups: list[Group] = []
     latest: dict[str, Group] = {}
     for place in places:
-        slot, member, verdict, token, epoch, score, reason, fold = settles[place]
+        slot, member, verdict, token, epoch, score, reason, fold, keep, rest_ms = settles[place]
         group = latest.get(slot.name)
         if group is None or group.rule != tuple(fold):
             group = latest[slot.name] = Group(slot, tuple(fold))
             groups.append(group)
         fence = "" if epoch is None else epoch
         told = json.dumps(reason) if verdict is Verdict.DEAD else as_json(reason)
-        group.args += (verdict.value, member, token, fence, score, told)
+        group.args += (verdict.value, member, token, fence, score, told, "-" if keep is None else FLAGS[keep], rest_ms)
         group.places.append(place)
     return groups
 
@@ -107,6 +122,8 @@ def place_add_answers(
                 f"slot {group.slot.name} holds its share of max_length, {adds[place].max_length}, and one more message "
                 "does not fit; wait for its consumers or raise the limit"
             )
+        elif mark == _SEALED:
+            answers[place] = slot_sealed(group.slot)
         elif mark == _NOT_FOLDED:
             answers[place] = errors.InvalidMessage(next(why).decode("utf-8", "replace"))
         else:
@@ -134,28 +151,60 @@ def claimed(claim: Claim, reply: Any, second_ms: int) -> Claimed | errors.NotOwn
     """The answer of `slot_claim` for one slot."""
     if reply == 0:
         return not_owner(claim.slot.name, claim.epoch)
-    following, page, records, _ = reply
+    following, page, records, _, lefts, _, rest = reply
     next_score = None if following is None else number(following)
+    rest_ms = None if rest is None else _time(rest)
     if not page:
-        return Claimed([], next_score)
+        return Claimed([], next_score, rest_ms)
     members, scores = page[::2], numbers(page[1::2])
+    if lefts:
+        return Claimed(_failed_before(claim, members, scores, reply, second_ms), next_score, rest_ms)
     tokens: Any = itertools.repeat(second_ms + RETRIES)
     if min(scores) <= RETRIES:
         tokens = [second_ms + (RETRIES if score > RETRIES else max(0, int(max(score, 0)) - 1)) for score in scores]
     if not claim.slot.apart:
-        rows = zip(members, scores, tokens, members, itertools.repeat(b""), itertools.repeat(1), strict=False)
-        return Claimed(list(map(_entry, rows)), next_score)
+        rows = zip(members, scores, tokens, members, *_WHOLE, strict=False)
+        return Claimed(list(map(_entry, rows)), next_score, rest_ms)
     entries = []
     for member, score, token, record in zip(members, scores, tokens, records, strict=False):
         merged, note, body = unpacked(member, record)
         entries.append(Entry(member, score, token, body, note, merged))
-    return Claimed(entries, next_score)
+    return Claimed(entries, next_score, rest_ms)
+
+
+_WHOLE = tuple(map(itertools.repeat, (b"", 1, 0, ())))
+"""Note, merged, beyond and history of members that are their own bodies and never failed."""
+
+
+def _failed_before(
+    claim: Claim, members: Sequence[bytes], scores: Sequence[float], reply: Any, second_ms: int
+) -> list[Entry]:
+    """The entries of a slot in which some have failed before; tells what each failed with."""
+    _, _, records, _, lefts, histories, _ = reply
+    entries = []
+    for n, (member, score, left) in enumerate(zip(members, scores, lefts, strict=True)):
+        merged, note, body = unpacked(member, records[n]) if claim.slot.apart else (1, b"", member)
+        history = _attempts(histories[n].decode("utf-8", "replace").split("\n")) if histories[n] else ()
+        entries.append(Entry(member, score, second_ms + max(0, left), body, note, merged, max(0, -left), history))
+    return entries
+
+
+def _time(told: bytes) -> int:
+    try:
+        return int(number(told))
+    except ValueError:  # somebody else's; the next roll-back notes the right one
+        return 0
+
+
+def claimed_bytes(reply: Any) -> int:
+    """What an answer of `slot_claim` for one slot brought."""
+    return 0 if reply == 0 else sum(map(len, reply[1][::2])) + sum(len(record) for record in reply[2] if record)
 
 
 def joined(first: Claimed | errors.NotOwner | None, then: Claimed | errors.NotOwner) -> Claimed | errors.NotOwner:
     """What two calls brought for one claim."""
     if isinstance(first, Claimed) and isinstance(then, Claimed):
-        return Claimed([*first.entries, *then.entries], then.next_score)
+        return Claimed([*first.entries, *then.entries], then.next_score, then.rest_ms)
     return then
 
 
@@ -164,19 +213,43 @@ def dead_member(slot: Slot, row: Sequence[Any]) -> DeadMember:
     member, dead_ms, record, told = row
     _, note, body = unpacked(member, record)
     reason, *lines = told.decode("utf-8", "replace").split("\n") if told else ('""',)
+    return DeadMember(slot, member, body, note, _text(reason), _attempts(lines), dead_ms)
+
+
+def _attempts(lines: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """Failed attempts as they are stored, one on a line."""
     history = []
     for line in lines:
         ms, _, why = line.partition(" ")
-        history.append((int(ms), json.loads(why)))
-    return DeadMember(slot, member, body, note, json.loads(reason), tuple(history), dead_ms)
+        with contextlib.suppress(ValueError):  # a line that somebody else wrote
+            history.append((int(ms), _text(why)))
+    return tuple(history)
+
+
+def _text(told: str) -> str:
+    """A reason as it was stored, in JSON; one that somebody else wrote, as it is."""
+    try:
+        text = json.loads(told)
+    except (ValueError, RecursionError):
+        return told
+    return text if isinstance(text, str) else told
 
 
 def unpacked(member: bytes, record: bytes | None) -> tuple[int, bytes, bytes]:
-    """(merged, note, body) of a member's record; one without a record is its own body."""
+    """(merged, note, body) of a member's record; one without a record is its own body: a stranger added it.
+
+    A damaged record is handed on as it is, with 0 for merged.
+    """
     if record is None:
         return 1, b"", member
-    merged, size, rest = record.split(b" ", 2)
-    return int(merged), rest[: int(size)], rest[int(size) :]
+    try:
+        merged, size, rest = record.split(b" ", 2)
+        count, length = int(merged), int(size)
+    except ValueError:
+        return 0, b"", record
+    if not 0 <= length <= len(rest) or not 0 < count < 1 << 52:  # no count of EMQ is as large
+        return 0, b"", record
+    return count, rest[:length], rest[length:]
 
 
 def backwards(slot: Slot) -> int:
@@ -199,5 +272,4 @@ def numbers(scores: Sequence[bytes]) -> list[float]:
 
 def number(score: bytes) -> float:
     """One score; the server writes 1700000000000 as 1.7e+12 at times."""
-    value = float(score)
-    return int(value) if value.is_integer() else value
+    return told_score(float(score))

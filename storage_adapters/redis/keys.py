@@ -9,7 +9,8 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:armed                hash    queue -> channel of the host to wake
     <tag>:slot_armed           hash    slot -> "<next due ms> <channel>"
     <tag>:fence                hash    group -> highest epoch seen
-    <tag>:sealed               set     queues that refuse puts
+    <tag>:sealed               set     queues that refuse puts, lanes that refuse producers' adds
+    <tag>:layout               hash    queue -> layout; keyed puts of lower ones are refused
     <tag>:woken                zset    "<channel>\\n<queue or slot>", all of score 0, so that a channel's are a range
     <tag>:watchers             zset    channel, score = second in which its instance last swept
     <tag>:log:<queue>          list    bodies; the element at index i has the offset head + i
@@ -29,15 +30,23 @@ three keys, which any program may read and write that knows it. `<slot>` is `<to
     <slot>                     zset    waiting members, score = due time in ms, priority, or retries left (16 and less)
     prepare{<slot>}            zset    claimed members, score = claimed second * 1000 + retries left after this delivery
     dead{<slot>}               zset    dead members, score = time of death in ms
-    emq{<slot>}                hash    epoch: highest seen; armed: score for less than which to wake ("" for any) and
-                                       channel: whom; fold: "<name>\n<Lua text>" of the last add, where bodies are apart
+    emq{<slot>}                hash    sealed: there if adds are refused;
+                                       epoch: highest seen; armed: score for less than which to wake ("" for any) and
+                                       channel: whom; fold: "<name>\n<Lua text>" of the last add, where bodies are
+                                       apart; mine: how many in prepare EMQ claimed ("": not known), claimed: when it
+                                       last did
     body{<slot>}               hash    member -> "<merged> <bytes of note> <note><body>" while it waits
     preparebody{<slot>}        hash    the same while it is in prepare
     deadbody{<slot>}           hash    the same while it is dead
     history{<slot>}            hash    member -> failed attempts, one on a line: "<ms> <reason as JSON>"
+    retries{<slot>}            hash    member -> lowest number of retries with which it was put back, until it is gone;
+                                       below 0 for attempts beyond
+    rests{<slot>}              zset    prepared members that rest, score = end of the rest in ms; their score in prepare
+                                       is the second after that * 1000 + retries left
+    restscores{<slot>}         hash    member -> score with which it waits again after its rest
     reason{<slot>}             hash    member -> why it is dead (JSON), then the lines of its history
 
-The last five are there only for topics with a merge key, or for members that failed.
+The last eight are there only for topics with a merge key, or for members that failed.
 """
 
 from __future__ import annotations
@@ -63,6 +72,7 @@ class Shard:
         self.slot_armed = f"{self._tag}:slot_armed"
         self.fence = f"{self._tag}:fence"
         self.sealed = f"{self._tag}:sealed"
+        self.layout = f"{self._tag}:layout"
         self.woken = f"{self._tag}:woken"
         self.watchers = f"{self._tag}:watchers"
         self._log = f"{self._tag}:log:"
@@ -154,14 +164,63 @@ class SlotKeys:
         return f"history{{{self.store}}}"
 
     @property
+    def retries(self) -> str:
+        return f"retries{{{self.store}}}"
+
+    @property
+    def rests(self) -> str:
+        return f"rests{{{self.store}}}"
+
+    @property
+    def restscores(self) -> str:
+        return f"restscores{{{self.store}}}"
+
+    @property
     def everything(self) -> tuple[str, ...]:
         """In the order in which `slot_moves.lua` takes them."""
         return (
             *(self.store, self.prepare, self.dead, self.own, self.body),
-            *(self.preparebody, self.deadbody, self.reason, self.history),
+            *(self.preparebody, self.deadbody, self.reason, self.history, self.retries),
+            *(self.rests, self.restscores),
         )
 
 
 def shard_of(group: str, shards: int) -> int:
     """The shard of a group; its queues and its retry slot lie together."""
     return zlib.crc32(group.encode()) % shards if shards > 1 else 0
+
+
+_SHARD_TYPES = {
+    "head": "hash",
+    "armed": "hash",
+    "slot_armed": "hash",
+    "fence": "hash",
+    "sealed": "set",
+    "layout": "hash",
+    "woken": "zset",
+    "watchers": "zset",
+}
+_GROUP_TYPES = {
+    "log": "list",
+    "waiting": "zset",
+    "ranks": "zset",
+    "prepared": "hash",
+    "dead": "zset",
+    "body": "hash",
+    "reason": "hash",
+}
+_SLOT_TYPES = {"prepare": "zset", "dead": "zset", "rests": "zset"}
+
+
+def expected_type(key: str) -> str:
+    """What kind of value a key of this layout holds, as the server's TYPE calls it."""
+    if key.startswith("{emq:"):
+        name = key.partition("}:")[2].partition(":")[0]
+        return _SHARD_TYPES.get(name) or _GROUP_TYPES.get(name, "string")
+    prefix, brace, _ = key.partition("{")
+    return _SLOT_TYPES.get(prefix, "hash") if brace and key.endswith("}") else "zset"
+
+
+def is_shared(key: str) -> bool:
+    """Whether all queues of a storage shard need the key."""
+    return key.startswith("{emq:") and key.partition("}:")[2] in _SHARD_TYPES

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, WaitingEntry
+from emq.clock import Clock, SystemClock
+from emq.storage import (
+    PAGE_BYTES,
+    Add,
+    Claim,
+    Claimed,
+    DeadLetter,
+    Durability,
+    LaneState,
+    Settle,
+    WaitingEntry,
+    lane_sealed,
+)
+from storage_adapters.redis import grouping
 from storage_adapters.redis.keys import Shard, shard_of
 from storage_adapters.redis.log import QUEUE_CHUNK
 from storage_adapters.redis.refusals import not_owner
 from storage_adapters.redis.server import Scripts
-from storage_adapters.redis.spreading import each_shard
+from storage_adapters.redis.spreading import each_shard, share_of, weight_of
 
 
 class RedisLanes:
@@ -22,13 +34,14 @@ class RedisLanes:
         self._server = server
         self._shards = shards
         self._instance = instance
+        self.clock: Clock = SystemClock()
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner]:
-        async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool | errors.NotOwner]:
-            keys = [shard.slot_armed, shard.fence, shard.woken]
-            args: list[Any] = [_now_ms()]
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+        async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+            keys = [shard.slot_armed, shard.fence, shard.woken, shard.sealed]
+            args: list[Any] = [self.clock.now_us() // 1000]
             for add in chunk:
                 keys += (shard.waiting(add.slot), shard.ranks(add.slot), shard.body(add.slot))
                 keys += (shard.dead(add.slot), shard.reason(add.slot))
@@ -38,14 +51,18 @@ class RedisLanes:
             # What moves here from a log queue was in the store before, and is dropped there once it is here.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
-            return [not_owner(a.slot, a.epoch) if n == -1 else n == 1 for a, n in zip(chunk, answers, strict=True)]
+            return [_added(a, n) for a, n in zip(chunk, answers, strict=True)]
 
-        return await self._each(adds, lambda a: a.slot, one)
+        return await self._each(adds, lambda a: a.slot, one, lambda a: weight_of(a.body))
 
-    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[Claimed | errors.NotOwner]:
+        share = share_of(max_bytes, self._shards, [claim.slot for claim in claims])
+
         async def one(shard: Shard, chunk: Sequence[Claim]) -> list[Claimed | errors.NotOwner]:
             keys = [shard.slot_armed, shard.fence, shard.woken]
-            args: list[Any] = [now_ms, shard.channel(self._instance)]
+            args: list[Any] = [now_ms, shard.channel(self._instance), share]
             for claim in chunk:
                 keys += (shard.waiting(claim.slot), shard.ranks(claim.slot))
                 keys += (shard.prepared(claim.slot), shard.body(claim.slot))
@@ -57,8 +74,8 @@ class RedisLanes:
 
     async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-            keys = [shard.slot_armed, shard.fence, shard.woken]
-            args: list[Any] = [_now_ms()]
+            keys = [shard.slot_armed, shard.fence, shard.woken, shard.sealed]
+            args: list[Any] = [self.clock.now_us() // 1000]
             for s in chunk:
                 keys += (shard.waiting(s.slot), shard.ranks(s.slot), shard.prepared(s.slot))
                 keys += (shard.body(s.slot), shard.dead(s.slot), shard.reason(s.slot))
@@ -67,7 +84,7 @@ class RedisLanes:
             answers = await self._server.run("lane_settle", keys, args)
             return [not_owner(s.slot, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
 
-        return await self._each(settles, lambda s: s.slot, one)
+        return await self._each(settles, lambda s: s.slot, one, lambda s: weight_of(s.body))
 
     async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
         async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
@@ -89,35 +106,53 @@ class RedisLanes:
 
         return await self._each(slots, lambda s: s, one)
 
-    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+    async def dead(
+        self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadLetter]:
         shard = self._shards[shard_of(slot, len(self._shards))]
         keys = [shard.dead(slot), shard.body(slot), shard.reason(slot)]
-        rows = await self._server.run("lane_dead", keys, [*after, limit])
-        return [DeadLetter(slot, id_.decode(), body, reason.decode(), ms) for id_, body, reason, ms in rows]
+        rows = await self._server.run("lane_dead", keys, [*after, limit, max_bytes])
+        return [DeadLetter(slot, _text(id_), body or b"", _text(reason or b""), ms) for id_, body, reason, ms in rows]
 
-    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+    async def waiting(
+        self, slot: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[WaitingEntry]:
         shard = self._shards[shard_of(slot, len(self._shards))]
         keys = [shard.waiting(slot), shard.ranks(slot), shard.body(slot)]
-        flat = await self._server.run("lane_waiting", keys, [skip, skip + limit - 1])
+        flat = await self._server.run("lane_waiting", keys, [skip, skip + limit - 1, max_bytes])
         rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
-        return [WaitingEntry(id_.decode(), body, int(due_ms), priority) for id_, body, due_ms, priority in rows]
+        return [WaitingEntry(_text(id_), body or b"", _whole(due_ms), priority) for id_, body, due_ms, priority in rows]
 
     async def _each(
         self,
         requests: Sequence[Any],
         slot: Callable[[Any], str],
         one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
+        weight: Callable[[Any], int] = lambda _: 1,
     ) -> list[Any]:
-        return await each_shard(self._shards, requests, slot, one, QUEUE_CHUNK)
+        return await each_shard(self._shards, requests, slot, one, QUEUE_CHUNK, weight)
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _text(text: bytes) -> str:
+    """Also of what another program wrote."""
+    return text.decode(errors="replace")
+
+
+def _whole(score: bytes) -> int:
+    """Milliseconds; a time that another program set far beyond all of EMQ's counts as the last that is of use."""
+    return min(int(grouping.number(score)), 1 << 62)
+
+
+def _added(add: Add, answer: int) -> bool | errors.NotOwner | errors.QueueSealed:
+    if answer == -2:
+        return lane_sealed(add.slot)
+    return not_owner(add.slot, add.epoch) if answer == -1 else answer == 1
 
 
 def _claimed(claim: Claim, answer: Any) -> Claimed | errors.NotOwner:
     if answer == 0:
         return not_owner(claim.slot, claim.epoch)
     due, *flat = answer
-    entries = [(id_.decode(), body) for id_, body in zip(flat[::2], flat[1::2], strict=True)]
+    # A body that is gone is an empty one: the entry is put aside as one that cannot be read.
+    entries = [(_text(id_), body or b"") for id_, body in zip(flat[::2], flat[1::2], strict=True)]
     return Claimed(entries, None if due < 0 else due)

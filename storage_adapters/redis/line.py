@@ -14,6 +14,7 @@ import redis.asyncio
 import redis.exceptions
 
 from storage_adapters.redis.confirmation import Confirm, Confirmations
+from storage_adapters.redis.patience import Patience, sending_s
 
 PIPELINE_CALLS = 64
 """Most calls in one pipeline; more go in pipelines beside it, so that the answers of the first need not wait."""
@@ -34,6 +35,7 @@ class Line:
         self.address = address
         self.client = client
         self.confirmations = Confirmations(address, followed=True)
+        self.patience = Patience(address, lambda: client.execute_command("PING"))  # type: ignore[no-untyped-call]
         self._waiting: dict[Confirm, list[_Call]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -46,7 +48,8 @@ class Line:
 
         Raises:
             RedisError, OSError: what the node answered, or that the connection failed.
-            OutcomeUnknown, StoreUnavailable: the command was carried out and not confirmed.
+            OutcomeUnknown: the node did not answer in time, or carried the command out and did not confirm it.
+            StoreUnavailable: the node is silent and was not asked, or cannot confirm what it has carried out.
         """
         loop = asyncio.get_running_loop()
         call = _Call(words, asking, loop.create_future())
@@ -65,6 +68,7 @@ class Line:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.patience.close()
         await self.client.aclose()
 
     def _flush(self) -> None:
@@ -85,8 +89,11 @@ class Line:
             pipeline.execute_command(*call.words)
         if confirm is not Confirm.NOTHING:
             pipeline.execute_command(*confirm.value)
+        sending = sum([sending_s(call.words) for call in calls])
         try:
-            answers = await pipeline.execute(raise_on_error=False)
+            answers = await self.patience.answer(
+                lambda: pipeline.execute(raise_on_error=False), confirm.wait_s, sending
+            )
         except Exception as exc:  # its senders must hear of it, whatever it is
             failure: Exception = exc
             if isinstance(exc, redis.exceptions.BusyLoadingError) and len(calls) > 1:

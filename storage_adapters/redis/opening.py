@@ -14,6 +14,7 @@ from emq.model import Environment
 from storage_adapters.redis.address import Address, parsed
 from storage_adapters.redis.cluster import ClusterServer, hash_slot
 from storage_adapters.redis.cluster_wakeups import ClusterWakeUps
+from storage_adapters.redis.damage import GuardedScripts
 from storage_adapters.redis.keys import Shard, cluster_shards, shard_count
 from storage_adapters.redis.packing import pack_in_c
 from storage_adapters.redis.sentinels import OneAtATime
@@ -27,6 +28,7 @@ CLUSTER_SHARDS = 64
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 30
+"""The driver's own bounds, for what `Patience` does not bound: a subscription's connection."""
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:
@@ -59,9 +61,11 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
 async def _open_server(address: Address, environment: str) -> RedisStore:
     sentinels = _sentinels(address) if address.kind == "sentinel" else None
     client = _master(sentinels, address) if sentinels else _client(address, *address.hosts[0])
-    server = Server(client, address.shown, followed=sentinels is not None)
+    plain = Server(client, address.shown, followed=sentinels is not None)
+    server = GuardedScripts(plain)
 
     async def disconnect() -> None:
+        await plain.patience.close()
         await client.aclose()
         if sentinels is not None:
             await sentinels.aclose()
@@ -81,7 +85,7 @@ async def _open_server(address: Address, environment: str) -> RedisStore:
 async def _open_cluster(address: Address, environment: str) -> RedisStore:
     seeds = [f"{host}:{port}" for host, port in address.hosts]
     topology = Topology(seeds, lambda host, port: _client(address, host, port), address.shown)
-    server = ClusterServer(topology, address.shown)
+    server = GuardedScripts(ClusterServer(topology, address.shown))
     try:
         await topology.refresh()
         key = shard_count(environment)

@@ -12,6 +12,7 @@ import redis.exceptions
 from emq.durability import Durability
 from storage_adapters.redis.confirmation import Confirm, Confirmations
 from storage_adapters.redis.failures import translated
+from storage_adapters.redis.patience import Patience, sending_s
 from storage_adapters.redis.scripts import script
 
 
@@ -64,6 +65,7 @@ class Server:
         self.followed = followed
         self._url = url
         self._confirmations = Confirmations(url, followed)
+        self.patience = Patience(url, lambda: client.execute_command("PING"))  # type: ignore[no-untyped-call]
 
     async def run(
         self,
@@ -78,16 +80,17 @@ class Server:
         digest, text = script(name, allow_oom)
         call = [digest, len(keys), *keys, *args]
         confirm = self._confirmations.needed(durability, outlives)
+        times_s = (confirm.wait_s, sending_s(call))
         with self._translated_errors():
             try:
-                return await self._send("EVALSHA", call, confirm)
+                return await self.patience.answer(lambda: self._send("EVALSHA", call, confirm), *times_s)
             except redis.exceptions.NoScriptError:
                 call[0] = text
-                return await self._send("EVAL", call, confirm)
+                return await self.patience.answer(lambda: self._send("EVAL", call, confirm), *times_s)
 
     async def command(self, *call: Any) -> Any:
         with self._translated_errors():
-            return await self.client.execute_command(*call)  # type: ignore[no-untyped-call]
+            return await self.patience.answer(lambda: self.client.execute_command(*call))  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:

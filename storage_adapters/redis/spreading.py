@@ -1,4 +1,8 @@
-"""Calls of the core's, spread over storage shards or over the places of slots, at once."""
+"""Calls of the core's, spread over storage shards or over the places of slots, at once; each request has its answer.
+
+What one shard cannot serve is answered with the error, and the rest is served. A call that is refused because of one
+damaged key is divided, until the requests that need the key are alone: it was not sent, so that repeats nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from emq import errors
-from storage_adapters.redis.failures import of_several, partly
+from storage_adapters.redis.damage import SharedKeyDamaged
+from storage_adapters.redis.failures import of_several
 from storage_adapters.redis.keys import Shard, shard_of
 
 T = TypeVar("T")
+
+WEIGHT_BYTES = 8 << 10
+"""Of a body: so many bytes count as much as a request of their own, so that a call has some 8 MiB at most."""
+
+
+def weight_of(body: bytes) -> int:
+    """What a request with that body counts in a call."""
+    return 1 + len(body) // WEIGHT_BYTES
+
+
+def share_of(max_bytes: int, shards: Sequence[Shard], groups: Sequence[str]) -> int:
+    """Bytes that each shard may answer with, so that all together keep to `max_bytes`; at least 1."""
+    asked = 1 if len(shards) == 1 else len({shard_of(group, len(shards)) for group in groups})
+    return max(1, max_bytes // max(1, asked))
 
 
 async def each_shard(
@@ -20,76 +39,91 @@ async def each_shard(
     one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
     chunk: int,
     weight: Callable[[Any], int] = lambda _: 1,
-    failures_as_answers: bool = False,
 ) -> list[Any]:
     """Send `requests` to their shards in calls of at most `chunk` weight; answers in the order of the requests.
 
-    Args:
-        failures_as_answers: where some shards fail and others do not, those requests are answered with the error that
-            went to the ones that failed. Otherwise the whole call fails.
-
     Raises:
-        OutcomeUnknown: a part of it may have been done, or was done.
-        StoreFull, StoreUnavailable: nothing was done.
+        OutcomeUnknown, StoreFull, StoreUnavailable: this is what every request failed with.
     """
+    answers: list[Any] = [None] * len(requests)
+    places: dict[int, Sequence[int]] = {0: range(len(requests))} if len(shards) == 1 and requests else {}
+    if len(shards) > 1:
+        by_shard: dict[int, list[int]] = {}
+        for i, request in enumerate(requests):
+            by_shard.setdefault(shard_of(group(request), len(shards)), []).append(i)
+        places.update(by_shard)
 
-    async def in_chunks(shard: Shard, whole: Sequence[Any]) -> list[Any]:
-        found: list[Any] = []
-        for part in _chunks(whole, chunk, weight):
-            try:
-                found += await one(shard, part)
-            except errors.EMQError as exc:
-                if failures_as_answers:
-                    found += [exc] * len(part)
-                elif found:
-                    raise partly(exc) from exc
-                else:
-                    raise
-        return found
+    def fail(at: Sequence[int], failure: errors.EMQError) -> None:
+        for i in at:
+            answers[i] = failure
 
-    if len(shards) == 1:
-        answers = await in_chunks(shards[0], requests)
-        if failures_as_answers:
-            _raise_if_nothing_was_done(answers)
-        return answers
-    places: dict[int, list[int]] = {}
-    for i, request in enumerate(requests):
-        places.setdefault(shard_of(group(request), len(shards)), []).append(i)
-    sent = [in_chunks(shards[index], [requests[i] for i in at]) for index, at in places.items()]
-    outcomes = await asyncio.gather(*sent, return_exceptions=True)
-    if failure := of_several(outcomes):
-        raise failure
-    answers = [None] * len(requests)
-    for at, found in zip(places.values(), outcomes, strict=True):
-        assert isinstance(found, list)
-        for i, answer in zip(at, found, strict=True):
-            answers[i] = answer
-    if failures_as_answers:
-        _raise_if_nothing_was_done(answers)
+    async def on_shard(index: int) -> None:
+        async def send(at: Sequence[int]) -> None:
+            found = await one(shards[index], [requests[i] for i in at])
+            for i, answer in zip(at, found, strict=True):
+                answers[i] = answer
+
+        for at in _chunks(places[index], chunk, lambda i: weight(requests[i])):
+            await _guarded(at, send, fail)
+
+    await _all(on_shard, list(places))
+    raise_if_none_was_served(answers)
     return answers
 
 
-async def each_part(parts: Sequence[T], one: Callable[[T], Awaitable[None]]) -> None:
-    """Await `one` for every part, all at once; errors as for `each_shard`."""
-    if len(parts) == 1:
-        await one(parts[0])
-        return
-    if failure := of_several(await asyncio.gather(*map(one, parts), return_exceptions=True)):
-        raise failure
+async def each_part(
+    parts: Sequence[Sequence[T]],
+    one: Callable[[Sequence[T]], Awaitable[None]],
+    fail: Callable[[Sequence[T], errors.EMQError], None],
+) -> None:
+    """Await `one` for every part, all at once; `fail` is called with what could not be served, and why."""
+
+    async def send(part: Sequence[T]) -> None:
+        await _guarded(part, one, fail)
+
+    await _all(send, parts)
 
 
-def _raise_if_nothing_was_done(answers: Sequence[Any]) -> None:
+def raise_if_none_was_served(answers: Sequence[Any]) -> None:
+    """Raise what all requests failed with, if they all did."""
     if answers and all(isinstance(a, (errors.StoreUnavailable, errors.StoreFull)) for a in answers):
         failure = of_several(answers)
         assert failure is not None
         raise failure
 
 
-def _chunks(requests: Sequence[Any], chunk: int, weight: Callable[[Any], int]) -> list[Sequence[Any]]:
+async def _guarded(
+    part: Sequence[T],
+    one: Callable[[Sequence[T]], Awaitable[None]],
+    fail: Callable[[Sequence[T], errors.EMQError], None],
+) -> None:
+    try:
+        await one(part)
+    except errors.KeyDamaged as exc:
+        if len(part) == 1 or isinstance(exc, SharedKeyDamaged):
+            fail(part, exc)
+        else:
+            middle = len(part) // 2
+            await _guarded(part[:middle], one, fail)
+            await _guarded(part[middle:], one, fail)
+    except errors.EMQError as exc:
+        fail(part, exc)
+
+
+async def _all(send: Callable[[T], Awaitable[None]], parts: Sequence[T]) -> None:
+    if len(parts) == 1:
+        await send(parts[0])
+        return
+    for outcome in await asyncio.gather(*map(send, parts), return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _chunks(requests: Sequence[T], chunk: int, weight: Callable[[T], int]) -> list[Sequence[T]]:
     if sum(map(weight, requests)) <= chunk:
         return [requests] if requests else []
-    parts: list[Sequence[Any]] = []
-    part: list[Any] = []
+    parts: list[Sequence[T]] = []
+    part: list[T] = []
     total = 0
     for request in requests:
         if part and total + weight(request) > chunk:

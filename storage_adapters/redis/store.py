@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from emq.clock import Clock
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.lanes import RedisLanes
 from storage_adapters.redis.log import RedisLogStore
@@ -43,6 +44,10 @@ class RedisStore:
         self.log = RedisLogStore(server, shards, instance, max_queue_qps)
         self.lanes = RedisLanes(server, shards, instance)
         self.sorted = RedisSorted(server, shards[0].environment, shards[0].channel(instance), place)
+
+    def follow(self, clock: Clock) -> None:
+        """See `emq.storage.Store`."""
+        self.lanes.clock = self.sorted.clock = clock
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         return self._wakeups.watch()

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 HASH_SLOTS = 16_384
 
+REFUSAL_S = 30.0
+"""Refusals of a hash slot that lie further apart are two troubles, not one."""
+
 REFRESH_S = 0.2
 """Least time between two looks at the cluster."""
 
@@ -43,6 +46,7 @@ class Topology:
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed = -REFRESH_S
         self._closed = False
+        self._refusing: dict[int, tuple[float, float]] = {}
 
     def line(self, hash_slot: int) -> Line:
         """The node that serves a hash slot.
@@ -75,6 +79,20 @@ class Topology:
         self._served[hash_slot] = address
         self.suspect()
 
+    def refused_for_s(self, hash_slot: int) -> float:
+        """A call to the hash slot was refused; for how long that has been so, without one that was served between."""
+        now = time.monotonic()
+        since, last = self._refusing.get(hash_slot, (now, now))
+        if now - last > REFUSAL_S:
+            since = now
+        self._refusing[hash_slot] = since, now
+        return now - since
+
+    def served(self, hash_slot: int) -> None:
+        """A call to the hash slot was served."""
+        if self._refusing:
+            self._refusing.pop(hash_slot, None)
+
     def suspect(self) -> None:
         """Look at the cluster soon: what is known of it seems to be out of date."""
         if self._refreshing is None and not self._closed:
@@ -89,9 +107,10 @@ class Topology:
         failure: Exception | None = None
         known = [*self.masters(), *self._lines, *self._seeds]
         for address in sorted(dict.fromkeys(known), key=lambda _: random.random()):
+            line = self.at(address)
             try:
-                entries = await self.at(address).client.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
-            except (redis.exceptions.RedisError, OSError) as exc:
+                entries = await line.patience.answer(lambda: line.client.execute_command("CLUSTER", "SLOTS"))  # type: ignore[no-untyped-call] # noqa: B023
+            except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable) as exc:
                 failure = exc
                 continue
             if entries:

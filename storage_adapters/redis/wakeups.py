@@ -23,6 +23,9 @@ WOKEN_KEPT_S = 600
 
 RECONNECT_S = 0.5
 
+SUBSCRIBE_S = 5.0
+"""How long a subscription may take; the connection may go to a server that accepts and never answers."""
+
 
 class WakeUps(Protocol):
     """What a store is woken by."""
@@ -36,9 +39,8 @@ class WakeUps(Protocol):
 
 async def sweep(server: Scripts, shard: Shard, channel: str) -> list[str]:
     """Wake-ups of this instance in one shard that no read or claim has answered yet; errors as for `Scripts.run`."""
-    now_s = int(time.time())
     keys = [shard.watchers, shard.woken]
-    return [name.decode() for name in await server.run("sweep", keys, [channel, now_s, now_s - WOKEN_KEPT_S])]
+    return [name.decode() for name in await server.run("sweep", keys, [channel, WOKEN_KEPT_S])]
 
 
 class ServerWakeUps:
@@ -57,7 +59,8 @@ class ServerWakeUps:
         while not self._closed:
             pubsub = self._client.pubsub(ignore_subscribe_messages=True)
             try:
-                await pubsub.subscribe(*self._channels)
+                async with asyncio.timeout(SUBSCRIBE_S):
+                    await pubsub.subscribe(*self._channels)
                 yield None  # what was woken before the subscription stood was not heard
                 swept = time.monotonic()
                 while not self._closed:
@@ -77,5 +80,6 @@ class ServerWakeUps:
     async def _sweep(self) -> list[str]:
         missed: list[str] = []
         for channel, shard in self._channels.items():
-            missed += await sweep(self._server, shard, channel)
+            with contextlib.suppress(errors.KeyDamaged):  # who reads the shard's queues is told
+                missed += await sweep(self._server, shard, channel)
         return missed

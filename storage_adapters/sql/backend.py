@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import time
+import itertools
+import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -13,17 +15,25 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
+from emq.answers import Failure
+from emq.clock import Clock, SystemClock
 from emq.database import Database, statements
-from emq.database.database import reason_of
+from emq.database.refusals import reason_of
 from emq.durability import Durability
 from emq.model import Environment
 from storage_adapters.memory.wakeups import Wakeups
+from storage_adapters.sql.damage import Damage, is_corruption, told
 
 T = TypeVar("T")
+E = TypeVar("E")
+
+log = logging.getLogger(__name__)
 
 PACKAGE = "storage_adapters.sql"
 
 CHANNEL = "emq_wake_{instance}"
+
+_INSTANCE = re.compile(r"[0-9a-zA-Z_-]{1,40}")
 """PostgreSQL channel on which an instance listens."""
 
 _DISK_FULL = "53100"
@@ -41,7 +51,13 @@ class StoreDatabase(Database):
             return errors.StoreFull(f"{self.shown} has no room left: {reason}; free disk space there")
         if in_doubt:
             return errors.OutcomeUnknown(f"{self.shown}: the connection broke while committing: {reason}")
+        if is_corruption(exc):
+            return errors.KeyDamaged(f"{self.shown}: {reason}; restore it from a backup; nothing was applied")
         return super()._translated(exc, in_doubt)
+
+    def _failed(self, exc: errors.EMQError) -> None:
+        if not isinstance(exc, errors.KeyDamaged):  # the database is there
+            super()._failed(exc)
 
 
 class Transaction:
@@ -72,6 +88,24 @@ class Transaction:
         given |= {"environment": self.environment, "instance": self.instance}
         return self.connection.execute(_prepared(self.connection.dialect.name, name), given).all()
 
+    def page(self, name: str, max_bytes: int, **values: Any) -> list[Any]:
+        """Rows as from `rows`, up to the one that brings their bytes to `max_bytes`.
+
+        SQLite reads no further than that; on PostgreSQL, whose answers come whole, the statement itself keeps to it.
+        """
+        given = values | {"environment": self.environment}
+        if not self.is_sqlite:
+            given |= {"max_bytes": max_bytes}
+        page: list[Any] = []
+        found = self.connection.execute(_prepared(self.connection.dialect.name, name), given)
+        for row in found:
+            page.append(row)
+            max_bytes -= sum([len(value) for value in row if isinstance(value, (bytes, memoryview))])
+            if max_bytes <= 0:
+                break
+        found.close()
+        return page
+
     def write(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run the statement `name` for each row: one by one inside SQLite, as arrays of columns on PostgreSQL."""
         if not rows:
@@ -79,8 +113,7 @@ class Transaction:
         if self.is_sqlite:
             self.connection.exec_driver_sql(self.text(name), list(rows))
         else:
-            columns = tuple([*column] for column in zip(*rows, strict=True))
-            self.connection.exec_driver_sql(self.text(name), columns)
+            self.connection.exec_driver_sql(self.text(name), statements.arrays(PACKAGE, name, rows))
 
     def wake(self, instance: str, name: str) -> None:
         """Wake a store instance's watcher about a queue or slot, once the transaction has committed."""
@@ -89,11 +122,11 @@ class Transaction:
     def send_wakeups(self) -> list[str]:
         """Leave word for the other instances, in the transaction; answers the names for our own."""
         mine = self.woken.pop(self.instance, [])
-        now_ms = int(time.time() * 1000)
-        rows = sorted((instance, name, now_ms) for instance, names in self.woken.items() for name in names)
+        rows = sorted((instance, name) for instance, names in self.woken.items() for name in names)
         self.write("woken_add", rows)
         if not self.is_sqlite:
-            for instance in self.woken:
+            # PostgreSQL would refuse the whole put for a name that no instance has, from a damaged row.
+            for instance in filter(_INSTANCE.fullmatch, self.woken):
                 self.connection.execute(sa.select(sa.func.pg_notify(CHANNEL.format(instance=instance), "")))
         return mine
 
@@ -111,8 +144,14 @@ class Backend:
         self.db = db
         self.instance = instance
         self.wakeups = Wakeups()
+        self.clock: Clock = SystemClock()
+        self.damage = Damage()
         self._environment = str(environment)
         self._loop = asyncio.get_running_loop()
+
+    def now_ms(self) -> int:
+        """By which dead letters are stamped."""
+        return self.clock.now_us() // 1000
 
     async def run(
         self,
@@ -134,6 +173,69 @@ class Backend:
             raise
         return done[0]
 
+    async def of_each(
+        self,
+        operation: str,
+        entries: Sequence[E],
+        name: Callable[[E], str],
+        fn: Callable[[Transaction, Sequence[E]], Sequence[T]],
+        *,
+        read_only: bool = False,
+        durability: Durability = Durability.ACCEPTED,
+    ) -> list[T | Failure]:
+        """Carry out `fn` for all entries in one transaction; where a damaged row makes it fail, in smaller ones.
+
+        An answer that is an error: nothing of that entry was applied, unless it is `OutcomeUnknown`. The entries of one
+        name keep their order.
+
+        Args:
+            operation: what is done, such as "put to queue"; its second half says what the names are names of.
+            name: of the queue, lane or slot that an entry is about.
+            fn: returns one answer for each of the entries it is given, which may be a part of all.
+
+        Raises:
+            StoreUnavailable, StoreFull: as `Database.run`; they hold for all entries.
+        """
+        names = [name(entry) for entry in entries]
+        answers: dict[int, T | Failure] = {}
+        parts = [[*range(len(entries))]]
+        if self.damage.knows(operation, names):
+            refused, parts = self.damage.apart(operation, names)
+            answers.update(refused)
+        served = False
+        while parts:
+            part = parts.pop(0)
+            some = entries if len(part) == len(entries) else [entries[i] for i in part]
+            try:
+                found = await self.run(functools.partial(_call, fn, some), read_only=read_only, durability=durability)
+            except errors.KeyDamaged as exc:
+                failure: Exception = exc
+            except (errors.StoreUnavailable, errors.StoreFull) as exc:
+                if not served:
+                    raise
+                # What is left would meet the same, only later.
+                answers.update(dict.fromkeys(itertools.chain(part, *parts), exc))
+                break
+            except errors.EMQError:
+                raise
+            except Exception as exc:  # of the driver, or of ours that met a number that is none
+                failure = exc
+            else:
+                served = True
+                answers.update(zip(part, found, strict=True))
+                if self.damage.knows(operation, [names[i] for i in part]):
+                    self.damage.well(operation, [names[i] for i in part])
+                continue
+            if len(part) > 1:
+                half = len(part) // 2
+                parts = [part[:half], part[half:], *parts]
+                continue
+            log.debug("%s %r broke", operation, names[part[0]], exc_info=failure)
+            error = told(f"{operation.rpartition(' ')[2]} {names[part[0]]!r}", failure)
+            self.damage.found(operation, names[part[0]], error)
+            answers[part[0]], served = error, True
+        return [answers[i] for i in range(len(entries))]
+
     def _wake(self, done: tuple[Any, list[str]]) -> None:
         if done[1]:
             # The loop is closed only when nobody is left to be woken.
@@ -143,6 +245,10 @@ class Backend:
     def _wake_all(self, names: Iterable[str]) -> None:
         for name in names:
             self.wakeups.wake(name)
+
+
+def _call(fn: Callable[[Transaction, Sequence[E]], Sequence[T]], some: Sequence[E], t: Transaction) -> Sequence[T]:
+    return fn(t, some)
 
 
 @functools.cache

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from emq import errors
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Settle, Verdict, WaitingEntry
+from emq.answers import Failure
+from emq.storage import (
+    PAGE_BYTES,
+    Add,
+    Claim,
+    Claimed,
+    DeadLetter,
+    Durability,
+    LaneState,
+    Settle,
+    Verdict,
+    WaitingEntry,
+    lane_sealed,
+)
 from storage_adapters.sql.backend import Backend, Transaction
-from storage_adapters.sql.rows import Known, save_groups
+from storage_adapters.sql.rows import Known, durability_of, save_groups
+from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 
@@ -26,7 +40,8 @@ _SOURCE = {
 
 
 class SqlLanes:
-    """`emq.storage.LaneStore` in a database; every call is one transaction, under the locks of its slots' rows.
+    """`emq.storage.LaneStore` in a database; every call is one transaction, under the locks of its slots' rows,
+    unless a row is damaged.
 
     A slot's row is the row of its group, so that one fence guards both halves of a group.
     """
@@ -37,44 +52,58 @@ class SqlLanes:
 
     async def add(
         self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | Failure]:
         """See `LaneStore.add`."""
         if not adds:
             return []
-        return await self._backend.run(lambda t: self._add(t, adds), durability=durability)
+        return await self._backend.of_each("add to lane", adds, _slot, self._add, durability=durability)
 
-    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.NotOwner]:
+    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.NotOwner | errors.QueueSealed]:
         slots = self._known.lock_groups(transaction, (add.slot for add in adds))
-        present = set(_states(transaction, [(slots[add.slot].id, add.id) for add in adds]))
-        now_ms = _now_ms()
-        answers: list[bool | errors.NotOwner] = []
+        keys = [(slots[add.slot].id, stored(add.id)) for add in adds]
+        present = set(_states(transaction, keys))
+        now_ms = self._backend.now_ms()
+        answers: list[bool | errors.NotOwner | errors.QueueSealed] = []
         rows: list[tuple[Any, ...]] = []
-        for add in adds:
+        for add, key in zip(adds, keys, strict=True):
             slot = slots[add.slot]
             if add.epoch is not None and (stale := slot.fence(add.epoch)):
                 answers.append(stale)
                 continue
-            new = (slot.id, add.id) not in present
+            if slot.sealed and add.epoch is None:
+                answers.append(lane_sealed(add.slot))
+                continue
+            new = key not in present
             answers.append(new)
             if not new:
                 continue
-            present.add((slot.id, add.id))
+            present.add(key)
             if add.reason is None:
-                rows.append((slot.id, add.id, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
+                rows.append((*key, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
                 slot.comes(transaction, add.due_ms)
             else:
-                rows.append((slot.id, add.id, DEAD, now_ms, add.due_ms, add.priority, add.body, add.reason))
+                reason = stored(well_formed(add.reason))
+                rows.append((*key, DEAD, now_ms, add.due_ms, add.priority, add.body, reason))
         transaction.write("entries_add", rows)
         save_groups(transaction, slots.values())
         return answers
 
-    async def claim(self, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[Claimed | errors.NotOwner | Failure]:
         """See `LaneStore.claim`."""
         if not claims:
             return []
-        return await self._backend.run(lambda t: self._claim(t, claims, now_ms))
+        return await self._backend.of_each(
+            "claim from lane",
+            claims,
+            _slot,
+            lambda t, some: self._claim(t, some, now_ms, max(max_bytes * len(some) // len(claims), 1)),
+        )
 
-    def _claim(self, transaction: Transaction, claims: Sequence[Claim], now_ms: int) -> list[Claimed | errors.NotOwner]:
+    def _claim(
+        self, transaction: Transaction, claims: Sequence[Claim], now_ms: int, max_bytes: int
+    ) -> list[Claimed | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (claim.slot for claim in claims))
         stale = {i: refused for i, claim in enumerate(claims) if (refused := slots[claim.slot].fence(claim.epoch))}
         due = _next_due(transaction, {slots[claim.slot].id for i, claim in enumerate(claims) if i not in stale})
@@ -84,7 +113,7 @@ class SqlLanes:
             priorities = [] if i in stale else [p for p, due_ms in due.get(slot_id, {}).items() if due_ms <= now_ms]
             if priorities and claim.limit > 0:
                 ready.append(_Ready(i, slot_id, claim, priorities))
-        taken = _take(transaction, ready, now_ms)
+        taken = _take(transaction, ready, now_ms, max_bytes)
         again = {each.slot_id for each in ready}
         due = {slot_id: of for slot_id, of in due.items() if slot_id not in again} | _next_due(transaction, again)
         answers: list[Claimed | errors.NotOwner] = []
@@ -99,27 +128,33 @@ class SqlLanes:
         save_groups(transaction, slots.values())
         return answers
 
-    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner | Failure]:
         """See `LaneStore.settle`."""
         if not settles:
             return []
-        return await self._backend.run(lambda t: self._settle(t, settles))
+        durability = durability_of(settles)
+        return await self._backend.of_each("settle in lane", settles, _slot, self._settle, durability=durability)
 
     def _settle(self, transaction: Transaction, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, (settle.slot for settle in settles))
-        states = _states(transaction, [(slots[settle.slot].id, settle.id) for settle in settles])
-        now_ms = _now_ms()
+        keys = [(slots[settle.slot].id, stored(settle.id)) for settle in settles]
+        states = _states(transaction, keys)
+        now_ms = self._backend.now_ms()
         answers: list[bool | errors.NotOwner] = []
         gone: list[tuple[int, str]] = []
         # By entry: a call may replay a dead letter after it has buried it, and then only the last state counts.
         moved: dict[tuple[int, str], tuple[Any, ...]] = {}
-        for settle in settles:
+        for settle, entry in zip(settles, keys, strict=True):
             slot, verdict = slots[settle.slot], settle.verdict
             if settle.epoch is not None and (stale := slot.fence(settle.epoch)):
                 answers.append(stale)
                 continue
-            entry = (slot.id, settle.id)
-            answers.append(states.get(entry) == _SOURCE[verdict])
+            if verdict.is_of_all:
+                slot.sealed = int(verdict is Verdict.SEAL)
+                answers.append(True)
+                continue
+            sealed = slot.sealed and verdict is Verdict.REPLAY
+            answers.append(not sealed and states.get(entry) == _SOURCE[verdict])
             if not answers[-1]:
                 continue
             if verdict in (Verdict.ACK, Verdict.PURGE, Verdict.RECALL):
@@ -128,7 +163,8 @@ class SqlLanes:
                 gone.append(entry)
             elif verdict is Verdict.DEAD:
                 states[entry] = DEAD
-                moved[entry] = (DEAD, now_ms, settle.due_ms, settle.priority, settle.body, settle.reason, *entry)
+                reason = stored(well_formed(settle.reason))
+                moved[entry] = (DEAD, now_ms, settle.due_ms, settle.priority, settle.body, reason, *entry)
             else:
                 states[entry] = WAITING
                 moved[entry] = (WAITING, settle.due_ms, settle.due_ms, settle.priority, settle.body, "", *entry)
@@ -138,11 +174,13 @@ class SqlLanes:
         save_groups(transaction, slots.values())
         return answers
 
-    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int | Failure]:
         """See `LaneStore.recover`. Entries keep the due time that they had when they were claimed."""
         if not slots:
             return []
-        return await self._backend.run(lambda t: self._recover(t, slots, older_than_ms))
+        return await self._backend.of_each(
+            "recover lane", slots, operator.itemgetter(0), lambda t, some: self._recover(t, some, older_than_ms)
+        )
 
     def _recover(
         self, transaction: Transaction, asked: Sequence[tuple[str, int]], older_than_ms: int | None
@@ -157,35 +195,46 @@ class SqlLanes:
         save_groups(transaction, slots.values())
         return [counts[slots[name].id] for name, _ in asked]
 
-    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
+    async def inspect(self, slots: Sequence[str]) -> list[LaneState | Failure]:
         """See `LaneStore.inspect`. It counts, so its time grows with the entries in the slots."""
         if not slots:
             return []
-        names = sorted(set(slots))
-        rows = await self._backend.run(lambda t: t.rows("entries_count", names=names), read_only=True)
-        found = {(name, state): (entries, first_ms) for name, state, entries, first_ms in rows}
-        none = (0, None)
-        return [
-            LaneState(
-                found.get((name, WAITING), none)[0],
-                found.get((name, PREPARED), none)[0],
-                found.get((name, DEAD), none)[0],
-                found.get((name, WAITING), none)[1],
-            )
-            for name in slots
-        ]
+        return await self._backend.of_each("inspect lane", slots, str, _inspect, read_only=True)
 
-    async def dead(self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100) -> list[DeadLetter]:
+    async def dead(
+        self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadLetter]:
         """See `LaneStore.dead`."""
-        values = {"slot": slot, "after_ms": after[0], "after_id": after[1], "page": limit}
-        rows = await self._backend.run(lambda t: t.rows("entries_dead", **values), read_only=True)
-        return [DeadLetter(slot, row.id, bytes(row.body), row.reason, row.at_ms) for row in rows]
+        values = {"slot": slot, "after_ms": after[0], "after_id": stored(after[1]), "page": limit}
+        rows = await self._backend.run(lambda t: t.page("entries_dead", max_bytes, **values), read_only=True)
+        return [DeadLetter(slot, restored(row.id), bytes(row.body), restored(row.reason), row.at_ms) for row in rows]
 
-    async def waiting(self, slot: str, skip: int = 0, limit: int = 100) -> list[WaitingEntry]:
+    async def waiting(
+        self, slot: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[WaitingEntry]:
         """See `LaneStore.waiting`. It walks over what is skipped, so its time grows with the place of the page."""
         values = {"slot": slot, "skipped": skip, "page": limit}
-        rows = await self._backend.run(lambda t: t.rows("entries_waiting", **values), read_only=True)
-        return [WaitingEntry(row.id, bytes(row.body), row.at_ms, row.priority) for row in rows]
+        rows = await self._backend.run(lambda t: t.page("entries_waiting", max_bytes, **values), read_only=True)
+        return [WaitingEntry(restored(row.id), bytes(row.body), row.at_ms, row.priority) for row in rows]
+
+
+def _slot(each: Add | Claim | Settle) -> str:
+    return each.slot
+
+
+def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneState]:
+    rows = transaction.rows("entries_count", names=sorted(set(names)))
+    found = {(name, state): (entries, first_ms) for name, state, entries, first_ms in rows}
+    none = (0, None)
+    return [
+        LaneState(
+            found.get((name, WAITING), none)[0],
+            found.get((name, PREPARED), none)[0],
+            found.get((name, DEAD), none)[0],
+            found.get((name, WAITING), none)[1],
+        )
+        for name in names
+    ]
 
 
 def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tuple[int, str], int]:
@@ -211,10 +260,12 @@ def _next_due(transaction: Transaction, slots: set[int]) -> dict[int, dict[int, 
     return found
 
 
-def _take(transaction: Transaction, ready: Sequence[_Ready], now_ms: int) -> dict[int, list[tuple[str, bytes]]]:
+def _take(
+    transaction: Transaction, ready: Sequence[_Ready], now_ms: int, max_bytes: int
+) -> dict[int, list[tuple[str, bytes]]]:
     """Prepare the first due entries for claims; answers them by the claims' numbers."""
     probes = [(r.slot_id, p, min(r.claim.limit, _room(r.claim.rooms, p))) for r in ready for p in r.priorities]
-    found = iter(_due(transaction, probes, now_ms))
+    found = iter(_due(transaction, probes, now_ms, max_bytes))
     taken: dict[int, list[tuple[str, bytes]]] = {}
     for number, _, claim, priorities in ready:
         mine = taken[number] = []
@@ -224,7 +275,7 @@ def _take(transaction: Transaction, ready: Sequence[_Ready], now_ms: int) -> dic
             mine += first
             if rooms:
                 rooms[min(priority, len(rooms) - 1)] -= len(first)
-    rows = [(now_ms, r.claim.epoch, r.slot_id, id_) for r in ready for id_, _ in taken[r.number]]
+    rows = [(now_ms, r.claim.epoch, r.slot_id, stored(id_)) for r in ready for id_, _ in taken[r.number]]
     transaction.write("entries_prepare", rows)
     return taken
 
@@ -234,9 +285,9 @@ def _room(rooms: Sequence[int], priority: int) -> int:
 
 
 def _due(
-    transaction: Transaction, probes: Sequence[tuple[int, int, int]], now_ms: int
+    transaction: Transaction, probes: Sequence[tuple[int, int, int]], now_ms: int, max_bytes: int
 ) -> list[list[tuple[str, bytes]]]:
-    """What is due for each probe: slot's id, priority, limit."""
+    """What is due for each probe (slot's id, priority, limit), until `max_bytes` of bodies are gathered."""
     found: list[list[tuple[str, bytes]]] = [[] for _ in probes]
     if not probes:
         return found
@@ -244,14 +295,14 @@ def _due(
         statement = transaction.text("entries_due")
         cursor = transaction.connection.connection.cursor()
         for of_probe, (slot_id, priority, limit) in zip(found, probes, strict=True):
+            if max_bytes <= 0:
+                break
             cursor.execute(statement, (slot_id, priority, now_ms, limit))
-            of_probe += [(row[0], row[1]) for row in cursor.fetchall()]
+            while max_bytes > 0 and (row := cursor.fetchone()):
+                of_probe.append((restored(row[0]), row[1]))
+                max_bytes -= len(row[1])
         cursor.close()
     else:
-        for index, id_, body in transaction.rows("entries_due", probes=probes, now_ms=now_ms):
-            found[index].append((id_, bytes(body)))
+        for index, id_, body in transaction.rows("entries_due", probes=probes, now_ms=now_ms, max_bytes=max_bytes):
+            found[index].append((restored(id_), bytes(body)))
     return found
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

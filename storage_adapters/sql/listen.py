@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from emq import errors
+from emq.database.database import QUICK_S
 from emq.durability import Durability
 from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 
@@ -25,9 +26,10 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend: Backend) -> None:
-    """Run `listen` for ever, again after each loss of the database, and have everything looked at then.
+    """Run `listen` for ever, again after whatever ended it, and have everything looked at then.
 
-    `listen` calls what it is given once it is connected.
+    Without it every wake-up of another process would wait for the two-minute look; so no error ends it: not a lost
+    database, not a full one, not a bug. `listen` calls what it is given once it has taken what was left for it.
     """
     failures = 0
 
@@ -40,11 +42,14 @@ async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend:
     while True:
         try:
             await listen(connected)
-        except errors.StoreUnavailable as exc:
+        except errors.EMQError as exc:
             if not failures:
                 log.warning("wake-ups are late until the store is back: %s", exc)
-            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-            failures += 1
+        except Exception:
+            if not failures:
+                log.exception("the wake-ups of %s failed; trying again", backend.db.shown)
+        await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+        failures += 1
 
 
 async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
@@ -70,12 +75,12 @@ async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
             await asyncio.sleep(POLL_S)
             continue
         version, any_woken = await backend.run(look, read_only=True)
-        connected()
         if version != seen or time.monotonic() >= sweep:
             sweep = time.monotonic() + SWEEP_S
         seen = version
         if any_woken:
             await take(backend)
+        connected()
         await asyncio.sleep(POLL_S)
 
 
@@ -102,7 +107,8 @@ async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) ->
             keepalives_interval=5,
             keepalives_count=3,
         ) as connection:
-            await connection.execute(f"LISTEN {CHANNEL.format(instance=backend.instance)}")
+            async with asyncio.timeout(QUICK_S):
+                await connection.execute(f"LISTEN {CHANNEL.format(instance=backend.instance)}")
             await take(backend)
             connected()
             while True:
@@ -110,7 +116,11 @@ async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) ->
                     async for _ in announced:
                         pass
                 await take(backend)
-    except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
+    except TimeoutError:
+        raise errors.StoreUnavailable(
+            f"{backend.db.shown}: the server is silent: no answer within {QUICK_S:g} s"
+        ) from None
+    except psycopg.Error as exc:
         raise errors.StoreUnavailable(f"{backend.db.shown}: {' '.join(str(exc).split())}") from exc
 
 

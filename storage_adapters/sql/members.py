@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from emq import errors, folds
-from emq.slots import LATEST, RETRIES, Add, Fold, Keep, Settle, Slot, SlotKind, Verdict
+from emq.slots import LATEST, RETRIES, Add, Fold, Keep, Settle, Slot, SlotKind, Verdict, resting_ms, told_score
 from storage_adapters.sql.backend import Transaction
+from storage_adapters.sql.damage import MOST
+from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 
@@ -22,6 +24,8 @@ Key = tuple[int, str]
 _SOURCES = {
     Verdict.ACK: PREPARED,
     Verdict.RETRY: PREPARED,
+    Verdict.REST: PREPARED,
+    Verdict.YIELD: PREPARED,
     Verdict.DEAD: PREPARED,
     Verdict.REPLAY: DEAD,
     Verdict.PURGE: DEAD,
@@ -44,28 +48,28 @@ def rank_of(kind: SlotKind, score: float) -> float:
 
 def score_of(kind: SlotKind, rank: float) -> float:
     """The score of a rank, an int where it is whole."""
-    score = 0.0 - rank if kind is SlotKind.PRIORITY else rank
-    return int(score) if score.is_integer() else score
+    return told_score(0.0 - rank if kind is SlotKind.PRIORITY else rank)
 
 
 def history_of(text: str) -> list[tuple[int, str]]:
     """Failed attempts as they stand in a row."""
-    return _history.decode(text) if text else []
+    try:
+        return _history.decode(text) if text else []
+    except (msgspec.MsgspecError, ValueError):
+        return []  # damaged; the attempts that follow are noted
 
 
 def fold_of(text: str | None) -> Fold:
     """A fold as it stands in a slot's row."""
-    return LATEST if text is None else _fold.decode(text)
+    try:
+        return LATEST if text is None else _fold.decode(text)
+    except (msgspec.MsgspecError, ValueError):
+        return LATEST  # damaged; the next add notes the topic's fold
 
 
 def text_of(fold: Fold) -> str | None:
     """What `fold_of` reads."""
     return None if fold == LATEST else msgspec.json.encode(fold).decode()
-
-
-def plain(text: str) -> str:
-    """Text that every database takes: without NULs, and without halves of characters."""
-    return text.replace("\0", "").encode(errors="replace").decode()
 
 
 def _joined(*histories: list[tuple[int, str]]) -> str:
@@ -76,10 +80,36 @@ def _written(history: list[tuple[int, str]]) -> str:
     return msgspec.json.encode(history[-RETRIES:]).decode() if history else ""
 
 
+def retries_left(score: float, noted: str) -> int:
+    """Retries left once a member of that score is claimed.
+
+    Args:
+        noted: `Member.reason` of a waiting one.
+    """
+    left = RETRIES if score > RETRIES else max(0, int(score) - 1)
+    return min(left, max(0, noted_retries(noted) - 1)) if noted else left
+
+
+def noted_retries(noted: str) -> int:
+    """The lowest number of retries with which a member was put back; a damaged note says nothing."""
+    try:
+        number = int(noted)
+    except ValueError:
+        return RETRIES
+    return number if -MOST < number <= RETRIES else RETRIES
+
+
+def beyond(noted: str) -> int:
+    """Deliveries of a claimed member beyond those counted down; `noted` as above."""
+    return max(0, 1 - noted_retries(noted)) if noted else 0
+
+
 class Member:
     """A member in one of its states.
 
     Attributes:
+        reason: why it is dead; of one that is not, the lowest number of retries with which it was put back, as text,
+            or empty.
         origin: the state in which its row lies in the table; None if it has none yet.
         rank: waiting: see `rank_of`; prepared: its token; dead: when it died, in ms.
         member: only of one without a row.
@@ -105,9 +135,18 @@ class Member:
     def fill(self, body: bytes, note: bytes) -> None:
         self.body, self.note, self.filled = body, note, True
 
+    def note_retries(self, score: float) -> None:
+        """It is put back with that score; a number of retries is remembered, the lower one."""
+        if score <= RETRIES:
+            self.reason = str(min(noted_retries(self.reason), max(0, int(score))))
+
+    def note_failed(self, left: int) -> None:
+        """An attempt with so many retries left failed; it takes one, also below 0."""
+        self.reason = str(min(left, noted_retries(self.reason) - 1) if self.reason else left)
+
     def failed(self, at_ms: int, reason: str) -> None:
         if reason:
-            self.history = _joined(history_of(self.history), [(at_ms, plain(reason))])
+            self.history = _joined(history_of(self.history), [(at_ms, well_formed(reason))])
 
     def inherit(self, older: Member, slot: Slot, fold: Fold) -> errors.InvalidMessage | None:
         """Become one with its dead twin, the older; answers why their bodies could not be folded."""
@@ -139,11 +178,23 @@ class Members:
         self.came: Counter[int] = Counter()
         self._transaction = transaction
         self._dropped: list[tuple[int, str, int]] = []
+        self._resting: set[Key] = set()
+        self._rests: dict[Key, tuple[int, float]] = {}
+        self._rested: set[Key] = set()
         self._states: dict[Key, list[Member | None]] = {key: [None, None, None] for key in keys}
         if not self._states:
             return
-        for slot_id, id_, state, *rest in transaction.rows("members_find", rows=[*self._states]):
-            self._states[slot_id, id_][state] = Member(state, *rest)
+        for slot_id, id_, state, rank, merged, reason, history in transaction.rows(
+            "members_find", rows=[*self._states]
+        ):
+            if not 0 < merged < MOST:
+                merged = 1  # damaged; a sum of such numbers would not fit into its column
+            self._states[slot_id, id_][state] = Member(
+                state, float(told_score(rank)), merged, restored(reason), history
+            )
+        prepared = [key for key, states in self._states.items() if states[PREPARED] is not None]
+        if prepared:
+            self._resting.update((row[0], row[1]) for row in transaction.rows("rests_find", rows=prepared))
         # Nothing merges where there is neither a waiting member nor two that may come to wait, or to be dead.
         twins = [key for key in set(folded) if self._states[key][WAITING] or all(self._states[key][PREPARED:])]
         if twins:
@@ -194,10 +245,16 @@ class Members:
         """Carry out a verdict; False if it does not apply. What cannot be folded with its twin is dead, or stays so."""
         verdict, source = settle.verdict, _SOURCES[settle.verdict]
         found = self._states[key][source]
-        if found is None or (source == PREPARED and found.rank != settle.token):
+        if found is None or (source == PREPARED and (found.rank != settle.token or key in self._resting)):
             return False
         match verdict:
-            case Verdict.RETRY:
+            case Verdict.REST:
+                found.failed(now_ms, settle.reason)
+                self._rest(key, found, settle)
+            case Verdict.YIELD if not self.waits(key):
+                return False
+            case Verdict.RETRY | Verdict.YIELD:
+                self._keep(key, settle)
                 self._retry(key, settle.slot, settle.score, settle.reason, settle.fold, now_ms)
             case Verdict.DEAD:
                 self._die(key, settle.slot, settle.reason, settle.fold, now_ms)
@@ -206,6 +263,14 @@ class Members:
             case _:
                 self._drop(key, source)
         return True
+
+    def end_rest(self, key: Key, slot: Slot, rest_ms: int, rank: float, fold: Fold, now_ms: int) -> None:
+        """Let a member that has rested wait again; one that was taken out of prepare meanwhile is left alone."""
+        found = self._states[key][PREPARED]
+        if found is not None and int(found.rank) // 1000 * 1000 == resting_ms(rest_ms):
+            self._retry(key, slot, score_of(slot.kind, rank), "", fold, now_ms)
+        self._resting.discard(key)
+        self._rested.add(key)
 
     def roll_back(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
         """Put a prepared member back with the retries that it has left, or among the dead."""
@@ -216,11 +281,14 @@ class Members:
             self._retry(key, slot, left, reason, fold, now_ms)
         else:
             self._die(key, slot, reason, fold, now_ms)
+        if key in self._resting:
+            self._resting.discard(key)
+            self._rested.add(key)
 
     def save(self) -> None:
         """Write back what changed."""
         new, filled = [], []
-        moved: dict[int, list[tuple[object, ...]]] = {WAITING: [], DEAD: []}
+        moved: dict[int, list[tuple[object, ...]]] = {WAITING: [], PREPARED: [], DEAD: []}
         for key, states in self._states.items():
             for state, m in enumerate(states):
                 if m is None:
@@ -229,15 +297,34 @@ class Members:
                     new.append((*key, m.rank, m.member, m.body, m.note, m.merged))
                     continue
                 if m.filled:
-                    filled.append((m.rank, m.merged, m.history, m.body, m.note, *key, state))
+                    filled.append((m.rank, m.merged, m.reason, m.history, m.body, m.note, *key, state))
                 if m.changed and not (m.filled and m.origin == state):
-                    moved[state].append((state, m.rank, m.merged, m.reason, m.history, *key, m.origin))
+                    moved[state].append((state, m.rank, m.merged, stored(m.reason), m.history, *key, m.origin))
         self._transaction.write("members_drop", self._dropped)
         self._transaction.write("members_add", new)
         # One that was replayed makes way for its twin that dies.
+        self._transaction.write("members_move", moved[PREPARED])
+        self._transaction.write("rests_drop", [*self._rested])
+        self._transaction.write("rests_add", [(*key, *rest) for key, rest in self._rests.items()])
         self._transaction.write("members_move", moved[WAITING])
         self._transaction.write("members_move", moved[DEAD])
         self._transaction.write("members_fill", filled)
+
+    def _keep(self, key: Key, settle: Settle) -> None:
+        """The waiting twin of what goes back without having run has the score that it would have had."""
+        twin = self._states[key][WAITING]
+        if twin is not None and settle.keep is not None:
+            kind = settle.slot.kind
+            rank = rank_of(kind, _kept(settle.keep, settle.score, score_of(kind, twin.rank)))
+            twin.changed |= rank != twin.rank
+            twin.rank = rank
+
+    def _rest(self, key: Key, found: Member, settle: Settle) -> None:
+        left = settle.token % 1000
+        found.note_failed(left)
+        found.rank, found.changed = float(resting_ms(settle.rest_ms) + left), True
+        self._resting.add(key)
+        self._rests[key] = settle.rest_ms, rank_of(settle.slot.kind, settle.score)
 
     def _take(self, key: Key, state: int) -> Member:
         taken = self._states[key][state]
@@ -260,12 +347,14 @@ class Members:
                 reason = f"{reason}; the earlier body could not be folded in: {failure}"
             self._drop(key, DEAD)
         self._states[key][DEAD] = dead
-        dead.rank, dead.reason, dead.changed = float(now_ms), plain(reason), True
+        dead.rank, dead.reason, dead.changed = float(now_ms), well_formed(reason), True
 
     def _retry(self, key: Key, slot: Slot, score: float, reason: str, fold: Fold, now_ms: int) -> None:
         found = self._states[key][PREPARED]
         assert found is not None
         found.failed(now_ms, reason)
+        if reason:
+            found.note_failed(int(found.rank) % 1000)  # its token names the retries that the claim left
         if failure := self._wait_again(key, PREPARED, slot, score, fold):
             self._die(key, slot, str(failure), fold, now_ms)
 
@@ -274,7 +363,11 @@ class Members:
         twin = self._states[key][WAITING]
         if twin is None:
             again = self._states[key][WAITING] = self._take(key, source)
-            again.rank, again.reason, again.changed = rank_of(slot.kind, score), "", True
+            again.rank, again.changed = rank_of(slot.kind, score), True
+            if source == DEAD:
+                again.reason = ""
+            else:
+                again.note_retries(score)
             self.came[key[0]] += 1
             return None
         older = self._states[key][source]
@@ -286,6 +379,10 @@ class Members:
                 except errors.InvalidMessage as exc:
                     return exc
             twin.merged += older.merged
+        if source == PREPARED:
+            older.note_retries(score)
+            if older.reason:
+                twin.note_retries(noted_retries(older.reason))
         twin.history = _joined(history_of(older.history), history_of(twin.history))
         twin.changed = True
         self._drop(key, source)

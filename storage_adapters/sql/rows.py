@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from emq import errors
+from emq.durability import Durability
 from emq.storage import group_of
 from storage_adapters.sql.backend import Transaction
+from storage_adapters.sql.damage import MOST, damaged
 
 NEVER = math.inf
 """Rank that arms a lane or slot which holds nothing: whatever comes is earlier."""
+
+
+KNOWN = 200_000
+"""Names of rows that are remembered, of groups and of queues, before all are forgotten."""
 
 
 class Group:
@@ -20,10 +27,11 @@ class Group:
         armed: the instance that claimed last, until it was woken.
         armed_rank: what comes before this wakes it: a due time in a lane, a member's rank in a slot.
         fold: of a slot: the fold of its last add, for what is rolled back onto a twin; None means "latest".
+        sealed: 1 if adds of producers are refused.
         waiting: of a slot: how many members wait; counting them for each bounded add would cost more and more.
     """
 
-    __slots__ = ("_saved", "armed", "armed_rank", "epoch", "fold", "id", "name", "waiting")
+    __slots__ = ("_saved", "armed", "armed_rank", "epoch", "fold", "id", "name", "sealed", "waiting")
 
     def __init__(
         self,
@@ -34,7 +42,14 @@ class Group:
         armed_rank: float | None,
         fold: str | None,
         waiting: int,
+        sealed: int,
     ) -> None:
+        if type(epoch) is not int or type(waiting) is not int or not -MOST < waiting < MOST:
+            raise damaged(
+                f"lane or slot {name!r}",
+                f"its row in store_groups has the epoch {_shown(epoch)} and says that {_shown(waiting)} wait",
+                "write numbers there, such as 0",
+            )
         self.name = name
         self.id = id_
         self.epoch = epoch
@@ -42,11 +57,12 @@ class Group:
         self.armed_rank = armed_rank
         self.fold = fold
         self.waiting = waiting
-        self._saved = (epoch, armed, armed_rank, fold, waiting)
+        self.sealed = sealed
+        self._saved = (epoch, armed, armed_rank, fold, waiting, sealed)
 
     @property
     def changed(self) -> bool:
-        return (self.epoch, self.armed, self.armed_rank, self.fold, self.waiting) != self._saved
+        return (self.epoch, self.armed, self.armed_rank, self.fold, self.waiting, self.sealed) != self._saved
 
     def refuses(self, epoch: int) -> errors.NotOwner | None:
         """The answer to the owner of `epoch`, if a higher one was seen."""
@@ -62,11 +78,12 @@ class Group:
     def arm(self, instance: str, rank: float | None) -> None:
         """`instance` has claimed and knows of what waits from `rank` on, or that nothing waits."""
         self.armed = instance
-        self.armed_rank = NEVER if rank is None else rank
+        self.armed_rank = NEVER if rank is None or rank != rank else rank  # NaN: a damaged member's, who never runs
 
     def comes(self, transaction: Transaction, rank: float) -> None:
         """Something came to wait; wake the claimer if it is before all that the claimer knows of."""
-        if self.armed is not None and self.armed_rank is not None and rank < self.armed_rank:
+        # A damaged rank (NaN, on SQLite none) wakes too often and not too seldom.
+        if self.armed is not None and not (self.armed_rank is not None and rank >= self.armed_rank):
             transaction.wake(self.armed, self.name)
             self.armed = self.armed_rank = None
 
@@ -78,16 +95,31 @@ class Queue:
         epoch: the group's, for rows that were only looked at; else -1.
     """
 
-    __slots__ = ("armed", "epoch", "head", "id", "name", "sealed", "tail")
+    __slots__ = ("armed", "epoch", "head", "id", "layout", "name", "sealed", "tail")
 
     def __init__(
-        self, name: str, id_: int, head: int, tail: int, sealed: int, armed: str | None, epoch: int = -1
+        self,
+        name: str,
+        id_: int,
+        head: int,
+        tail: int,
+        sealed: int,
+        layout: int,
+        armed: str | None,
+        epoch: int = -1,
     ) -> None:
+        if type(head) is not int or type(tail) is not int or not 0 <= head <= tail < MOST:
+            raise damaged(
+                f"queue {name!r}",
+                f"its row in store_queues has the head {_shown(head)} and the tail {_shown(tail)}",
+                "set the head to the lowest msg_offset of its store_messages and the tail to one more than the highest",
+            )
         self.name = name
         self.id = id_
         self.head = head
         self.tail = tail
         self.sealed = sealed
+        self.layout = layout
         self.armed = armed
         self.epoch = epoch
 
@@ -103,7 +135,8 @@ class Known:
     turn out to be missing after all are made later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = KNOWN) -> None:
+        self._most = most
         self._groups: set[str] = set()
         self._queues: set[str] = set()
 
@@ -115,7 +148,7 @@ class Known:
         if len(found) < len(wanted):
             self.add_groups(transaction, wanted)
             found = transaction.rows("groups_lock", names=wanted)
-        return {row[0]: Group(*row) for row in found}
+        return _all({row[0]: Group(*row) for row in found}, wanted, "lane or slot")
 
     def lock_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
         """The queues' rows, made where missing."""
@@ -125,7 +158,7 @@ class Known:
         if len(found) < len(wanted):
             self.add_queues(transaction, wanted)
             found = transaction.rows("queues_lock", names=wanted)
-        return {row[0]: Queue(*row) for row in found}
+        return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
     def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
         """The queues' rows, made where missing, not locked, with their groups' epochs."""
@@ -134,33 +167,62 @@ class Known:
         if len(found) < len(wanted):
             self.add_queues(transaction, wanted)
             found = transaction.rows("queues_find", names=wanted)
-        return {row[0]: Queue(*row) for row in found}
+        return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
     def add_groups(self, transaction: Transaction, names: list[str]) -> None:
         """Make the rows that are not there."""
         if names:
             transaction.rows("groups_add", names=names)
-            self._groups.update(names)
+            self._remember(self._groups, names)
 
     def add_queues(self, transaction: Transaction, names: list[str]) -> None:
         """Make the rows that are not there, and those of their groups."""
         if names:
             self.add_groups(transaction, sorted({group_of(name) for name in names}))
             transaction.rows("queues_add", names=[(name, group_of(name)) for name in names])
-            self._queues.update(names)
+            self._remember(self._queues, names)
+
+    def _remember(self, known: set[str], names: list[str]) -> None:
+        """Topics are deleted by other processes, too: what is in use is soon known again."""
+        if len(known) + len(names) > self._most:
+            known.clear()
+        known.update(names)
+
+
+Row = TypeVar("Row", Group, Queue)
+
+
+def _all(found: dict[str, Row], wanted: Sequence[str], what: str) -> dict[str, Row]:
+    if len(found) < len(wanted):
+        missing = next(name for name in wanted if name not in found)
+        raise damaged(
+            f"{what} {missing!r}",
+            "its row, or that of its group, cannot be found, nor made",
+            "correct its name in store_queues or store_groups and its group_id",
+        )
+    return found
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:40]
 
 
 def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
     """Write locked rows back, those that changed."""
-    rows = [(g.epoch, g.armed, g.armed_rank, g.fold, g.waiting, g.id) for g in groups if g.changed]
+    rows = [(g.epoch, g.armed, g.armed_rank, g.fold, g.waiting, g.sealed, g.id) for g in groups if g.changed]
     transaction.write("groups_save", rows)
 
 
 def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:
     """Write locked rows back."""
-    transaction.write("queues_save", [(q.head, q.tail, q.sealed, q.armed, q.id) for q in queues])
+    transaction.write("queues_save", [(q.head, q.tail, q.sealed, q.layout, q.armed, q.id) for q in queues])
 
 
 def not_owner(group: str, epoch: int, highest: int) -> errors.NotOwner:
     """The answer to a stale owner."""
     return errors.NotOwner(f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it")
+
+
+def durability_of(settles: Iterable[Any]) -> Durability:
+    """A seal is on disk when it is acknowledged: an undone one would let messages be forgotten."""
+    return Durability.FSYNCED if any(settle.verdict.is_of_all for settle in settles) else Durability.ACCEPTED

@@ -6,12 +6,12 @@ import asyncio
 import functools
 import math
 import secrets
-import time
 from collections.abc import AsyncIterator, Sequence
 
 import sqlalchemy as sa
 
 from emq import errors
+from emq.clock import Clock
 from emq.database import statements, urls
 from emq.model import Environment
 from storage_adapters.sql import hostlock, listen
@@ -44,6 +44,10 @@ class SqlStore:
         self._path = urls.sqlite_path(backend.db.url)
         self._host_lock: hostlock.HostLock | None = None
         self._feeder: asyncio.Task[None] | None = None
+
+    def follow(self, clock: Clock) -> None:
+        """See `emq.storage.Store`."""
+        self._backend.clock = clock
 
     def claim_host(self) -> None:
         """Claim the SQLite file for the hosts of this process, until `close`. Safe to repeat.
@@ -107,9 +111,12 @@ async def open_store(url: str, environment: Environment) -> SqlStore:
     max_queue_qps = _max_queue_qps(parsed)
     plain = parsed.difference_update_query(["max_queue_qps"]).render_as_string(hide_password=False)
     db = await StoreDatabase.open(plain, STORE)
-    before_ms = int(time.time() * 1000) - ABANDONED_MS
-    purge = sa.text(statements.read(PACKAGE, db.dialect, "woken_purge"))
-    await db.run(lambda connection: connection.execute(purge, {"before_ms": before_ms}).all())
+    text = sa.text(statements.read(PACKAGE, db.dialect, "woken_purge"))
+
+    def purge(connection: sa.Connection) -> None:
+        connection.execute(text, {"before_ms": db.clock_us(connection) // 1000 - ABANDONED_MS}).all()
+
+    await db.run(purge)
     return SqlStore(Backend(db, environment, secrets.token_hex(6)), environment, max_queue_qps)
 
 

@@ -25,6 +25,7 @@ groups = sa.Table(
     sa.Column("armed_rank", sa.Double, comment="wake for what ranks before this; of a lane: due time in ms"),
     sa.Column("fold", sa.Text, comment="of a slot: that of its last add, as JSON; NULL for latest"),
     sa.Column("waiting", sa.BigInteger, nullable=False, server_default="0", comment="of a slot: how many wait"),
+    sa.Column("sealed", sa.Integer, nullable=False, server_default="0", comment="1: producers' adds are refused"),
     sa.UniqueConstraint("environment", "name", name="store_groups_name"),
 )
 
@@ -38,6 +39,7 @@ queues = sa.Table(
     sa.Column("head", sa.BigInteger, nullable=False, server_default="1", comment="first offset not trimmed"),
     sa.Column("tail", sa.BigInteger, nullable=False, server_default="1", comment="next offset to be assigned"),
     sa.Column("sealed", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("layout", sa.Integer, nullable=False, server_default="0", comment="keyed puts of lower ones are refused"),
     sa.Column("armed", sa.Text, comment="store instance to wake at the next put"),
     sa.Column("armed_epoch", sa.BigInteger, nullable=False, server_default="0", comment="a stale owner cannot re-arm"),
     sa.UniqueConstraint("environment", "name", name="store_queues_name"),
@@ -87,9 +89,20 @@ members = sa.Table(
     sa.Column("body", sa.LargeBinary, comment="only of slots with bodies apart"),
     sa.Column("note", sa.LargeBinary, comment="only of slots with bodies apart"),
     sa.Column("merged", sa.BigInteger, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False, comment="why it is dead"),
+    sa.Column("reason", sa.Text, nullable=False, comment="why it is dead; else its fewest retries left, if any"),
     sa.Column("history", sa.Text, nullable=False, comment="failed attempts, JSON [[ms, reason], ...]; empty for none"),
     sa.Index("store_members_order", "slot_id", "state", "rank", "id"),
+    sqlite_with_rowid=False,
+)
+
+rests = sa.Table(
+    "store_rests",
+    metadata,
+    sa.Column("slot_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("id", _Plain, primary_key=True, comment="digest of a prepared member that rests"),
+    sa.Column("rest_ms", sa.BigInteger, nullable=False, comment="end of its rest"),
+    sa.Column("rank", sa.Double, nullable=False, comment="with which it waits again after that"),
+    sa.Index("store_rests_order", "slot_id", "rest_ms", "id"),
     sqlite_with_rowid=False,
 )
 
@@ -102,4 +115,4 @@ woken = sa.Table(
     sqlite_with_rowid=False,
 )
 
-STORE = Schema(metadata, "emq_store_revision", "v0003", "storage_adapters.sql:migrations")
+STORE = Schema(metadata, "emq_store_revision", "v0006", "storage_adapters.sql:migrations")

@@ -20,11 +20,16 @@ class Kept(NamedTuple):
     note: bytes
     merged: int
     history: History = ()
+    retries: int = 17
+    """The lowest number with which it was put back."""
 
 
 class Prepared(NamedTuple):
+    """`rest` is (end, score to wait again with) of one that rests."""
+
     token: int
     kept: Kept
+    rest: tuple[int, float] | None = None
 
 
 class Dead(NamedTuple):
@@ -63,9 +68,13 @@ class SlotModel:
         armed: the place (see `place`) before which something must come to wake; None where it is not armed.
         must_wake: something that may be claimed has come before that.
         may_wake: something has, that may not be claimed or was moved again within the call.
+        sure: the store knows that its owners claimed all that is in prepare; for ever, unless it `doubts` after a
+            verdict that found nothing: another program may have taken that and claimed something else.
     """
 
-    def __init__(self, kind: SlotKind, apart: bool, fold: Fold) -> None:
+    def __init__(self, kind: SlotKind, apart: bool, fold: Fold, doubts: bool = False) -> None:
+        self.doubts = doubts
+        self.sure = True
         self.kind = kind
         self.apart = apart
         self.fold = fold
@@ -108,11 +117,16 @@ class SlotModel:
 
     def claim(self, member: bytes, now_ms: int) -> Entry:
         """Let this member be claimed."""
-        score, body, note, merged, _ = kept = self.waiting.pop(member)
-        left = 16 if score > 16 else max(0, int(score) - 1)
+        score, body, note, merged, *_ = kept = self.waiting.pop(member)
+        left = max(0, min(16, kept.retries - 1, int(score) - 1 if score <= 16 else 16))
         token = now_ms // 1000 * 1000 + left
         self.prepared[member] = Prepared(token, kept)
-        return Entry(member, score, token, body, note, merged)
+        return Entry(member, score, token, body, note, merged, max(0, 1 - kept.retries))
+
+    @property
+    def rest_ms(self) -> int | None:
+        """When the first rest is over."""
+        return min((p.rest[0] for p in self.prepared.values() if p.rest), default=None)
 
     def settle(self, settle: Settle) -> bool | None:
         """None where the epoch is stale."""
@@ -125,17 +139,34 @@ class SlotModel:
             if member not in self.dead:
                 return False
             kept = self.dead.pop(member).kept
-            self._wait_again(member, kept._replace(score=settle.score, history=None))
+            self._wait_again(member, kept._replace(score=settle.score, history=None, retries=17))
             if twin := self.prepared.get(member):  # a store may keep one history for both
                 self.prepared[member] = twin._replace(kept=twin.kept._replace(history=None))
             return True
         if settle.epoch is not None and settle.epoch < self.epoch:
             return None
-        if member not in self.prepared or self.prepared[member].token != settle.token:
+        found = self.prepared.get(member)
+        if found is None or found.token != settle.token or found.rest:
+            self.sure = not self.doubts
             return False
+        if verdict is Verdict.REST:
+            kept = _used(_failed(found.kept, None, settle.reason), settle.token % 1000)
+            stamp = (settle.rest_ms // 1000 + 1) * 1000 + settle.token % 1000
+            self.prepared[member] = Prepared(stamp, kept, (settle.rest_ms, settle.score))
+            return True
+        if verdict is Verdict.YIELD:
+            if member not in self.waiting:
+                return False
+            verdict = Verdict.RETRY
         kept = self._leave(member).kept
+        if verdict is Verdict.RETRY and settle.reason:
+            kept = _used(kept, settle.token % 1000)
+        if (twin := self.waiting.get(member)) and verdict is Verdict.RETRY and settle.keep is not None:
+            scores = {Keep.FIRST: settle.score, Keep.LAST: twin.score}
+            scores |= {Keep.LOWEST: min(scores.values()), Keep.HIGHEST: max(scores.values())}
+            self.waiting[member] = twin._replace(score=scores[settle.keep])
         if verdict is Verdict.RETRY:
-            self._wait_again(member, _failed(kept, None, settle.reason)._replace(score=settle.score))
+            self._wait_again(member, _put_back(_failed(kept, None, settle.reason), settle.score))
         elif verdict is Verdict.DEAD:
             self._die(member, Dead(None, settle.reason, kept))
         return True
@@ -144,23 +175,26 @@ class SlotModel:
         """None where the epoch is stale."""
         if recover.epoch < self.epoch:
             return None
+        for member, found in list(self.prepared.items()):
+            if found.rest and found.rest[0] <= now_ms:
+                self._wait_again(member, _put_back(self._leave(member).kept, found.rest[1]))
         lost = [
             member
             for member, prepared in self.prepared.items()
-            if recover.epoch > self.epoch
+            if (recover.epoch > self.epoch and self.sure and not prepared.rest)
             or (
                 recover.older_than_ms is not None
                 and prepared.token // 1000 * 1000 < recover.older_than_ms
-                and member not in recover.held
+                and (recover.epoch > self.epoch or member not in recover.held)
             )
         ]
         self.epoch = recover.epoch
         for member in lost:
-            token, kept = self._leave(member)
+            token, kept, _ = self._leave(member)
             if token % 1000 == 0:
                 self._die(member, Dead(now_ms, recover.reason, kept))
                 continue
-            self._wait_again(member, _failed(kept, now_ms, recover.reason)._replace(score=token % 1000))
+            self._wait_again(member, _put_back(_failed(kept, now_ms, recover.reason), token % 1000))
         return len(lost)
 
     def note_wakes(self) -> None:
@@ -196,10 +230,20 @@ class SlotModel:
     def _merged(self, older: Kept, newer: Kept) -> Kept:
         known = older.history is not None and newer.history is not None and not (older.history and newer.history)
         history = (older.history or ()) + (newer.history or ()) if known else None
+        retries = min(older.retries, newer.retries)
         if not self.apart:
-            return newer._replace(history=history)
+            return newer._replace(history=history, retries=retries)
         body = folded(self.fold, older.body, newer.body)
-        return Kept(newer.score, body, newer.note, older.merged + newer.merged, history)
+        return Kept(newer.score, body, newer.note, older.merged + newer.merged, history, retries)
+
+
+def _used(kept: Kept, left: int) -> Kept:
+    """An attempt with so many retries left failed."""
+    return kept._replace(retries=min(left, kept.retries - 1))
+
+
+def _put_back(kept: Kept, score: float) -> Kept:
+    return kept._replace(score=score, retries=min(kept.retries, max(0, int(score))) if score <= 16 else kept.retries)
 
 
 def _failed(kept: Kept, at_ms: int | None, reason: str) -> Kept:

@@ -125,11 +125,12 @@ class SlotUser:
         score: float | None = None,
         reason: str = "",
         fold: Fold = LATEST,
+        rest_ms: int = NOW + 60 * SECOND,
     ) -> Settle:
         if isinstance(entry, bytes):
             return Settle(self.slot, entry, verdict, score=score or 0, reason=reason, fold=fold)
         score = entry.left if score is None else score
-        return Settle(self.slot, entry.member, verdict, entry.token, self.epoch, score, reason, fold)
+        return Settle(self.slot, entry.member, verdict, entry.token, self.epoch, score, reason, fold, rest_ms=rest_ms)
 
     async def ack(self, entry: Entry) -> bool:
         return await self.settle(Verdict.ACK, entry)
@@ -137,13 +138,26 @@ class SlotUser:
     async def retry(self, entry: Entry, score: float | None = None, *, reason: str = "", fold: Fold = LATEST) -> bool:
         return await self.settle(Verdict.RETRY, entry, score=score, reason=reason, fold=fold)
 
+    async def rest(self, entry: Entry, rest_ms: int, score: float | None = None, *, reason: str = "") -> bool:
+        asked = self.verdict(Verdict.REST, entry, score=entry.score if score is None else score, reason=reason)
+        (answer,) = await self.sorted.settle([asked._replace(rest_ms=rest_ms)])
+        assert isinstance(answer, bool)
+        return answer
+
     async def die(self, entry: Entry, reason: str = "hopeless") -> bool:
         return await self.settle(Verdict.DEAD, entry, reason=reason)
 
     async def recover(
-        self, older_than_ms: int | None = None, held: Sequence[bytes] = (), *, now_ms: int = NOW, reason: str = "lost"
+        self,
+        older_than_ms: int | None = None,
+        held: Sequence[bytes] = (),
+        *,
+        now_ms: int = NOW,
+        reason: str = "lost",
+        lost: bool = False,
     ) -> int:
-        (answer,) = await self.sorted.recover([Recover(self.slot, self.epoch, older_than_ms, held, reason)], now_ms)
+        asked = Recover(self.slot, self.epoch, older_than_ms, held, reason, lost)
+        (answer,) = await self.sorted.recover([asked], now_ms)
         assert isinstance(answer, int)
         return answer
 

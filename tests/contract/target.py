@@ -73,7 +73,11 @@ class Target:
 
 
 class Watcher:
-    """Collects a store's wake-ups in the background."""
+    """Collects a store's wake-ups in the background.
+
+    Attributes:
+        woken: each name once, since a store may tell again of what no read or claim has answered.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -87,7 +91,7 @@ class Watcher:
             if names is None:
                 self.sweeps += 1
             else:
-                self.woken += names
+                self.woken += [name for name in dict.fromkeys(names) if name not in self.woken]
             self._news.set()
         self.ended = True
         self._news.set()

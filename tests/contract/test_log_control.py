@@ -164,6 +164,57 @@ async def test_a_seal_holds_for_all_instances(
     assert isinstance(refused, errors.QueueSealed)
 
 
+async def test_a_queue_refuses_keyed_puts_of_lower_layouts_than_it_was_raised_to(store: Store, target: Target) -> None:
+    queue, neighbour, first = target.queue(), target.queue("mid", 1), store.log.first_offset
+    await put_one(store.log, queue, b"before")
+    assert await store.log.trim([Trim(queue, first, 1, layout=2)]) == [False]
+    answers = await store.log.put(
+        [
+            Put(queue, [b"0"], layout=0),
+            Put(queue, [b"1"], layout=1),
+            Put(neighbour, [b"elsewhere"], layout=1),
+            Put(queue, [b"2"], layout=2),
+            Put(queue, [b"3"], layout=3),
+            Put(queue, [b"no key"]),
+        ]
+    )
+    assert [isinstance(answer, errors.QueueSealed) for answer in answers] == [True, True, False, False, False, False]
+    assert [body for _, body in await read_all(store.log, queue, 1)] == [b"before", b"2", b"3", b"no key"]
+
+
+async def test_a_layout_is_never_lowered_and_outlives_a_seal(store: Store, target: Target) -> None:
+    queue, first = target.queue(), store.log.first_offset
+    for trim in (
+        Trim(queue, first, 5, layout=4),
+        Trim(queue, first, 5, layout=3),
+        Trim(queue, first, 5, seal=True),
+        Trim(queue, first, 5, seal=False),
+        Trim(queue, first, 5),
+    ):
+        await store.log.trim([trim])
+    refused, taken = await store.log.put([Put(queue, [b"a"], layout=3), Put(queue, [b"b"], layout=4)])
+    assert isinstance(refused, errors.QueueSealed)
+    assert not isinstance(taken, Exception)
+
+
+async def test_a_stale_owner_raises_no_layout(store: Store, target: Target) -> None:
+    queue, first = target.queue(), store.log.first_offset
+    await read_one(store.log, queue, first, epoch=7)
+    (refused,) = await store.log.trim([Trim(queue, first, 6, layout=1)])
+    assert isinstance(refused, errors.NotOwner)
+    (taken,) = await store.log.put([Put(queue, [b"a"], layout=0)])
+    assert not isinstance(taken, Exception)
+
+
+async def test_a_layout_holds_for_all_instances(
+    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
+) -> None:
+    needs(Can.SHARE_CONTROL)
+    await store.log.trim([Trim(target.queue(), store.log.first_offset, None, layout=1)])
+    (refused,) = await other.log.put([Put(target.queue(), [b"a"], layout=0)])
+    assert isinstance(refused, errors.QueueSealed)
+
+
 async def test_max_length_counts_all_priorities_of_the_group(
     store: Store, target: Target, needs: Callable[[Can], None]
 ) -> None:

@@ -292,3 +292,33 @@ def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
 def test_an_option_out_of_range_is_named(name: str, value: float) -> None:
     with pytest.raises(errors.InvalidSettings, match=f"{name} is {value}"):
         Options(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_storage_that_falls_silent_costs_a_call_its_deadline_and_no_more() -> None:
+    class Silent(HoleyClient):
+        silent = False
+
+        async def put(self, queue: str, body: bytes) -> int:
+            await asyncio.sleep(1e6 if self.silent else 0)
+            return await super().put(queue, body)
+
+        async def get(self, queue: str, offset: int) -> bytes | None:
+            await asyncio.sleep(1e6 if self.silent else 0)
+            return await super().get(queue, offset)
+
+    async def main() -> None:
+        client = Silent()
+        store = open_on(client, Options(answer_s=2.0))
+        await put_one(store.log, QUEUE, b"first")
+        client.silent = True
+        began = now()
+        [answer] = await store.log.put([Put(QUEUE, [b"second"])])
+        assert isinstance(answer, errors.OutcomeUnknown)
+        assert now() - began < 4
+        with pytest.raises(errors.StoreUnavailable, match="within 2 s"):
+            await store.log.get(QUEUE, 1)
+        assert now() - began < 8
+        client.silent = False
+        assert await store.log.get(QUEUE, 1) == b"first"
+
+    virtual_time.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -229,7 +230,7 @@ async def test_the_sandbox_shares_no_key(store: Store, server: redis.Redis, topi
 @pytest.mark.parametrize("environment", ["online", "sandbox"])
 def test_all_keys_of_a_slot_lie_in_one_hash_slot_of_a_cluster(environment: str) -> None:
     keys = SlotKeys(environment, "prices/3").everything
-    assert len(set(keys)) == 9
+    assert len(set(keys)) == 12
     assert len({key_slot(key.encode()) for key in keys}) == 1
 
 
@@ -256,7 +257,8 @@ async def test_foreign_scores_of_every_sort_are_claimed_and_settled(
     scores = {"top": float("inf"), "high": 99.5, "low": 17, "retried": 3, "last": 0, "odd": 0.5, "below": -3}
     server.zadd(f"{topic}_3", scores)
     entries = (await claim(store, slot)).entries
-    assert [(e.member.decode(), e.score) for e in entries] == sorted(scores.items(), key=lambda s: -s[1])
+    told = scores | {"top": sys.float_info.max}  # what EMQ stores again is finite
+    assert [(e.member.decode(), e.score) for e in entries] == sorted(told.items(), key=lambda s: -s[1])
     assert [e.left for e in entries] == [16, 16, 16, 2, 0, 0, 0]
     assert dict(shown(server, f"prepare{{{topic}_3}}")) == {e.member: e.token for e in entries}
     acks = [Settle(slot, e.member, Verdict.ACK, e.token, 1) for e in entries]
@@ -304,8 +306,105 @@ async def test_what_a_foreign_consumer_left_in_prepare_times_out(store: Store, s
     assert shown(server, prepare) == [(b"mine", NOW - 60_000 + 9), (b"fresh", NOW + 16)]
     (dead,) = await store.sorted.dead(slot)
     assert (dead.member, dead.body, dead.reason, dead.dead_ms) == (b"last", b"last", "timed out", NOW)
-    assert await store.sorted.recover([Recover(slot, 2)], NOW) == [2]
+    assert await store.sorted.recover([Recover(slot, 2)], NOW) == [0]
+    assert await store.sorted.recover([Recover(slot, 2, NOW + 1000)], NOW) == [2]
     assert shown(server, f"{topic}_3") == [(b"mine", 9), (b"fresh", 16), (b"stale", 16)]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_a_foreign_consumer_runs_goes_back_by_its_time_out_only(
+    store: Store, server: redis.Redis, topic: str, lost: bool
+) -> None:
+    """Neither a host that starts nor one that lost an answer may roll back what another program is running."""
+    slot, prepare = slot_of(topic), f"prepare{{{topic}_3}}"
+    await claim(store, slot, epoch=1)
+    server.zadd(prepare, {"foreign": NOW + 16})
+    epoch = 1 if lost else 2
+    early = Recover(slot, epoch, NOW - 60_000, lost=lost)
+    assert await store.sorted.recover([early], NOW) == [0]
+    await store.sorted.add([Add(slot, b"ours", NOW - 1, Keep.LAST)])
+    (entry,) = (await claim(store, slot, epoch=epoch)).entries
+    assert await store.sorted.recover([early._replace(epoch=epoch + (not lost))], NOW) == [0]
+    assert shown(server, prepare) == [(b"foreign", NOW + 16), (b"ours", NOW + 16)]
+    # Once the other program is done, the rest is EMQ's for sure.
+    server.zrem(prepare, "foreign")
+    again = Recover(slot, epoch + 2 * (not lost), lost=lost)
+    assert await store.sorted.recover([again], NOW) == [1]
+    assert shown(server, f"{topic}_3") == [(entry.member, 16)]
+    # As many in prepare as EMQ once claimed, but claimed after that by others, who rolled EMQ's back.
+    (entry,) = (await claim(store, slot, epoch=again.epoch)).entries
+    server.zrem(prepare, entry.member)
+    server.zadd(prepare, {"foreign": NOW + 70_000 + 16})
+    assert await store.sorted.recover([again._replace(epoch=again.epoch + (not lost))], NOW) == [0]
+
+
+async def test_whose_claims_are_in_prepare_is_known_again_after_doubt(
+    store: Store, server: redis.Redis, topic: str
+) -> None:
+    slot, prepare = slot_of(topic), f"prepare{{{topic}_3}}"
+    await store.sorted.add([Add(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n in range(4)])
+    first, second = (await claim(store, slot, limit=2)).entries
+    server.zrem(prepare, first.member)  # by somebody's own time-out
+    verdict = Settle(slot, first.member, Verdict.ACK, first.token, 1)
+    assert await store.sorted.settle([verdict]) == [False]
+    server.zadd(prepare, {"foreign": NOW + 16})
+    assert await store.sorted.recover([Recover(slot, 2)], NOW) == [0]
+    server.zrem(prepare, "foreign", second.member)
+    assert len((await claim(store, slot, limit=1, epoch=2)).entries) == 1
+    assert await store.sorted.recover([Recover(slot, 3)], NOW) == [1]
+
+
+async def rested(store: Store, topic: str, rest_ms: int = NOW + 5500) -> Slot:
+    """A slot of kind priority, in which one member rests."""
+    slot = slot_of(topic, SlotKind.PRIORITY)
+    await store.sorted.add([Add(slot, b"x", 50, Keep.LAST)])
+    (entry,) = (await claim(store, slot)).entries
+    await settle(store, slot, entry, Verdict.REST, score=50, reason="busy", rest_ms=rest_ms)
+    return slot
+
+
+async def test_what_rests_is_in_prepare_under_a_stamp_that_others_leave_alone(
+    store: Store, server: redis.Redis, topic: str
+) -> None:
+    slot = await rested(store, topic)
+    assert server.exists(f"{topic}_3") == 0
+    assert shown(server, f"prepare{{{topic}_3}}") == [(b"x", NOW + 6000 + 16)]
+    await store.sorted.recover([Recover(slot, 1)], NOW + 5500)
+    assert shown(server, f"{topic}_3") == [(b"x", 50)]
+    for key in ("prepare", "rests", "restscores"):
+        assert server.exists(f"{key}{{{topic}_3}}") == 0
+
+
+async def test_strangers_may_take_what_rests(store: Store, server: redis.Redis, topic: str) -> None:
+    slot = await rested(store, topic)
+    assert server.zrem(f"prepare{{{topic}_3}}", b"x") == 1  # acknowledged
+    await store.sorted.add([Add(slot, b"x", 60, Keep.LAST)])
+    (entry,) = (await claim(store, slot, now_ms=NOW + 1000)).entries
+    assert (await claim(store, slot, now_ms=NOW + 5500)).rest_ms == NOW + 5500
+    await store.sorted.recover([Recover(slot, 1)], NOW + 5500)
+    assert shown(server, f"prepare{{{topic}_3}}") == [(b"x", NOW + 1000 + entry.left)]
+    assert server.exists(f"{topic}_3") == 0
+    assert (await claim(store, slot, now_ms=NOW + 5500)).rest_ms is None
+
+
+async def test_a_rest_that_was_forgotten_ends_by_the_time_out(store: Store, server: redis.Redis, topic: str) -> None:
+    slot = await rested(store, topic)
+    server.delete(f"rests{{{topic}_3}}", f"restscores{{{topic}_3}}")
+    assert await store.sorted.recover([Recover(slot, 1, NOW + 6000)], NOW + 66_000) == [0]
+    assert await store.sorted.recover([Recover(slot, 1, NOW + 7000)], NOW + 67_000) == [1]
+    assert shown(server, f"{topic}_3") == [(b"x", 16)]
+
+
+async def test_a_strangers_garbage_about_rests_loses_nothing(store: Store, server: redis.Redis, topic: str) -> None:
+    slot = await rested(store, topic)
+    server.hset(f"restscores{{{topic}_3}}", b"x", b"garbage")
+    server.hset(f"emq{{{topic}_3}}", b"rest", b"garbage")
+    server.zadd(f"rests{{{topic}_3}}", {b"y": 5, b"z": float("inf"), b"w": float("-inf")})
+    assert (await claim(store, slot)).entries == []
+    await store.sorted.recover([Recover(slot, 2)], NOW + 5500)
+    assert shown(server, f"{topic}_3") == [(b"x", 16)]
+    (entry,) = (await claim(store, slot, epoch=2, now_ms=NOW + 6000)).entries
+    assert (entry.member, entry.left) == (b"x", 15)
 
 
 async def test_what_strangers_left_dead_is_listed(store: Store, server: redis.Redis, topic: str) -> None:
@@ -444,10 +543,20 @@ async def test_the_folds_in_lua_agree_with_those_in_python(store: Store, topic: 
     pairs = list(itertools.product(NUMBERS if name in folds.NUMERIC else TEXTS, repeat=2))
     slot = slot_of(topic, apart=True)
     for at in (0, 1):
-        await store.sorted.add([Add(slot, b"%03d" % n, NOW, Keep.LAST, p[at], b"", fold) for n, p in enumerate(pairs)])
+        adds = [Add(slot, b"%03d" % n, NOW, Keep.LAST, p[at], b"", fold) for n, p in enumerate(pairs)]
+        answers = await store.sorted.add(adds)
     waiting = await store.sorted.waiting(slot, limit=1000)
-    expected = [folds.apply(fold, folds.initial(fold, older), folds.initial(fold, newer)) for older, newer in pairs]
+    expected, refused = [], []
+    for older, newer in pairs:
+        try:
+            expected.append(folds.apply(fold, folds.initial(fold, older), folds.initial(fold, newer)))
+            refused.append(False)
+        except errors.InvalidMessage:  # the sum is not finite: the older body stays
+            expected.append(older)
+            refused.append(True)
     assert [w.body for w in waiting] == expected
+    assert [isinstance(answer, errors.InvalidMessage) for answer in answers] == refused
+    assert any(refused) == (name == "sum")
 
 
 async def test_a_lua_fold_cannot_reach_the_server_and_spoils_its_own_add_only(store: Store, topic: str) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
-from slot_user import NOW, SECOND, STORES, SlotUser, nth, refused
+from slot_user import NOW, SECOND, STORES, TIMES, SlotUser, nth, refused
 from target import Target
 
-from emq.slots import Claim, Entry, Recover, Settle, SlotKind, Verdict
+from emq.slots import Add, Claim, Entry, Keep, Recover, Settle, SlotKind, Verdict
 from emq.storage import Store
 
 pytestmark = STORES
 
-OWNERS = (Verdict.ACK, Verdict.RETRY, Verdict.DEAD)
+OWNERS = (Verdict.ACK, Verdict.RETRY, Verdict.REST, Verdict.YIELD, Verdict.DEAD)
 STARTS = {Verdict.REPLAY: "dead", Verdict.PURGE: "dead", Verdict.RECALL: "waiting"} | dict.fromkeys(OWNERS, "prepared")
 STATES = ("absent", "waiting", "prepared", "dead")
 
@@ -65,7 +65,7 @@ async def test_verdicts_move_members(user: SlotUser) -> None:
     assert await user.dead() == []
 
 
-@pytest.mark.parametrize("verdict", Verdict)
+@pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_of_all])
 async def test_a_verdict_changes_nothing_from_any_other_state(store: Store, target: Target, verdict: Verdict) -> None:
     for group, state in enumerate(STATES):
         if state == STARTS[verdict]:
@@ -78,11 +78,13 @@ async def test_a_verdict_changes_nothing_from_any_other_state(store: Store, targ
         assert (await user.state(), await user.waiting(), await user.dead()) == before
 
 
-@pytest.mark.parametrize("verdict", Verdict)
+@pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_of_all])
 async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: Verdict) -> None:
     for group, apart in enumerate((False, True)):
         user = SlotUser(store, target.sorted_slot(SlotKind.PRIORITY, apart, group))
         entry = await in_state(user, STARTS[verdict])
+        if verdict is Verdict.YIELD:
+            await user.fill(b"x")
         subject: Entry | bytes = entry if verdict in OWNERS else b"x"
         once = user.verdict(verdict, subject, score=77, reason="why")
         assert await user.sorted.settle([once, once]) == [True, False]
@@ -272,6 +274,65 @@ async def test_recover_rolls_back_to_the_retries_left(user: SlotUser) -> None:
     assert {(entry.member, entry.left) for entry in entries} == {(b"a", 15), (b"b", 7)}
 
 
+async def send_again(user: SlotUser) -> None:
+    """Add the member x, whether its twin waits or not."""
+    body = b"x" if user.slot.apart else b""
+    await user.sorted.add([Add(user.slot, b"x", nth(user.slot.kind, 0), Keep.LAST, body)])
+
+
+async def test_what_is_added_again_during_each_run_has_no_more_retries_for_that(user: SlotUser) -> None:
+    """A poison that is sent again and again would never die."""
+    await user.fill(b"x")
+    left = []
+    for n in range(17):
+        (entry,) = await user.claims(b"x", now_ms=NOW + n * SECOND)
+        left.append(entry.left)
+        await send_again(user)
+        if entry.left:
+            assert await user.retry(entry, entry.left, reason="failed")
+            await send_again(user)
+    assert left == list(range(16, -1, -1))
+    assert await user.die(entry, "used up")
+    (entry,) = await user.claims(b"x", now_ms=NOW + 20 * SECOND)  # sent again during the last run: a new one
+    assert entry.left == 16
+    assert await user.retry(entry, 16, reason="failed")
+    (entry,) = await user.claims(b"x", now_ms=NOW + 21 * SECOND)
+    assert entry.left == 15
+    await send_again(user)
+    assert await user.ack(entry)
+    (entry,) = await user.claims(b"x", now_ms=NOW + 22 * SECOND)
+    assert entry.left == 16
+
+
+@TIMES
+@pytest.mark.parametrize("twin", [False, True])
+async def test_what_failed_may_wait_for_a_time_and_has_no_more_retries_for_that(user: SlotUser, twin: bool) -> None:
+    await user.fill(b"x")
+    left = []
+    for n in range(17):
+        now_ms = NOW + n * 10 * SECOND
+        (entry,) = await user.claims(b"x", now_ms=now_ms)
+        left.append(entry.left)
+        if twin:
+            await user.add(b"x", now_ms + 9 * SECOND)
+        if entry.left:
+            assert await user.retry(entry, now_ms + 9 * SECOND, reason="busy")
+            await user.claims(now_ms=now_ms + 8 * SECOND)
+    assert left == list(range(16, -1, -1))
+
+
+async def test_what_is_given_back_unharmed_keeps_its_retries(user: SlotUser) -> None:
+    await user.fill(b"x")
+    (entry,) = await user.claims(b"x")
+    assert await user.retry(entry, 9, reason="failed")
+    await send_again(user)
+    (entry,) = await user.claims(b"x", now_ms=NOW + SECOND)
+    assert entry.left == 8
+    assert await user.retry(entry, entry.score)
+    (entry,) = await user.claims(b"x", now_ms=NOW + 2 * SECOND)
+    assert entry.left == 8
+
+
 async def test_a_roll_back_at_0_is_a_dead_letter_once(user: SlotUser) -> None:
     await user.fill(b"x")
     (entry,) = await user.claims(b"x")
@@ -287,6 +348,15 @@ async def test_a_roll_back_at_0_is_a_dead_letter_once(user: SlotUser) -> None:
     assert (dead.member, dead.body, dead.reason, dead.dead_ms) == (b"x", b"x", "host gone", late)
     assert [reason for _, reason in dead.history] == ["failed"]
     await user.claims(now_ms=NOW + 10 * SECOND)
+
+
+async def test_what_a_lost_answer_brought_goes_back_at_once_but_what_is_held(user: SlotUser) -> None:
+    await user.fill(b"a", b"b", b"c")
+    held, _, _ = await user.claims(b"a", b"b", b"c")
+    assert await user.recover(NOW - SECOND, [b"a"], lost=True) == 2
+    assert await user.recover(NOW - SECOND, [b"a"], lost=True) == 0
+    assert await user.sizes() == (2, 1, 0)
+    assert await user.ack(held)
 
 
 async def test_recover_under_a_new_epoch_returns_everything(user: SlotUser) -> None:
@@ -341,7 +411,7 @@ async def test_a_higher_epoch_fences_off_lower_ones(user: SlotUser) -> None:
             assert await user.sorted.recover([Recover(user.slot, 5)], NOW) == [2]
         before = await user.state()
         stale = [Settle(user.slot, b"x", verdict, entry.token, raised - 1, 17, "stale") for verdict in OWNERS]
-        assert refused(await user.sorted.settle(stale)) == [True, True, True]
+        assert refused(await user.sorted.settle(stale)) == [True] * len(OWNERS)
         claims = [Claim(user.slot, 5, raised - 1, NOW), Claim(neighbour.slot, 5, raised - 1, NOW)]
         assert refused(await user.sorted.claim(claims, NOW)) == [True, False]
         assert refused(await user.sorted.recover([Recover(user.slot, raised - 1, NOW * 2)], NOW)) == [True]

@@ -1,4 +1,4 @@
-"""What the coordination tree promises, over ZooKeeper and over its twin in memory."""
+"""What the coordination tree promises, over ZooKeeper, databases and its twin in memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
+from support.meeting import fresh_database
 
 from emq import clock, errors, settings
 from emq.allocation import memory_tree, tree, zookeeper
+from emq.allocation.database_tree import DatabaseTree
 from emq.allocation.tree import SessionState
 
 _numbers = itertools.count()
@@ -41,11 +44,16 @@ async def data_of(client: tree.Tree, path: str) -> bytes:
     return node.data
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
-def make_tree(request: pytest.FixtureRequest) -> MakeTree:
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "zookeeper"])
+def make_tree(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTree:
     """Makes clients, not open yet, of one tree that is empty at first."""
     if request.param == "memory":
         return memory_tree.MemoryEnsemble(clock.SystemClock()).tree
+    if request.param == "sqlite":
+        return lambda: DatabaseTree(f"sqlite:///{tmp_path}/tree.db", 10.0)
+    if request.param == "postgresql":
+        url = fresh_database(request.getfixturevalue("postgres_url"))
+        return lambda: DatabaseTree(url, 10.0)
     url = request.getfixturevalue("zookeeper_server").url
     chroot = f"/contract-{os.getpid()}-{next(_numbers)}"
     return lambda: zookeeper.tree_of(settings.Settings(cluster=url + chroot))

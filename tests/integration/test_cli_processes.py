@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,8 +191,7 @@ def test_host_processes_share_a_store_are_restarted_and_stopped_together(emq: Sh
         found = emq.json("stats")["hosts"]
         return {host["host"]: host["groups"] for host in found if host["live"] and host["groups"]}
 
-    until(lambda: sum(hosts().values()) == 8)
-    assert set(hosts()) == {"h-0", "h-1"}
+    until(lambda: set(hosts()) == {"h-0", "h-1"} and sum(hosts().values()) == 8)  # who is up first has all for a moment
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
     assert len(children) == 2
     os.kill(int(children[0]), signal.SIGKILL)
@@ -202,6 +202,44 @@ def test_host_processes_share_a_store_are_restarted_and_stopped_together(emq: Sh
     assert parent.wait(PATIENCE_S) == 0
     assert hosts() == {}
     emq.here("topic delete cli-many --yes --force")
+
+
+RECEIPTS = """
+import os
+import emq
+
+app = emq.App()
+file = os.open("receipts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+@app.handler("cli-new-*")
+async def handle(m):
+    os.write(file, f"{m.id} {m.topic} {m.started_us // 1_000_000}\\n".encode())
+"""
+
+
+def test_topics_that_come_while_host_processes_work_move_groups_without_a_repeat_or_a_cap_exceeded(
+    emq: Shell, shared: None
+) -> None:
+    Path("mine.py").write_text(RECEIPTS)
+    Path("receipts").touch()
+    parent = emq.start("host --processes 3 --app mine")
+    names = [f"cli-new-{n}" for n in range(9)]
+    for name in names:
+        emq.here(f"topic create {name} --qps 150")
+        emq.here(f"publish {name} " + "x " * 900)
+        time.sleep(0.4)
+    until(lambda: len(Path("receipts").read_text().split("\n")) > 9 * 900)
+    starts = [line.split() for line in Path("receipts").read_text().splitlines()]
+    assert len({message for message, *_ in starts}) == len(starts) == 9 * 900
+    assert max(Counter((topic, second) for _, topic, second in starts).values()) <= 150
+    hosts = emq.json("hosts")["hosts"]
+    assert [(host["host"], host["groups"]) for host in hosts] == [("h-0", 9), ("h-1", 9), ("h-2", 9)]
+    assert "3 hosts" in emq.here("plan")
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(PATIENCE_S) == 0
+    for name in names:
+        emq.here(f"topic delete {name} --yes --force")
 
 
 def test_host_processes_end_when_their_parent_was_killed(emq: Shell, shared: None) -> None:

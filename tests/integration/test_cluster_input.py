@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -122,16 +121,17 @@ async def test_a_name_that_a_living_host_has_is_refused(hosts: Cluster) -> None:
         await hosts.until_working(first, since_us=cluster.now_us())
 
 
-async def test_the_cap_holds_between_hosts_whose_clocks_differ_and_they_complain(place: Place, tmp_path: Path) -> None:
+async def test_the_cap_holds_between_hosts_whose_clocks_differ_since_they_follow_one_time(
+    place: Place, tmp_path: Path
+) -> None:
     async with Cluster(place, tmp_path, session_timeout_s=10.0) as hosts, hosts.load(TOPICS, clean=True):
         members = [hosts.start(ahead_s=ahead_s) for ahead_s in (0.8, -0.7, 0.2)]
         await hosts.until_working(*members)
         await asyncio.sleep(1.5)
         assert await members[0].stop() == 0
         await hosts.until_working(hosts.start(ahead_s=-0.4))
-        assert re.search(r"the clock of this host is 0\.\d s ahead of the ZooKeeper servers'", members[0].logged)
-        assert re.search(r"the clock of this host is 0\.\d s behind the ZooKeeper servers'", members[1].logged)
-        assert "ZooKeeper servers'" not in members[2].logged
+        # What a host counts in is compared with the servers' time; before it followed, the hosts complained here.
+        assert all("ZooKeeper servers'" not in member.logged for member in members)
 
 
 async def test_sandbox_and_online_share_an_ensemble_and_names_and_nothing_else(place: Place, tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ members again."""
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support import cluster, cluster_receipts
+from support import cluster, cluster_load, cluster_receipts
 from support.cluster import LEASE_US, Cluster
 from support.cluster_process import HostProcess
 from support.cluster_proxy import PartingProxy
@@ -108,10 +110,44 @@ async def test_a_host_parted_from_the_ensemble_alone_stops_before_others_begin(
             )
             own = [r.started_us for r in cluster_receipts.starts(parted.receipts.all())]
             assert own[-1] <= parted_us + LEASE_US
-            if part == proxy.silence:  # a cut is seen at once; nothing more is claimed, and the buffers may be empty
-                assert parted_us < own[-1]
+            assert parted_us < own[-1], "it goes on until its lease ends"
             assert own[-1] < others_first_us
             await proxy.heal()
             healed_us = cluster.now_us()
             await hosts.until_working(parted, since_us=healed_us)
             assert starts_since(parted, healed_us, epochs) == []
+
+
+async def test_an_outage_shorter_than_the_lease_pauses_nothing_and_moves_no_group(
+    zookeeper_server: servers.ZooKeeperServer, redis_url: str, tmp_path: Path
+) -> None:
+    with cluster.place_on(zookeeper_server, redis_url, tmp_path) as place:
+        async with (
+            PartingProxy([zookeeper_server.port]) as proxy,
+            Cluster(place, tmp_path, session_timeout_s=10.0) as hosts,
+            hosts.load(cluster_load.FEW_TOPICS),
+        ):
+            cut, silent = hosts.start(cluster=behind(proxy, hosts)), hosts.start()
+            await hosts.until_spread(cut, silent)
+            await asyncio.sleep(1)
+            before = [(hosts.groups_of(host), epochs_of(host)) for host in (cut, silent)]
+            began_us = cluster.now_us()
+            os.kill(zookeeper_server.pid, signal.SIGSTOP)
+            try:
+                await proxy.cut()
+                await asyncio.sleep(4)
+            finally:
+                os.kill(zookeeper_server.pid, signal.SIGCONT)
+            await proxy.heal()
+            await asyncio.sleep(3)
+            for host, (groups, epochs) in zip((cut, silent), before, strict=True):
+                assert longest_gap_s(host, began_us) < 1.7
+                assert hosts.groups_of(host) == groups
+                assert epochs_of(host) == epochs
+                assert "has expired" not in host.logged
+
+
+def longest_gap_s(host: HostProcess, since_us: float) -> float:
+    """The longest time without a start since then."""
+    started = [r.started_us for r in cluster_receipts.starts(host.receipts.all()) if r.started_us > since_us]
+    return max(b - a for a, b in itertools.pairwise([since_us, *sorted(started), cluster.now_us()])) / 1e6

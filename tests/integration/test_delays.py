@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import types
 from typing import Any
-from unittest import mock
 
 import pytest
 from support.doubles import FaultyStore
@@ -14,6 +12,7 @@ from support.virtual import virtual
 
 from emq import dead_letters, errors, recall
 from emq.message import Message
+from emq.model import State
 from emq.storage import Claim, Claimed, Settle
 from storage_adapters.memory import MemoryStore
 
@@ -192,9 +191,9 @@ def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -
                     await until(lambda: len(seen) == 2)
                 real, lost = store.real.lanes.claim, 0
 
-                async def loses(claims: list[Claim], now_ms: int) -> object:
+                async def loses(claims: list[Claim], now_ms: int, *bounds: int) -> object:
                     nonlocal lost
-                    answer = await real(claims, now_ms)
+                    answer = await real(claims, now_ms, *bounds)
                     if lost < 2 and any(isinstance(a, Claimed) and a.entries for a in answer):
                         lost += 1
                         raise errors.OutcomeUnknown("the reply was lost")
@@ -341,9 +340,7 @@ def test_what_has_expired_lives_anew_when_it_is_replayed(kind: str) -> None:
             async with r.consuming(Seen(handler)):
                 await asyncio.sleep(5)
                 assert got == []
-                told = types.SimpleNamespace(time=r.clock.now, monotonic=r.clock.now)
-                with mock.patch.object(dead_letters, "time", told):
-                    assert await dead_letters.replay(r.store, topic) == 1
+                assert await dead_letters.replay(r.store, topic, clock=r.clock) == 1
                 await until(lambda: got == [(b"7", {"a": "b"})])
             [lag] = await r.admin.slot_lag([topic])
             assert (lag.ready, lag.delayed, lag.claimed, lag.dead) == (0, 0, 0, 0)
@@ -362,3 +359,49 @@ async def test_a_queue_is_read_on_when_all_that_was_buffered_of_it_has_expired()
             await until(lambda: b"live" in seen.payloads, 10)
             await asyncio.sleep(1)
         assert len(await r.store.lanes.dead("t/0", limit=100)) + len(seen) == 61
+
+
+@virtual
+@pytest.mark.parametrize("paused", [False, True])
+async def test_what_expires_behind_a_backlog_of_a_queue_is_dead_within_a_second(paused: bool) -> None:
+    async with rig() as r:
+        await r.topic("t", 2, ttl_s=3600.0)
+        if paused:
+            await r.admin.set_state("t", State.PAUSED)
+        await r.producer.publish_many("t", [f"patient{i}" for i in range(40)])
+        seen = Seen()
+        async with r.consuming(seen):
+            await asyncio.sleep(1)
+            begin = r.clock.now()
+            await r.producer.publish("t", "brief", ttl_s=1.0)
+            await asyncio.sleep(2.0)
+            topic = await r.catalog.get("t")
+            [letter] = [x async for x in dead_letters.find(r.store, topic, dead_letters.EVERY)]
+            assert (letter.payload, letter.reason) == (b"brief", "expired")
+            assert letter.dead_ms / 1000 - begin < 2.0
+            if paused:
+                assert not seen.deliveries
+                await r.admin.set_state("t", State.ACTIVE)
+            await until(lambda: len(seen) == 40, 60)
+        assert b"brief" not in seen.payloads
+        assert max(starts_per_second(seen.deliveries).values()) == 2
+        assert await r.lag("t") == 0
+
+
+@virtual
+async def test_a_retry_does_not_outlive_its_message() -> None:
+    async def fails(_: Message) -> None:
+        raise ValueError("no")
+
+    async with rig() as r:
+        await r.topic("t", 20, backoff_s=(60.0,), jitter=0.0)
+        seen = Seen(fails)
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            await r.producer.publish("t", "brief", ttl_s=5.0)
+            topic = await r.catalog.get("t")
+            await asyncio.sleep(5.5)
+            [letter] = [x async for x in dead_letters.find(r.store, topic, dead_letters.EVERY)]
+            assert (letter.payload, letter.reason) == (b"brief", "expired")
+            assert letter.dead_ms / 1000 - begin < 5.5
+        assert len(seen) == 1

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 
 import pytest
 from support.doubles import FaultyStore
-from support.rig import Seen, bound, inversions, rig, starts_per_second, until
+from support.rig import Seen, bound, inversions, rig, running, starts_per_second, until
 from support.virtual import virtual
 
+from emq.fetcher.waker import SWEEP_S
 from emq.message import Message
-from emq.model import State
-from emq.storage import Read
+from emq.model import Kind, State
+from emq.storage import Claim, Read
 from storage_adapters.memory import MemoryStore
 
 
@@ -92,6 +94,26 @@ async def test_a_high_message_that_arrives_last_goes_before_the_backlog_below_it
         first = seen.payloads.index(b"high")
         assert seen.payloads[first : first + 3] == [b"high"] * 3
         assert inversions(seen.deliveries) == []
+
+
+@virtual
+@pytest.mark.parametrize("slow", [4, 6, 7])
+async def test_what_the_store_holds_of_a_higher_priority_goes_before_what_is_buffered_of_a_lower(slow: int) -> None:
+    """A handler that waits in the middle of a second has the buffer filled again there, and half empty at the next."""
+
+    async def pause(m: Message) -> None:
+        if m.payload.startswith(b"slow"):
+            await asyncio.sleep(0.3)
+
+    async with rig() as r:
+        await r.topic("orders", 10)
+        for priority in ("low", "mid", "high"):
+            bodies = [b"slow" if i % 10 == slow else b"quick" for i in range(80)]
+            await r.producer.publish_many("orders", bodies, priority=priority)
+        seen = Seen(pause)
+        async with r.consuming(seen):
+            await until(lambda: len(seen) == 240, timeout_s=60)
+        assert [d.priority for d in seen.deliveries] == [0] * 80 + [1] * 80 + [2] * 80
 
 
 @virtual
@@ -272,16 +294,45 @@ async def test_idle_queues_cost_one_look_each_in_two_minutes() -> None:
                 return await asked(entries, max_bytes)
 
             store.log.replace("read", read)
+            claims: list[Claim] = []
+            claim = store.real.lanes.claim
+
+            async def claimed(entries: Sequence[Claim], now_ms: int, *bounds: int) -> object:
+                claims.extend(entries)
+                return await claim(entries, now_ms, *bounds)
+
+            store.lanes.replace("claim", claimed)
             before, queries = dict(store.lanes.calls), r.db.calls
             await asyncio.sleep(240)
-            assert store.lanes.calls == before
+            assert {**store.lanes.calls, "claim": 0} == {**before, "claim": 0}
+            assert len(claims) <= 2 * 40 * 2 + 10
             assert len(reads) <= 2 * 40 * 2 * 3 + 10
             assert r.db.calls - queries <= 240 * 2 + 60  # the catalog's version twice a second, a sign of life
 
 
 @virtual
-async def test_a_loop_that_breaks_ends_the_host_with_its_error_and_what_was_done_is_saved() -> None:
+async def test_a_message_of_a_lane_whose_wake_up_was_lost_starts_within_two_minutes() -> None:
+    """Lost in a way that the store cannot tell: as when a replica takes over that had not heard of the arming."""
+    async with rig() as r:
+        await r.topic("orders", 50, pacing="window")
+        await r.topic("ranked", 50, kind=Kind.PRIORITY)
+        seen, store = Seen(), FaultyStore(MemoryStore(r.world))
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(5)
+            store.real._wakeups.wake = lambda name: None  # type: ignore[method-assign]
+            await r.producer.publish("orders", b"late", delay_ms=1_000)
+            await r.producer.publish("ranked", b"late", delay_ms=1_000, priority=20)
+            await asyncio.sleep(5)
+            assert len(seen) == 0, "nothing told the host"
+            await until(lambda: len(seen) == 2, SWEEP_S + 2)
+
+
+@virtual
+async def test_a_loop_that_breaks_is_counted_and_starts_again_while_the_others_go_on() -> None:
+    runs = []
+
     async def broken() -> None:
+        runs.append(asyncio.get_running_loop().time())
         await asyncio.sleep(1.5)
         raise ZeroDivisionError("a bug")
 
@@ -291,13 +342,13 @@ async def test_a_loop_that_breaks_ends_the_host_with_its_error_and_what_was_done
         seen = Seen()
         host = r.host(seen, checkpoint_s=1_000.0)
         host.waker.sweep = broken  # type: ignore[method-assign]
-        with pytest.raises(ZeroDivisionError):
-            await host.run()
-        assert len(seen) == 20
+        async with running(host):
+            await until(lambda: len(seen) == 20)
+            await until(lambda: len(runs) == 3, 20)
+            assert host.statistics().totals.broken == host.guard.broken["sweep"] == 2
+            host.guard.broken.clear()
+        assert [round(b - a, 3) for a, b in itertools.pairwise(runs)] == [2.5, 3.5], "with a rest that grows"
         assert await r.lag("orders") == 0
-        async with r.consuming(seen):
-            await asyncio.sleep(2)
-        assert len(seen) == 20
 
 
 @virtual

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import math
 import zlib
-from types import SimpleNamespace
 
 import pytest
 from support.rig import Rig, Seen, bound, rig, starts_per_second, until
@@ -69,9 +68,7 @@ async def test_a_message_that_used_up_its_attempts_is_a_dead_letter_exactly_once
 
 
 @virtual
-async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_priority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_priority() -> None:
     broken = True
 
     async def fail_while_broken(m: Message) -> None:
@@ -86,8 +83,7 @@ async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_pr
             await until(lambda: len(seen) == 1)
             await asyncio.sleep(0.1)
             broken = False
-            monkeypatch.setattr(dead_letters, "time", SimpleNamespace(time=r.clock.now, monotonic=r.clock.now))
-            assert await dead_letters.replay(r.store, topic) == 1
+            assert await dead_letters.replay(r.store, topic, clock=r.clock) == 1
             await until(lambda: len(seen) == 2)
         assert seen.deliveries[1][:1] == seen.deliveries[0][:1]
         assert seen.deliveries[1].attempt == 1
@@ -96,7 +92,7 @@ async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_pr
 
 
 @virtual
-async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority() -> None:
     async def fail(m: Message) -> None:
         raise ValueError("always")
 
@@ -118,8 +114,7 @@ async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority(monkey
             for _ in range(300):
                 look()
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr(dead_letters, "time", SimpleNamespace(time=r.clock.now, monotonic=r.clock.now))
-            assert await dead_letters.replay(r.store, topic) == 6
+            assert await dead_letters.replay(r.store, topic, clock=r.clock) == 6
             look()
     assert ranks == {
         "failed": {(2, 1), (2, 2), (2, 3)},

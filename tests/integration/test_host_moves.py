@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, bound, rig, running, starts_per_second, until
-from support.virtual import virtual
+from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.virtual import LoopClock, virtual
 
-from emq.allocation.membership import LocalCluster, StaticMembership
+from emq.allocation.membership import LocalCluster
 from emq.message import Message
 from emq.model import quotas
 from emq.offsets.checkpoints import Checkpoint
@@ -83,6 +83,38 @@ async def test_a_stop_gives_up_on_a_hanging_handler_whose_message_is_delivered_a
         async with r.consuming(seen):
             await until(lambda: len(seen) == 2)
         assert seen.deliveries[0].id == seen.deliveries[1].id
+
+
+class LeapingClock(LoopClock):
+    """One that leaves out seconds when it is told to, as a host's does to follow its environment's time."""
+
+    def leap(self, by_s: float) -> None:
+        self._base += by_s
+
+
+@virtual
+@pytest.mark.parametrize("how", ["stop", "abandon"])
+async def test_handlers_are_awaited_also_while_the_hosts_clock_leaps(how: str) -> None:
+    clock = LeapingClock()
+    async with rig(clock) as r:
+        await r.topic("orders", 50)
+        await r.producer.publish("orders", b"x")
+        seen = Seen(lambda m: asyncio.sleep(2.0))
+        host = r.host(seen, drain_s=5.0)
+        async with running(host) as run:
+            await until(lambda: seen.running == 1)
+            group = host.ownership.groups["orders/0"]
+            ending = asyncio.create_task(host.ownership.abandon(group, 5.0)) if how == "abandon" else run
+            if how == "stop":
+                host.stop()
+            await asyncio.sleep(0.5)
+            clock.leap(3600.0)
+            await asyncio.sleep(0.5)
+            assert seen.running == 1
+            assert host.ownership.groups.get("orders/0") is group
+            await asyncio.wait([ending])
+            assert seen.running == 0
+        assert len(seen) == 1
 
 
 @virtual
@@ -301,21 +333,6 @@ async def test_a_stale_checkpoint_is_refused_and_ends_the_ownership() -> None:
         assert await r.checkpointed("orders/0/p") == 2
 
 
-@virtual
-async def test_hosts_of_one_parent_share_the_groups_and_deliver_each_message_once() -> None:
-    async with rig() as r:
-        await r.topic("orders", 200, group_qps=10)
-        sent = await r.producer.publish_many("orders", [b"x"] * 400)
-        seen = Seen()
-        members = [StaticMembership(f"h-{i}", i, 3, r.next_epoch) for i in range(3)]
-        hosts = [r.host(bound({"*": seen.on(m.host)}), membership=m) for m in members]
-        async with running(hosts[0]), running(hosts[1]), running(hosts[2]):
-            await until(lambda: len(seen) == 400)
-            owned = [set(h.ownership.groups) for h in hosts]
-        assert sorted(seen.ids) == sorted(sent)
-        assert sum(map(len, owned)) == 20 == len(set().union(*owned))
-
-
 async def _backlog(r: Rig, messages: int) -> list[str]:
     return await r.producer.publish_many("orders", [b"x"] * messages)
 
@@ -356,3 +373,49 @@ async def test_a_lost_group_in_the_queue_for_room_does_not_hold_up_its_sister() 
             host.ownership.lost(owner.waiting[0])
             gate.set()
             await until(lambda: len(seen) == 2, 3)
+
+
+@virtual
+async def test_what_fails_in_a_released_group_while_the_next_owner_raises_its_fences_is_delivered_again() -> None:
+    released, ends = asyncio.Event(), asyncio.Event()
+
+    async def fails_late(m: Message) -> None:
+        if len(seen) == 1:
+            await ends.wait()
+            raise ValueError("after its group was let go of")
+
+    async def between_the_fences() -> None:
+        released.set()
+        ends.set()
+        await asyncio.sleep(1.0)  # the former owner settles and saves
+
+    async with rig() as r:
+        await r.topic("orders", 10, group_qps=10)
+        await r.producer.publish("orders", b"x")
+        seen = Seen(fails_late)
+        former = r.host(seen, "former")
+        async with running(former):
+            await until(lambda: len(seen) == 1)
+            await former.ownership.release(["orders/0"], 0.1)
+            store = FaultyStore(MemoryStore(r.world))
+            store.lanes.after["claim"] = between_the_fences
+            next_owner = r.host(seen, "next", membership=LocalCluster(r.next_epoch).member("next"), store=store)
+            async with running(next_owner):
+                await until(lambda: len(seen) == 2)
+            assert released.is_set()
+            assert former.settler.refused == 1
+        assert [d.host for d in seen.deliveries] == ["former", "next"]
+
+
+@virtual
+async def test_what_is_retained_is_dropped_in_time_though_hosts_restart_more_often_than_that() -> None:
+    async with rig() as r:
+        await r.topic("orders", 50, group_qps=50, priorities=("p",), retention_s=60.0)
+        seen = Seen()
+        for _ in range(14):
+            async with r.consuming(seen):
+                await r.producer.publish_many("orders", [b"x"] * 10)
+                await asyncio.sleep(10)
+        [bounds] = await r.store.log.bounds(["orders/0/p"])
+        assert len(seen) == 140
+        assert 60 <= bounds.tail - bounds.head <= 100, bounds

@@ -7,12 +7,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.doubles import FaultyStore
+from support.doubles import FaultyStore, InlineDatabase
 from support.rig import Seen, rig, running, until
 from support.virtual import virtual
 
 from emq import errors
+from emq.catalog import Catalog
 from emq.message import Message
+from emq.producer import Producer
+from emq.storage import Trim
 from storage_adapters.memory import MemoryStore
 
 
@@ -201,3 +204,172 @@ async def test_a_stop_during_a_store_outage_ends_within_its_drain_time() -> None
         async with r.consuming(seen):
             await until(lambda: host.settler.retried + len({d.id for d in seen.deliveries}) >= 10)
             await until(lambda: len(seen) >= 20)
+
+
+@virtual
+async def test_a_crash_after_ten_seconds_without_the_database_repeats_no_more_than_the_stated_bound() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=50.0)
+        for priority in ("high", "mid", "low"):
+            await r.producer.publish_many("orders", [b"x"] * 1_000, priority=priority)
+        await r.topic("lent", 40, group_qps=10.0, borrow=True)
+        await r.producer.publish_many("lent", [b"x"] * 1_000)
+        seen = Seen()
+        host = r.host(seen, max_unsaved_s=4.0)
+        run = asyncio.create_task(host.run())
+        await until(lambda: len(seen.of("orders")) >= 300)
+        r.db.down = True
+        await asyncio.sleep(10)
+        assert len(seen.of("orders")) >= 300 + 2 * 2 * 50 - 100, "delivery goes on up to the bound"
+        run.cancel()
+        await asyncio.wait([run])
+        before = len(seen)
+        r.db.down = False
+        async with r.consuming(seen, "host-2"):
+            await until(lambda: len(set(seen.ids)) == 4_000, 120)
+        repeated = Counter(seen.of(topic)[0].topic for topic in ("orders", "lent") for _ in repeats(seen, topic))
+        assert before < 4_000
+        assert 0 < repeated["orders"] <= 2 * 4 * 50
+        assert 0 < repeated["lent"] <= 4 * 4 * 40
+
+
+def repeats(seen: Seen, topic: str) -> list[str]:
+    return [id_ for id_, n in Counter(d.id for d in seen.of(topic)).items() for _ in range(n - 1)]
+
+
+@virtual
+async def test_delivery_that_waits_for_checkpoints_goes_on_at_once_when_the_database_is_back() -> None:
+    async with rig() as r:
+        await r.topic("orders", 50)
+        await r.producer.publish_many("orders", [b"x"] * 1_000)
+        seen = Seen()
+        async with r.consuming(seen, max_unsaved_s=2.0) as host:
+            await until(lambda: len(seen) >= 100)
+            r.db.down = True
+            await asyncio.sleep(10)
+            stuck = len(seen)
+            await asyncio.sleep(5)
+            assert len(seen) == stuck
+            assert len(host.readiness) == 0, "what may not be read costs nothing"
+            r.db.down = False
+            began = r.clock.now()
+            await until(lambda: len(seen) > stuck + 50)
+            assert r.clock.now() - began < 3
+            await until(lambda: len(seen) == 1_000, 60)
+        assert len(set(seen.ids)) == 1_000
+
+
+@virtual
+async def test_the_bound_never_slows_a_host_that_can_save_also_with_slow_handlers_and_rare_checkpoints() -> None:
+    async def slow(m: Message) -> None:
+        await asyncio.sleep(4.0)
+
+    async with rig() as r:
+        await r.topic("orders", 50)
+        await r.producer.publish_many("orders", [b"x"] * 1_000)
+        seen = Seen(slow)
+        async with r.consuming(seen, checkpoint_s=4.0, max_unsaved_s=0.1):
+            await until(lambda: len(seen) == 1_000, 22.5)
+
+
+@virtual
+@pytest.mark.parametrize("fault", ["down", "silent"])
+async def test_publishing_of_every_kind_goes_on_while_the_database_is_away(
+    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr("emq.producer.router._now_s", loop.time)
+    async with rig() as r:
+        await r.topic("orders", 200)
+        await r.topic("timed", 50, kind="fixed_time", slots=4)
+        producer = r.producer
+        await producer.publish("orders", b"first")
+        setattr(r.db, fault, True)
+        took = []
+        for n in range(60):
+            began = loop.time()
+            await producer.publish("orders", b"now %d" % n)
+            await producer.publish_many("orders", [b"many %d" % n])
+            await producer.publish("orders", b"later %d" % n, delay_ms=1_000, key=str(n))
+            await producer.publish("timed", b"timed %d" % n, delay_ms=1_000)
+            took.append(loop.time() - began)
+            await asyncio.sleep(0.25)
+        await producer.schedule("orders", b"ping", every_s=1_000)
+        assert max(took) <= 1.0
+        assert sum(took) < 3
+        said = [record for record in caplog.records if record.name == "emq.producer.router"]
+        assert len(said) == 1
+        with pytest.raises(errors.DatabaseUnavailable):
+            await producer.publish("never seen", b"x")
+        setattr(r.db, fault, False)
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: len(seen) >= 1 + 4 * 60 + 1, 60)
+            await asyncio.sleep(2)
+        assert len(seen) == len(set(seen.payloads)) == 1 + 4 * 60 + 1
+
+
+@virtual
+async def test_what_was_delayed_into_a_group_that_others_retired_meanwhile_is_placed_anew() -> None:
+    async with rig() as r:
+        await r.topic("orders", 200)
+        away = InlineDatabase.__new__(InlineDatabase)
+        away.__dict__.update(r.db.__dict__)  # this process's own way to the same database
+        producer = Producer(r.store, Catalog(away, "online", None), clock=r.clock)
+        await producer.publish("orders", b"first")
+        away.down = True
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.admin.update("orders", qps=50)
+            await asyncio.sleep(20)
+            assert (await r.catalog.get("orders")).groups == 1
+            sent = [await producer.publish("orders", b"later", delay_ms=100) for _ in range(40)]
+            await asyncio.sleep(10)
+            assert 0 < len(seen) < 41
+            away.down = False
+            await until(lambda: len(seen) == 41)
+            await asyncio.sleep(5)
+        assert set(sent) < set(seen.ids)
+        assert len(seen) == 41
+
+
+@virtual
+async def test_no_more_delayed_messages_than_can_be_looked_after_are_taken_without_the_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("emq.producer.doubts.MESSAGES", 20)
+    async with rig() as r:
+        await r.topic("orders", 500)
+        await r.producer.publish("orders", b"first")
+        r.db.down = True
+        for _ in range(20):
+            await r.producer.publish("orders", b"later", delay_ms=1_000)
+        await asyncio.gather(*(r.producer.publish("orders", b"x", delay_ms=1_000) for _ in range(5)))
+        with pytest.raises(errors.DatabaseUnavailable, match="nothing was published"):
+            await r.producer.publish("orders", b"later", delay_ms=1_000)
+        r.db.down = False
+        await asyncio.sleep(3)
+        await r.producer.publish("orders", b"later", delay_ms=1_000)
+
+
+@virtual
+async def test_a_sealed_queue_and_what_is_known_for_too_long_are_refused_with_a_documented_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("emq.producer.router._now_s", asyncio.get_running_loop().time)
+    monkeypatch.setattr("emq.producer.router.STALE_S", 60.0)
+    async with rig() as r:
+        topic = await r.topic("orders", 50)
+        await r.producer.publish("orders", b"first")
+        await asyncio.sleep(2)
+        r.db.down = True
+        await r.store.log.trim([Trim(queue, 0, None, True) for queue in topic.queues(0)[2:]])
+        with pytest.raises(errors.DatabaseUnavailable):
+            await r.producer.publish("orders", b"sealed", priority="low")
+        await r.producer.publish("orders", b"x")
+        await asyncio.sleep(61)
+        with pytest.raises(errors.DatabaseUnavailable, match="cannot be read; nothing was published"):
+            await r.producer.publish("orders", b"x")
+        r.db.down = False
+        await asyncio.sleep(1)
+        await r.producer.publish("orders", b"x")

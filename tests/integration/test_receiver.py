@@ -186,14 +186,14 @@ async def test_whoever_receives_hears_that_the_host_has_ended() -> None:
         await app.receive("t", timeout_s=0)
         assert app.host is not None
 
-        def breaks(_: object) -> None:
-            raise RuntimeError("a bug")
+        def taken(*_: object) -> None:
+            raise errors.HostConflict("another host has this store")
 
-        app.host.ownership.loops.dispatcher.ready = breaks  # type: ignore[method-assign, assignment]
-        app.host.slots._on_buffered = app.host.lanes._on_buffered = app.host.puller._on_buffered = breaks  # type: ignore[assignment]
+        app.host.puller._on_buffered = taken
+        app.host.puller._on_broken = None  # so that its loop meets it
         await app.publish("t", "hello")
         await asyncio.sleep(0.1)
-        with pytest.raises(RuntimeError, match="a bug"):
+        with pytest.raises(errors.HostConflict, match="another host"):
             await app.receive("t", timeout_s=1)
 
 

@@ -184,8 +184,8 @@ def test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_it
                         raise errors.OutcomeUnknown("the reply was lost")
                     return answer
 
-                async def slow(requests: Any, now_ms: int) -> Any:
-                    answer = await real_claim(requests, now_ms)
+                async def slow(requests: Any, now_ms: int, *bounds: int) -> Any:
+                    answer = await real_claim(requests, now_ms, *bounds)
                     await asyncio.sleep(2.0 if has_entries(requests, answer) else 0)
                     return answer
 

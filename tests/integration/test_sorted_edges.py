@@ -131,12 +131,12 @@ async def test_what_waited_for_its_key_goes_past_nothing_more_urgent_of_another_
 @virtual
 async def test_after_a_crash_the_next_owner_delivers_at_once_what_the_last_had_claimed() -> None:
     async with rig() as r:
-        await r.topic("t", 2, kind="priority", slots=1, prepare_timeout_s=600.0)
+        await r.topic("t", 4, kind="priority", slots=1, prepare_timeout_s=600.0, ordering="none")
         await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
         seen = Seen()
         host = r.host(Seen(lambda m: asyncio.sleep(1000)))
         crashed = asyncio.create_task(host.run())
-        await until(lambda: host.dispatcher.started == 1)
+        await until(lambda: host.dispatcher.started == 4)
         crashed.cancel()
         await asyncio.wait([crashed])
         assert (await states(r))[1] == 4
@@ -152,11 +152,11 @@ async def test_a_slot_is_with_one_claim_at_a_time() -> None:
         store, under_way, most = FaultyStore(MemoryStore(r.world)), Counter[str](), 0
         real = store.real.sorted.claim
 
-        async def slow(claims: list[Claim], now_ms: int) -> object:
+        async def slow(claims: list[Claim], now_ms: int, *bounds: int) -> object:
             nonlocal most
             under_way.update(c.slot.name for c in claims)
             most = max(most, *under_way.values())
-            answer = await real(claims, now_ms)
+            answer = await real(claims, now_ms, *bounds)
             await asyncio.sleep(0.05)
             under_way.subtract(c.slot.name for c in claims)
             return answer
@@ -277,6 +277,7 @@ async def test_when_wake_ups_may_be_lost_every_slot_is_looked_at() -> None:
             async def watch(self) -> AsyncIterator[Sequence[str] | None]:
                 await again.wait()
                 yield None
+                await asyncio.Event().wait()  # a watcher that ends is a store that was closed
 
         async with r.consuming(seen, store=Forgetful(MemoryStore(r.world))):
             await asyncio.sleep(2)

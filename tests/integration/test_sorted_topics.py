@@ -13,6 +13,7 @@ from support.virtual import virtual
 
 from emq import Reject, Retry, errors
 from emq.message import Message, slot_id
+from emq.model import State
 from emq.slots import Add, Claim, Keep, Slot, SlotKind
 from storage_adapters.memory import MemoryStore
 
@@ -275,9 +276,9 @@ async def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
             real = store.real.sorted.claim
             lost = 0
 
-            async def loses(claims: list[Claim], now_ms: int) -> object:
+            async def loses(claims: list[Claim], now_ms: int, *bounds: int) -> object:
                 nonlocal lost
-                answer = await real(claims, now_ms)
+                answer = await real(claims, now_ms, *bounds)
                 if lost < 2 and any(a.entries for a in answer):  # type: ignore[union-attr]
                     lost += 1
                     raise errors.OutcomeUnknown("the reply was lost")
@@ -371,6 +372,32 @@ async def test_time_to_live_ends_in_the_dead_letters_also_behind_what_lives_on()
 
 
 @virtual
+@pytest.mark.parametrize("paused", [False, True])
+async def test_what_has_expired_behind_a_backlog_is_dead_within_a_second_or_so(paused: bool) -> None:
+    async with rig() as r:
+        await r.topic("t", 2, kind="priority", slots=1, merge="key", ordering="none", ttl_s=3600)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(40)], priority=50)
+        if paused:
+            await r.admin.set_state("t", State.PAUSED)
+        seen = Seen()
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            await r.producer.publish("t", "brief", priority=17, ttl_s=1.0)
+            slot = Slot("t/0", SlotKind.PRIORITY, apart=True)
+            await asyncio.sleep(2.5)
+            [dead] = await r.store.sorted.dead(slot)
+            assert (dead.body, dead.reason) == (b"brief", "expired")
+            assert 1.0 <= dead.dead_ms / 1000 - begin <= 2.1
+            assert (await states(r))[0] == 40 - len(seen)
+            await r.producer.publish_many("t", [b"%d" % i for i in range(20, 40)], priority=60)  # they merge
+            if paused:
+                await r.admin.set_state("t", State.ACTIVE)
+            await until(lambda: len(seen) >= 40, 60)
+            await asyncio.sleep(3)
+        assert Counter(seen.payloads) == {b"%d" % i: 1 for i in range(40)}
+
+
+@virtual
 async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first() -> None:
     async def rejects(m: Message) -> None:
         raise Reject(f"no {m.payload.decode()}")
@@ -415,3 +442,148 @@ async def test_a_batch_handler_gets_one_message_of_a_slot_at_a_time() -> None:
         async with r.consuming(bound({"*": handle}, batch_size=5)):
             await until(lambda: sum(sizes) == 10)
         assert max(sizes) == 1
+
+
+@virtual
+@pytest.mark.parametrize("ordering", ["slot", "none"])
+@pytest.mark.parametrize("pacing", ["window", "smooth"])
+async def test_what_is_sent_again_while_a_backlog_waits_runs_once(ordering: str, pacing: str) -> None:
+    contents = [f"sku-{i}" for i in range(16)]
+    async with rig() as r:
+        await r.topic("t", 2, kind="priority", slots=1, ordering=ordering, pacing=pacing)
+        seen = Seen()
+        await r.producer.publish_many("t", contents, priority=50)
+        async with r.consuming(seen):
+            await asyncio.sleep(0.13)  # not when the host starts one, which is a race that either may win
+            for _ in range(40):
+                begun = {d.payload.decode() for d in seen.deliveries}
+                if again := [c for c in contents if c not in begun]:
+                    await r.producer.publish_many("t", again, priority=50)
+                await asyncio.sleep(0.25)
+        assert Counter(seen.payloads) == {c.encode(): 1 for c in contents}
+
+
+@virtual
+async def test_a_newer_priority_counts_for_all_that_has_not_started() -> None:
+    async with rig() as r:
+        await r.topic("t", 1, kind="priority", slots=1)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(10)], scores=range(100, 90, -1))
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: len(seen) == 2)
+            for payload in ("9", "8", "7"):
+                await r.producer.publish("t", payload, priority=200 + int(payload))
+            await r.producer.publish("t", "2", priority=17)
+            await until(lambda: len(seen) == 10)
+        assert seen.payloads == [b"%d" % i for i in (0, 1, 9, 8, 7, 3, 4, 5, 6, 2)]
+
+
+@virtual
+@pytest.mark.parametrize("ordering", ["slot", "key", "none"])
+async def test_no_more_is_claimed_than_a_slow_handler_can_start(ordering: str) -> None:
+    """Neither what runs one by one nor what finds no room in flight waits on the host, where nothing merges into it."""
+
+    async def slow(_: Message) -> None:
+        await asyncio.sleep(3)
+
+    async with rig() as r:
+        await r.topic("t", 100, kind="range_merge", slots=2, ordering=ordering, max_in_flight=4, time_range_ms=1)
+        await r.producer.publish_many("t", [b"%d" % i for i in range(20)])
+        seen = Seen(slow)
+        async with r.consuming(seen):
+            await until(lambda: len(seen) >= 2)
+            for _ in range(20):
+                await asyncio.sleep(0.2)
+                begun = set(seen.payloads)
+                if again := [b"%d" % i for i in range(20) if b"%d" % i not in begun]:
+                    await r.producer.publish_many("t", again)
+                waiting, prepared, _ = await states(r)
+                assert prepared <= (2 if ordering == "slot" else 4)
+                assert waiting == len(again)
+            await until(lambda: len(seen) == 20, 60)
+        assert Counter(seen.payloads) == {b"%d" % i: 1 for i in range(20)}
+
+
+@virtual
+async def test_what_a_stranger_adds_starts_within_five_seconds_also_with_4096_slots() -> None:
+    """A plain ZADD wakes nobody. The store's arming is left alone here, as by a program that does not know it."""
+    async with rig() as r:
+        topic = await r.topic("t", 10_000, kind="priority", slots=4096, group_qps=100)
+        seen = Seen()
+        async with r.consuming(seen):
+            await asyncio.sleep(7.3)
+            begin, stranger = r.clock.now(), MemoryStore(r.world)
+            for index in range(0, 4096, 512):
+                slot = r.world.sorted[topic.slot(index).name]
+                alarm, slot._alarm = slot._alarm, None
+                await stranger.sorted.add([Add(topic.slot(index), b"%d" % index, 50, Keep.LAST)])
+                slot._alarm = alarm
+            await until(lambda: len(seen) == 8, 60)
+            assert r.clock.now() - begin <= 5.0
+
+
+@virtual
+async def test_a_schedule_of_a_merging_topic_waits_for_the_range_and_merges() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, kind="range_merge", slots=4, time_range_ms=5000)
+        seen = Seen()
+        begin = r.clock.now()
+        async with r.consuming(seen):
+            await r.producer.schedule("t", "sku", every_s=1.0, repeat=3)
+            await asyncio.sleep(2.5)
+            await r.producer.publish("t", "sku")
+            assert not seen.deliveries
+            await asyncio.sleep(10)
+        [delivery] = seen.deliveries  # five publishes within one range
+        assert 5.0 <= delivery.started_us / 1e6 - begin < 6.3
+        await r.topic("endless", kind="range_merge")
+        with pytest.raises(errors.InvalidMessage, match="time_range_ms"):
+            await r.producer.schedule("endless", "sku", every_s=1.0)
+
+
+@pytest.mark.parametrize("kind", ["range_merge", "fixed_time"])
+@virtual
+async def test_what_waits_for_a_time_that_its_handler_asked_for_merges_with_what_is_sent_again(kind: str) -> None:
+    async def busy(m: Message) -> None:
+        await asyncio.sleep(0.1)
+        if m.attempt <= 3:
+            raise Retry("busy", after_s=5.0)
+
+    async with rig() as r:
+        await r.topic("t", 50, kind=kind, precision="millisecond" if kind == "fixed_time" else "second")
+        seen = Seen(busy)
+
+        async def send() -> None:
+            await r.producer.publish("t", "x", at=r.clock.now() + 0.5)
+
+        async with r.consuming(seen):
+            await send()
+            for _ in range(3):
+                await until(lambda: seen.running == 0 and len(seen) > 0)
+                before = len(seen)
+                await asyncio.sleep(1)
+                if kind == "range_merge":  # the first time counts; of a fixed time the last one would
+                    await send()
+                await until(lambda before=before: len(seen) > before)  # type: ignore[misc]
+            await until(lambda: seen.running == 0)
+            await asyncio.sleep(20)
+        assert [d.attempt for d in seen.deliveries] == [1, 2, 3, 4]
+        for first, second in itertools.pairwise(seen.deliveries):
+            assert 4.9 <= (second.started_us - first.started_us) / 1e6 < 6.5
+        assert await states(r) == (0, 0, 0)
+        assert (await r.store.lanes.inspect(["t/0"]))[0].waiting == 0
+
+
+@virtual
+async def test_a_handler_that_asks_for_a_time_again_and_again_uses_up_its_attempts() -> None:
+    async def busy(m: Message) -> None:
+        raise Retry("busy", after_s=2.0)
+
+    async with rig() as r:
+        await r.topic("t", 50, kind="range_merge")
+        seen = Seen(busy)
+        async with r.consuming(seen):
+            await r.producer.publish("t", "x", time_range_ms=1)
+            await asyncio.sleep(60)
+        assert [d.attempt for d in seen.deliveries] == list(range(1, 18))
+        assert await states(r) == (0, 0, 1)

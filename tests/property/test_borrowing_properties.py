@@ -19,6 +19,7 @@ class Group:
     counter: Counter
     buffered: int = 0
     held: int = 0
+    stopping: bool = False
 
 
 steps = st.lists(

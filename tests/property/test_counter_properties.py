@@ -8,7 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from emq.dispatch.counter import MICRO, SmoothCounter, WindowCounter, allowance
+from emq.dispatch.counter import MICRO, WindowCounter, allowance
+from emq.dispatch.smooth import SmoothCounter
 
 START = 1_700_000_000
 
@@ -99,12 +100,8 @@ class WindowMachine(RuleBasedStateMachine):
     @rule(quota=quotas)
     def set_quota(self, quota: float) -> None:
         self.counter.set_quota(quota, self.now)
-        if quota < self.quota:  # counts at once: what was started stays, what was not may no longer be
-            second = int(self.now)
-            if self.bound:
-                lost = allowance(round(self.quota * MICRO), second) - allowance(round(quota * MICRO), second)
-                self.bound -= max(0, lost)
-            self.quota = quota
+        # Where the new one allows less, that counts at once: what was started stays, what was not may no longer be.
+        self.bound = min(self.bound, allowance(round(quota * MICRO), int(self.now)))
         self.next_quota = quota
 
     @rule(seconds=st.sampled_from([0.001, 0.3, 0.7, 1.0, 5.0]))

@@ -30,6 +30,7 @@ def test_the_watermark_is_the_contiguous_prefix_and_the_ranges_are_the_rest(step
             expected += 1
         assert tracker.watermark == expected >= before
         ranges = tracker.finished()
+        assert tracker.total() == FIRST + sum(o >= FIRST for o in model)
         assert {o for s, e in ranges for o in range(s, e)} == {o for o in model if o > expected}
         flat = [x for r in ranges for x in r]
         assert flat == sorted(set(flat))  # ascending, none empty, none touching

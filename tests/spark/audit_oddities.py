@@ -15,7 +15,7 @@ from spark.audit_store import QueueView
 
 NAME = "odd"
 OFFSETS = 20
-PUBLISHED = 13
+PUBLISHED = 17
 """Messages that the oddities publish, each id once."""
 
 
@@ -42,6 +42,8 @@ def add(story: Story) -> None:
         a_delayed_message_is_recalled,
         one_expires,
         the_oldest_is_dropped_and_no_host_has_noticed,
+        the_store_comes_back_without_a_message_and_reads_another_again,
+        a_key_s_messages_get_the_offsets_of_lost_ones,
         dead_letters_are_replayed,
         an_occurrence_is_recorded_again_after_a_crash,
         a_publish_of_unknown_outcome_is_repeated,
@@ -69,6 +71,22 @@ def the_oldest_is_dropped_and_no_host_has_noticed(story: Story) -> None:
     _sent(story, "oldest", offset=12, group=1, priority=2)
     place = (NAME, 1, 2)
     story.queues[place] = story.queues[place]._replace(watermark=10, head=15)
+
+
+def the_store_comes_back_without_a_message_and_reads_another_again(story: Story) -> None:
+    """Both lay behind what the store had kept; one offset holds another message now, which its owner delivers."""
+    _sent(story, "forgotten", offset=OFFSETS + 1, priority=0)
+    _row(story, events.LOST, T0_US + 3 * S, offset=OFFSETS, until=OFFSETS + 2, id=None, priority=0)
+    _sent(story, "kept", offset=OFFSETS, priority=0)
+    _deliver(story, "kept", T0_US + 9 * S, offset=OFFSETS, priority=0)
+
+
+def a_key_s_messages_get_the_offsets_of_lost_ones(story: Story) -> None:
+    """The first was delivered before its store lost it, the second has a lower offset, which was given out again."""
+    _row(story, events.LOST, T0_US + 3 * S, offset=7, until=9, id=None, group=1, priority=1)
+    for i, (offset, at) in enumerate(((8, T0_US + 2 * S), (7, T0_US + 4 * S))):
+        _sent(story, f"again-{i}", offset=offset, group=1, priority=1, key="regular")
+        _deliver(story, f"again-{i}", at, offset=offset, group=1, priority=1, key="regular")
 
 
 def dead_letters_are_replayed(story: Story) -> None:

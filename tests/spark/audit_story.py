@@ -22,6 +22,7 @@ S = 1_000_000
 T0_US = synthetic.T0_S * S
 SHAPE = synthetic.Shape(topics=8, seconds=6)
 MERGES = "merges"
+SLOTS = "slots"
 
 
 @dataclasses.dataclass
@@ -41,7 +42,7 @@ class Story:
     unclosed: set[str] = dataclasses.field(default_factory=set)
 
     def topics(self) -> list[Topic]:
-        return [*SHAPE.catalog(), split(Topic(MERGES, qps=20, kind=Kind.RANGE_MERGE, priorities=()))]
+        return [*SHAPE.catalog(), split(Topic(MERGES, qps=20, kind=Kind.RANGE_MERGE, priorities=())), _many_slots()]
 
     @property
     def store(self) -> StoreView:
@@ -90,6 +91,25 @@ class Story:
 
 
 _OWN = ("run", "partition")
+
+
+def _many_slots() -> Topic:
+    """With more slots than starts a second."""
+    return split(Topic(SLOTS, qps=2, kind=Kind.RANGE_MERGE, slots=4, priorities=()))
+
+
+def start_in_every_slot(story: Story, at_us: int) -> None:
+    """Each slot starts one message of the topic at the same time."""
+    for slot in range(4):
+        name = slot_id(slot, f"in slot {slot}".encode())
+        mine = {"topic": SLOTS, "group": slot}
+        owned = {"event": events.OWNED, "time_us": T0_US, "epoch": 1, "source": "host-0", **mine}
+        story.trail.append({**_blank(schema.SCHEMA), **owned})
+        _publish(story, name, at_us - S)
+        story.sent[-1] |= mine
+        _deliver(story, name, at_us + slot)
+        for row in story.trail[-2:]:
+            row |= mine
 
 
 def clean(directory: Path) -> Story:

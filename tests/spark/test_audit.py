@@ -30,7 +30,7 @@ def run(spark: SparkSession, story: Story, directory: Path, **options: Any) -> A
     return audit(spark, AuditOptions(trails=trails, ledgers=ledgers, **given), directory / "findings")
 
 
-def findings(directory: Path) -> set[tuple[str, str, str, int]]:
+def findings(directory: Path) -> set[tuple[str, str, str, int | None]]:
     """What was found, and where: promise, kind, topic, group."""
     rows = pq.read_table(str(directory / "findings")).to_pylist()
     return {(row["promise"], row["kind"], row["topic"], row["group"]) for row in rows if not row["excused"]}
@@ -60,7 +60,9 @@ def test_every_message_is_accounted_for_and_merged_and_unknown_ones_are_neither_
     counts = clean.counts
     assert counts["published"] == audit_story.SHAPE.messages + 20 + audit_oddities.PUBLISHED
     ended = counts["delivered"] - counts["not_published_here"] + counts["dead"] + counts["dropped"]
-    assert counts["published"] == ended
+    assert counts["published"] == ended + counts["lost_by_store"]
+    assert counts["lost_by_store"] == 1
+    assert any("1 messages were lost by their store" in note for note in clean.notes)
     assert (counts["merged"], counts["publishes_unknown"], counts["not_published_here"]) == (20, 11, 5)
     assert counts["lost"] == counts["in_store"] == 0
     assert any("5 delivered messages are in no ledger" in note and "11 publishes" in note for note in clean.notes)
@@ -146,6 +148,11 @@ def a_sliding_second_over_its_cap(story: Story) -> None:
         story.extra("tenant-0003", 0, f"slide-{i}", T0_US + 2 * S + 985_000 + i)
 
 
+def all_slots_in_one_second(story: Story) -> None:
+    """No slot starts more than it may, and together they start twice the topic's quota."""
+    audit_story.start_in_every_slot(story, T0_US + 2 * S + 100_000)
+
+
 def a_low_message_before_a_ready_high_one(story: Story) -> None:
     start = _nth(story, "tenant-0005", 0, 1, 4)
     at = T0_US + 1 * S + 905_000
@@ -221,7 +228,7 @@ def an_offset_delivered_twice_under_one_epoch(story: Story) -> None:
     story.trail.append({**start, "time_us": start["time_us"] - 3_000})
 
 
-PLANTED: tuple[tuple[Planter, str, str, str, int], ...] = (
+PLANTED: tuple[tuple[Planter, str, str, str, int | None], ...] = (
     (beyond_the_tail, "L", "lost: beyond the tail", "tenant-0000", 0),
     (gone_from_its_lane, "L", "lost: nowhere", "tenant-0001", 0),
     (settled_again_after_a_clean_release, "D", "duplicate", "tenant-0001", 1),
@@ -230,6 +237,7 @@ PLANTED: tuple[tuple[Planter, str, str, str, int], ...] = (
     (a_content_merged_and_never_delivered, "L", "lost: nowhere", audit_story.MERGES, 0),
     (an_occurrence_settled_twice, "D", "duplicate", "tenant-0005", 3),
     (one_second_over_its_cap, "Q", "aligned second", "tenant-0001", 2),
+    (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, None),
     (a_sliding_second_over_its_cap, "Q", "sliding second", "tenant-0003", 0),
     (a_low_message_before_a_ready_high_one, "P", "inversion", "tenant-0005", 0),
     (two_of_a_key_at_a_time, "K", "overlap", "tenant-0002", 0),
@@ -261,7 +269,7 @@ def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     ("planter", "promise", "kind", "topic", "group"), PLANTED, ids=[f"{p[1]}-{p[0].__name__}" for p in PLANTED]
 )
 def test_a_planted_fault_is_found(
-    planted: tuple[Audit, Path], planter: Planter, promise: str, kind: str, topic: str, group: int
+    planted: tuple[Audit, Path], planter: Planter, promise: str, kind: str, topic: str, group: int | None
 ) -> None:
     assert (promise, kind, topic, group) in findings(planted[1])
 

@@ -91,14 +91,15 @@ delays = [{ share = 1.0, between_s = [60.0, 90.0] }]
 def test_what_was_told_before_the_outcome_became_unknown_is_published(
     data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = LaneProducer._topics_now, iter(range(1 << 30))
+    real, calls = LaneProducer._add, iter(range(1 << 30))
 
-    async def topics_now(self: LaneProducer, names: Any) -> Any:
+    async def add(self: LaneProducer, items: Any, durability: Any) -> Any:
+        answers = await real(self, items, durability)
         if next(calls) in (2, 5):
-            raise errors.OutcomeUnknown("the database is away")
-        return await real(self, names)
+            raise errors.OutcomeUnknown("the connection broke")
+        return answers
 
-    monkeypatch.setattr(LaneProducer, "_topics_now", topics_now)
+    monkeypatch.setattr(LaneProducer, "_add", add)
     rig = Rig(data, tmp_path / "ledger", LATER)
     assert rig.run().errors == {}
     assert len({row["id"] for row in rig.rows()}) == 400

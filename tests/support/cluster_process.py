@@ -25,7 +25,6 @@ class HostProcess:
         self.name = name
         self.receipts = Receipts(directory / f"{name}.receipts", name)
         self.log = directory / f"{name}.log"
-        self.ahead_s = ahead_s
         self.expected = True
         arguments = [str(self.receipts.path), str(handler_ms), str(ahead_s)]
         with self.log.open("ab") as log:

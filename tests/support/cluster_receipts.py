@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,17 +114,15 @@ def over_cap(receipts: Iterable[Receipt], quota: Callable[[Receipt], float]) -> 
     ]
 
 
-def two_owners(receipts: Iterable[Receipt], clock_ahead_s: Mapping[str, float] | None = None) -> list[str]:
+def two_owners(receipts: Iterable[Receipt]) -> list[str]:
     """Starts by a host after the first start of a later owner, starts without owning, and epochs of two hosts.
 
-    Args:
-        clock_ahead_s: by host; taken off, so that starts of hosts with different clocks can be compared.
+    All hosts stamp their starts by the time of their environment, whatever the clocks of their machines say.
     """
-    ahead = clock_ahead_s or {}
     latest: dict[str, Receipt] = {}
     owner: dict[tuple[str, int], str] = {}
     found = []
-    for r in sorted(starts(receipts), key=lambda r: r.started_us - ahead.get(r.host, 0.0) * SECOND_US):
+    for r in sorted(starts(receipts), key=lambda r: r.started_us):
         if r.epoch == 0:
             found.append(f"{r.group}: {_brief(r)} without owning it")
         before = latest.get(r.group)

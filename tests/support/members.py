@@ -60,6 +60,22 @@ class Cluster:
         assert len(self.owners) == groups
 
 
+class Database:
+    """Attributes: began_s: since when it does not answer this host; 0 while it does."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self.began_s = 0.0
+
+    @property
+    def away_s(self) -> float:
+        return self._clock.now() - self.began_s if self.began_s else 0.0
+
+    @property
+    def unreachable(self) -> str | None:
+        return "database away in this test" if self.began_s else None
+
+
 class Member:
     """A host as far as its membership can tell: takes what it is given, lets go when it is told to."""
 
@@ -68,8 +84,9 @@ class Member:
         self.name = name
         self.quotas = quotas(groups)
         self.tree: MemoryTree = cluster.ensemble.tree(TIMEOUT_S)
+        self.database = Database(cluster.clock)
         self.membership = ClusterMembership(
-            self.tree, "online", name, cluster.next_generation, cluster.clock, **options
+            self.tree, "online", name, cluster.next_generation, cluster.clock, database=self.database, **options
         )
         self.held: dict[str, int] = {}
         self.era = 0

@@ -18,6 +18,7 @@ from emq.message import Message
 from emq.model import Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.trail.sink import TrailSink
 from storage_adapters.memory import MemoryStore, World
 from support.doubles import FaultyStore, InlineDatabase
 from support.virtual import LoopClock
@@ -140,7 +141,7 @@ class Rig:
         self.world = World(clock)
         self.store = FaultyStore(MemoryStore(self.world))
         self.db = db
-        self.catalog = Catalog(db, ENVIRONMENT, max_queue_qps)
+        self.catalog = Catalog(db, ENVIRONMENT, max_queue_qps, clock)
         self.checkpoints = CheckpointStore(db, ENVIRONMENT)
         self.admin = Admin(self.catalog, self.store, self.checkpoints, self.next_epoch)
         self.producer = Producer(self.store, self.catalog, clock=clock)
@@ -161,6 +162,7 @@ class Rig:
         *,
         membership: Membership | None = None,
         store: FaultyStore | None = None,
+        trail: TrailSink | None = None,
         **options: Any,
     ) -> Host:
         if isinstance(handlers, Seen):
@@ -171,6 +173,7 @@ class Rig:
             self.checkpoints,
             membership or self.cluster.member(name),
             handlers,
+            trail=trail,
             clock=self.clock,
             options=HostOptions(**{"catalog_poll_s": 0.05, "checkpoint_s": 0.25, "drain_s": 5.0, **options}),
         )
@@ -217,6 +220,7 @@ async def running(host: Host) -> AsyncIterator[asyncio.Task[None]]:
             await asyncio.wait([task])
     if not task.cancelled():
         await task
+    assert not host.guard.broken, f"loops broke: {dict(host.guard.broken)}"
 
 
 def bound(handlers: dict[str, Callable[[Any], Any]], *, batch_size: int = 1, threads: int = 4) -> Handlers:

@@ -56,8 +56,8 @@ async def main(store: str, database: str, receipts: str, point: str, count: int)
 def _watch(store: slots.SortedStore, passed: Any) -> None:
     real_claim, real_settle = store.claim, store.settle
 
-    async def claim(claims: Sequence[slots.Claim], now_ms: int) -> Any:
-        answers = await real_claim(claims, now_ms)
+    async def claim(claims: Sequence[slots.Claim], now_ms: int, *bounds: int) -> Any:
+        answers = await real_claim(claims, now_ms, *bounds)
         if any(isinstance(answer, slots.Claimed) and answer.entries for answer in answers):
             passed("claimed")
         return answers

@@ -51,6 +51,12 @@ class LoopClock:
     def now_us(self) -> int:
         return int(self.now() * 1e6)
 
+    def passed_us(self) -> int:
+        return self.now_us()
+
+    def at_us(self, passed_us: int) -> int:
+        return passed_us
+
 
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an asynchronous test in virtual time. No threads: a loop that waits for one would jump past its timers."""

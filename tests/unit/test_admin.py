@@ -23,7 +23,7 @@ async def r() -> AsyncIterator[Rig]:
 
 
 def retirement(r: Rig) -> Retirement:
-    return Retirement(r.catalog, r.store, r.checkpoints, list)
+    return Retirement(r.catalog, r.store, r.checkpoints, list, r.clock)
 
 
 async def shrunk(r: Rig, groups: int = 4) -> Topic:

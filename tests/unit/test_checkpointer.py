@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 from support.doubles import FaultyStore
 
-from emq import errors
+from emq import errors, marks
 from emq.clock import ManualClock
 from emq.dispatch.counter import WindowCounter
 from emq.dispatch.priority import policy_for
 from emq.model import Topic, TopicOptions
+from emq.offsets import retention
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.tracker import OffsetTracker
@@ -42,20 +43,25 @@ class Bench:
         self.clock = ManualClock()
         self.store = FaultyStore(MemoryStore())
         self.lost: list[OwnedGroup] = []
+        self.shrunk: list[OwnedGroup] = []
         self.checkpointer = Checkpointer(
             self.saved,  # type: ignore[arg-type]
             self.store.log,
             self.clock,
             on_lost=self.lost.append,
+            on_shrunk=self.shrunk.append,
         )
 
     async def queue(self, name: str = "t", messages: int = 10, retention_s: float = 0.0) -> OwnedQueue:
         owner = OwnedTopic(Topic(name, 10, priorities=("p",), options=TopicOptions(retention_s=retention_s)))
-        group = OwnedGroup(owner, 0, 7, WindowCounter(1, 0), policy_for(owner.topic), Gauge())
-        group.buffers = [deque()]
-        queue = OwnedQueue(group, 0, OffsetTracker(1), 1.0)
+        queue = self.owner(owner)
         await self.store.log.put([Put(queue.name, [b"x"] * messages)])
         return queue
+
+    def owner(self, owner: OwnedTopic) -> OwnedQueue:
+        group = OwnedGroup(owner, 0, 7, WindowCounter(1, 0), policy_for(owner.topic), Gauge())
+        group.buffers = [deque()]
+        return OwnedQueue(group, 0, OffsetTracker(1), 1.0)
 
     def finish(self, queue: OwnedQueue, *offsets: int) -> None:
         for offset in offsets:
@@ -151,8 +157,9 @@ async def test_what_is_retained_for_long_takes_little_to_remember(b: Bench) -> N
         await b.checkpointer.save()
         await b.checkpointer.trim()
         b.clock.advance(5)
-    assert len(b.checkpointer._retained) <= 200
-    step_s, passed_s = 86_400 / 50, 5 * 1_999
+    assert len(queue.notes) <= retention.MOST_NOTES
+    assert len(b.checkpointer._retention._due) == 1
+    step_s, passed_s = 86_400 / retention.NOTES, 5 * 1_999
     b.clock.advance(step_s)
     await b.checkpointer.trim()
     b.clock.advance(86_400 - passed_s - step_s - 1)
@@ -161,6 +168,35 @@ async def test_what_is_retained_for_long_takes_little_to_remember(b: Bench) -> N
     b.clock.advance(passed_s + step_s + 2)
     await b.checkpointer.trim()
     assert await b.head(queue) == 2_000, "and all of it goes soon after"
+
+
+async def test_retention_goes_on_where_the_last_owner_of_the_queue_left_off_however_often_it_moves(b: Bench) -> None:
+    queue = await b.queue(messages=200, retention_s=100)
+    for offset in range(1, 150):  # a new owner every five seconds
+        b.finish(queue, offset)
+        await b.checkpointer.save()
+        await b.checkpointer.trim()
+        await b.checkpointer.save()
+        saved = b.saved.batches[-1][0]
+        assert len(saved.notes) <= retention.MOST_NOTES
+        b.clock.advance(5)
+        next_owner = b.owner(queue.group.owner)
+        next_owner.tracker = OffsetTracker(saved.watermark, saved.finished)
+        next_owner.saved, next_owner.notes = saved.watermark, saved.notes
+        b.checkpointer.resumed(next_owner)
+        queue = next_owner
+        kept_s = (offset - await b.head(queue) + 1) * 5
+        assert kept_s <= 100 * 1.1 + 10
+        assert kept_s >= min(100, offset * 5)
+
+
+async def test_what_was_set_back_by_hand_is_not_dropped_by_what_was_noted_before(b: Bench) -> None:
+    queue = await b.queue(messages=20, retention_s=10)
+    queue.notes = (retention.Note(b.clock.now() - 100, 15),)
+    queue.saved = 5
+    b.checkpointer.resumed(queue)
+    await b.checkpointer.trim()
+    assert await b.head(queue) == 5
 
 
 async def test_a_refused_checkpoint_means_the_group_is_lost_and_is_not_trimmed(b: Bench) -> None:
@@ -200,3 +236,15 @@ async def test_what_a_former_owner_left_is_trimmed_although_nothing_new_is_finis
     b.checkpointer.resumed(queue)
     await b.checkpointer.trim()
     assert await b.head(queue) == 6
+
+
+async def test_what_the_store_has_lost_meanwhile_is_not_dropped_from_what_came_in_its_place() -> None:
+    b = Bench()
+    queue = await b.queue(messages=10)
+    queue.marks.newest = marks.of(10, b"read before the store came back, at the place of another")
+    b.finish(queue, *range(1, 11))
+    await b.checkpointer.save()
+    assert b.saved.batches[-1][0].marks == (queue.marks.newest,)
+    await b.checkpointer.trim()
+    assert b.shrunk == [queue.group]
+    assert (await b.store.log.bounds([queue.name]))[0].head == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -87,3 +88,15 @@ async def test_a_closed_database_is_reported_as_unavailable(store: CheckpointSto
     await db.close()
     with pytest.raises(errors.DatabaseUnavailable, match="is closed"):
         await store.load_all()
+
+
+async def test_a_fence_of_many_queues_among_many_takes_time_in_proportion_to_its_queues(store: CheckpointStore) -> None:
+    names = [f"t/{n}/mid" for n in range(6_000)]
+    await store.save([Checkpoint(name, 1, 5) for name in names])
+    began = time.process_time()
+    assert await store.fence(dict.fromkeys(names[:2_000], 2)) == []
+    assert await store.rewind([Checkpoint(name, 2, 3) for name in names[:2_000]]) == []
+    assert time.process_time() - began < 2  # some 0.1 s; a walk over all checkpoints for each queue takes 20 s
+    saved = await store.load_all()
+    assert {(c.epoch, c.watermark) for name, c in saved.items() if name in names[:2_000]} == {(2, 3)}
+    assert {(c.epoch, c.watermark) for name, c in saved.items() if name in names[2_000:]} == {(1, 5)}

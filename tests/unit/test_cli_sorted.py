@@ -175,7 +175,8 @@ def test_delay_levels_are_written_as_names_with_durations(emq: Shell) -> None:
     assert "remind 30 m, 90s 1 m 30 s" in emq("topic show t")
 
 
-def test_a_value_that_begins_with_an_at_sign_is_read_from_a_file(emq: Shell) -> None:
+def test_a_value_that_begins_with_an_at_sign_is_read_from_a_file(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMQ_LUA_FOLDS", "true")
     Path("fold.lua").write_text("local a, b = ...\nreturn a .. b\n")
     emq("topic create t --qps 1 --kind range_merge --set merge=key --set fold=lua --set fold_lua=@fold.lua")
     assert emq.json("topic show t")["options"]["fold_lua"] == "local a, b = ...\nreturn a .. b"
@@ -352,13 +353,12 @@ def test_lines_before_a_bad_one_are_published_and_counted(emq: Shell, line: str,
     assert waiting("p") == [(b"a", 20)]
 
 
-def test_a_time_to_come_says_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1_000.0)
-    assert [times.ahead_s(text) for text in ("90s", "in 15m", "in 1.5h")] == [1_090, 1_900, 6_400]
-    assert times.ahead_s("2033-01-31T12:00Z") == 1_990_785_600
+def test_a_time_to_come_says_its_zone() -> None:
+    assert [times.ahead(text).at_s(1_000.0) for text in ("90s", "in 15m", "in 1.5h")] == [1_090, 1_900, 6_400]
+    assert times.ahead("2033-01-31T12:00Z").at_s(1_000.0) == 1_990_785_600
     for text, said in (("2033-01-31T12:00", "time zone"), ("tomorrow", "not a time"), ("in", "not a time")):
         with pytest.raises(ValueError, match=said):
-            times.ahead_s(text)
+            times.ahead(text)
 
 
 # ------------------------------------------------------------------------------------------- watching and dead letters

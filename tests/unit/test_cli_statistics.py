@@ -100,7 +100,7 @@ async def test_a_look_at_many_groups_lets_others_run_in_between() -> None:
         await r.topic("big", 30_000, group_qps=10)
         async with r.consuming(Seen()) as host:
             slices = len(list(host._recorder._look(r.clock.now())))
-    assert slices == 3_000 // statistics.SLICE_GROUPS
+    assert slices == 2 * 3_000 // statistics.SLICE_GROUPS  # to find the busiest topics, and to tell of those
 
 
 @virtual

@@ -9,6 +9,9 @@ from support.rig import until
 from support.virtual import virtual
 
 from emq import errors
+from emq.allocation import view
+from emq.cli import host_view
+from emq.cli.cluster import Known
 
 
 @virtual
@@ -66,3 +69,42 @@ async def test_while_nobody_reaches_the_database_each_tries_in_turn_and_nothing_
             member.membership._leader._next_generation = next_generation
         await until(lambda: len(cluster.owners) == 11, 20)
         await cluster.settled(11)
+
+
+@virtual
+async def test_a_leader_whose_database_fell_silent_lets_another_lead_though_nothing_asked_for_a_plan() -> None:
+    """It hears of no new topic, so that it would never find out that it cannot plan."""
+    async with cluster_of("a", "b", "c") as cluster:
+        leader = next(m for m in cluster.members.values() if m.membership._leader.leading)
+        leader.database.began_s = cluster.clock.now()
+        others = [m for m in cluster.members.values() if m is not leader]
+        for member in others:
+            member.quotas["new/0"] = 10.0
+            await member.membership.offer(member.quotas, 2)
+        await until(lambda: any("new/0" in m.held for m in cluster.members.values()), 20)
+        assert not leader.membership._leader.leading
+        await cluster.settled(13)
+
+
+@virtual
+async def test_the_cluster_can_see_which_host_misses_the_database() -> None:
+    async with cluster_of("a", "b") as cluster:
+        cluster.members["a"].database.began_s = cluster.clock.now()
+        await asyncio.sleep(3)
+        tree = cluster.ensemble.tree()
+        await tree.open(lambda state: None)
+        seen = await view.read(tree, "online")
+        await tree.close()
+        known = Known([], {}, 0, [])
+        assert host_view.troubles(seen, host_view.rows(seen, known), known) == ["a: database away in this test"]
+
+
+@virtual
+async def test_leaders_without_a_database_hand_the_lead_on_at_leisure() -> None:
+    async with cluster_of("a", "b") as cluster:
+        for member in cluster.members.values():
+            member.database.began_s = cluster.clock.now()
+        candidates = cluster.ensemble.nodes.children(PATHS.leader)
+        await asyncio.sleep(60)
+        number = int(cluster.ensemble.nodes.children(PATHS.leader)[-1].partition("-")[2])
+        assert 4 < number - int(candidates[-1].partition("-")[2]) < 16

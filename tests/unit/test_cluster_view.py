@@ -218,7 +218,7 @@ async def test_who_looks_does_not_wait_for_ever() -> None:
     ensemble.quorum = False
     began = asyncio.get_running_loop().time()
     with pytest.raises(errors.ClusterUnavailable, match="no ZooKeeper server of zoo:1 answered within 10 s"):
-        async with view.opened(ensemble.tree(), "zoo:1"):
+        async with view.opened(ensemble.tree(), "no ZooKeeper server of zoo:1"):
             pass
     assert asyncio.get_running_loop().time() - began == pytest.approx(view.OPEN_S)
 

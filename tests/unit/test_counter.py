@@ -10,7 +10,9 @@ import pytest
 
 from emq.dispatch import borrowing
 from emq.dispatch.borrowing import BorrowingCounter
-from emq.dispatch.counter import Counter, SmoothCounter, WindowCounter, allowance
+from emq.dispatch.counter import Counter, WindowCounter, allowance
+from emq.dispatch.smooth import SmoothCounter
+from emq.shares import Division, pace
 
 T = 1_700_000_000  # even
 
@@ -82,18 +84,21 @@ def test_the_default_burst_is_one_and_a_tenth_of_a_second() -> None:
     assert SmoothCounter(50, T).reserve(100, T + 100) == 6
 
 
-def test_a_smooth_quota_changes_at_once_and_keeps_its_tokens_within_the_burst() -> None:
-    counter = SmoothCounter(50, T)
-    counter.set_quota(10, T + 100)
-    assert counter.reserve(100, T + 100) == 2
-    counter.set_quota(100, T + 100)
-    assert counter.reserve(100, T + 100.05) == 5
+def test_a_change_of_a_smooth_quota_begins_empty_and_a_lower_one_counts_at_once() -> None:
+    before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
+    counter = SmoothCounter([(0, pace(before, 0, None))], T)
+    assert counter.reserve(100, T + 5) == 11
+    counter.set_paces([(d.since_s, pace(d, 0, None)) for d in (before, after)], T + 5)
+    assert counter.reserve(100, T + 6) == 3
+    assert counter.reserve(100, T + 10) == 0
+    assert counter.reserve(100, T + 10.1) == 2
 
 
 @dataclasses.dataclass
 class Sister:
     counter: Counter
     buffered: int = 0
+    stopping: bool = False
 
 
 def sisters(*quotas: float) -> list[Sister]:

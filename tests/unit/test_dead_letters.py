@@ -31,6 +31,12 @@ class Clock:
     def now_us(self) -> int:
         return int(self.s * 1e6)
 
+    def passed_us(self) -> int:
+        return self.now_us()
+
+    def at_us(self, passed_us: int) -> int:
+        return passed_us
+
 
 @pytest.fixture
 async def store() -> AsyncIterator[MemoryStore]:

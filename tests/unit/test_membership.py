@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from emq import errors
-from emq.allocation.membership import Assignment, LocalCluster, LocalMembership, StaticMembership
+from emq.allocation.membership import Assignment, LocalCluster, LocalMembership
 
 GROUPS = [f"t{i}/{j}" for i in range(5) for j in range(4)]
 
@@ -213,32 +213,3 @@ class ClusterMachine(RuleBasedStateMachine):
 
 TestLocalCluster = ClusterMachine.TestCase
 TestLocalCluster.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-
-
-@pytest.mark.parametrize("members", [1, 2, 3, 7])
-async def test_processes_of_one_parent_share_everything_exactly_once(members: int) -> None:
-    epochs = Epochs()
-    shares = []
-    for i in range(members):
-        membership = StaticMembership(f"h-{i}", i, members, epochs)
-        await membership.join()
-        await membership.offer(quotas(GROUPS))
-        found = await newest(membership.assignments())
-        assert found is not None
-        shares.append(found)
-    owned = [g for share in shares for g in share]
-    assert sorted(owned) == sorted(GROUPS)
-    assert len({epoch for share in shares for epoch in share.values()}) == members
-
-
-async def test_a_share_keeps_its_epochs_while_other_groups_come_and_go() -> None:
-    membership = StaticMembership("h", 0, 1, Epochs())
-    await membership.offer(quotas(GROUPS[:3]))
-    before = await newest(membership.assignments())
-    await membership.offer(quotas(GROUPS[1:5]))
-    after = await newest(membership.assignments())
-    assert before is not None
-    assert after is not None
-    assert set(after) == set(GROUPS[1:5])
-    assert all(after[g] == before[g] for g in GROUPS[1:3])
-    assert all(after[g] > before[g0] for g in GROUPS[3:5] for g0 in before)

@@ -73,8 +73,8 @@ async def test_what_is_wrong_is_refused_in_one_line_before_anything_is_sent(r: R
         await r.producer.publish(topic, "x", **options)
     assert text in str(refused.value)
     assert "\n" not in str(refused.value)
-    assert r.store.sorted.calls == {}
-    assert r.store.lanes.calls == {}
+    assert "add" not in r.store.sorted.calls
+    assert "add" not in r.store.lanes.calls
     assert r.producer.published == 0
 
 
@@ -230,8 +230,8 @@ async def test_what_does_not_fit_many_payloads_is_refused_before_anything_is_sen
         await r.producer.publish_many(topic, ["1", "2"], **options)
     assert text in str(refused.value)
     assert "\n" not in str(refused.value)
-    assert r.store.sorted.calls == {}
-    assert r.store.lanes.calls == {}
+    assert "add" not in r.store.sorted.calls
+    assert "add" not in r.store.lanes.calls
 
 
 async def test_an_empty_key_is_a_slot_basis_of_one_and_of_many(r: Rig) -> None:
@@ -290,15 +290,14 @@ async def test_small_messages_go_by_the_thousand(r: Rig) -> None:
     assert [len(adds) for adds in calls] == [2_000, 2_000, 500]
 
 
-async def test_a_delayed_message_whose_group_cannot_be_looked_up_again_is_of_unknown_outcome(r: Rig) -> None:
+async def test_a_delayed_message_whose_group_cannot_be_looked_up_again_is_published(r: Rig) -> None:
     await r.producer.publish("log", "first", delay_ms=5000)
 
     async def out_of_reach() -> None:
         r.db.down = True
 
     r.store.lanes.after["add"] = out_of_reach
-    with pytest.raises(errors.OutcomeUnknown, match="stored, but"):
-        await r.producer.publish("log", "x", delay_ms=5000)
+    assert await r.producer.publish("log", "x", delay_ms=5000)
     r.db.down = False
     waiting = [e for g in range(2) for e in await r.store.lanes.waiting(f"log/{g}")]
     assert sorted(message.decode(e.body).payload for e in waiting) == [b"first", b"x"]

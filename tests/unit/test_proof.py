@@ -17,8 +17,10 @@ from rich.console import Console
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
+from emq.model import Kind, Topic, TopicOptions, split
 from emq.trail import lives, segments
 from emq.trail.checks import MAX_EXAMPLES, window_allowance
+from emq.trail.limits import limits
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, Wait, prove
 from emq.trail.report import render
@@ -400,6 +402,36 @@ def test_one_start_too_many_in_an_aligned_second_is_found(story: Story) -> None:
     assert proof.cap_violations.examples == (f"shop/0 started 21 in second {T0_S}, 20 allowed",)
 
 
+def test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found(story: Story) -> None:
+    topic = split(Topic("shop", qps=2, kind=Kind.RANGE_MERGE, slots=4, priorities=()))
+    deliveries = [Delivery(f"m{i}", 10 + i, 20 + i, offset=0) for i in range(4)]
+    for group, d in enumerate(deliveries):
+        story.trail("producer").published("shop", group, 0, [0], [d.id], [None], T0_US, T0_US)
+        m = d.message()
+        m.group = group
+        story.trail().started(m, 1)
+        story.trail().settled(m, T0_US + 30 * MS)
+    story.close()
+    quotas, bursts = limits([topic])
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert proof.cap_violations.examples == (f"shop started 4 in second {T0_S}, 2 allowed",)
+
+
+def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story: Story) -> None:
+    topic = split(Topic("shop", qps=10, kind=Kind.RANGE_MERGE, slots=4, options=TopicOptions(pacing="smooth")))
+    deliveries = [Delivery(f"m{i}", i, 20 + i, offset=i) for i in range(14)]
+    for i, d in enumerate(deliveries):
+        story.trail("producer").published("shop", i % 4, 0, [i], [d.id], [None], T0_US, T0_US)
+        m = d.message()
+        m.group = i % 4
+        story.trail().started(m, 1)
+        story.trail().settled(m, T0_US + 30 * MS)
+    story.close()
+    quotas, bursts = limits([topic])
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert "shop started 14 within the second" in proof.cap_violations.examples[0]
+
+
 def test_a_start_in_the_next_second_is_not_too_many(story: Story) -> None:
     extra = Delivery("extra", 1000, 1001, 999, offset=99)
     assert tell(story, [*clean(), extra], Expectations(still_queued=0, quotas={"shop/0": 20})).ok
@@ -547,6 +579,100 @@ def test_a_run_without_an_end_blocks_its_key_until_it_is_started_again(story: St
     assert broken(tell(story, [lost, other, again])) == "K"
 
 
+def cut_short(story: Story, source: str = "host") -> None:
+    """The source is killed: what it has told last is not closed."""
+    story.close()
+    newest = max(story.directory.glob(f"{source}-*.parquet"))
+    newest.unlink()
+
+
+@pytest.mark.parametrize(("owned_ms", "start", "found"), [(15, 20, 0), (25, 20, 1), (None, 20, 1)])
+def test_what_a_killed_host_ran_is_over_when_its_group_is_taken_over(
+    story: Story, owned_ms: int | None, start: float, found: int
+) -> None:
+    story.deliver(Delivery("a", 10, None, key="k"))
+    if owned_ms is not None:
+        story.trail("successor").owned("shop/0", 2, T0_US + owned_ms * MS)
+        story.trail("successor").owned("shop/1", 2, T0_US + 12 * MS)
+    story.deliver(Delivery("b", start, start + 1, key="k", offset=1, source="successor"))
+    story.trail().flush()
+    cut_short(story)
+    assert prove(story.directory).key_order.count == found
+
+
+def test_a_host_that_lives_on_after_a_takeover_still_runs_what_it_began(story: Story) -> None:
+    story.deliver(Delivery("a", 10, None, key="k"))
+    story.trail("successor").owned("shop/0", 2, T0_US + 15 * MS)
+    story.deliver(Delivery("b", 20, 21, key="k", offset=1, source="successor"), Delivery("c", 30, 31))
+    story.trail().flush()
+    cut_short(story)
+    assert prove(story.directory).key_order.count == 1
+
+
+@pytest.mark.parametrize(
+    ("killed_ms", "offset", "deaths", "found"),
+    [
+        (1_000, 0, 2, 0),
+        (9_000, 0, 2, 1),
+        (1_000, 0, 3, 1),
+        (1_000, -1, 2, 1),
+        (None, 0, 2, 1),
+    ],
+)
+def test_a_killed_host_s_last_dead_letters_may_be_made_again(
+    story: Story, killed_ms: int | None, offset: int, deaths: int, found: int
+) -> None:
+    story.deliver(Delivery("a", 10, 15, offset=offset, outcome="dead"))
+    if killed_ms is not None:
+        story.deliver(Delivery("z", killed_ms - 1, killed_ms))
+    for i in range(1, deaths):
+        story.deliver(Delivery("a", 20_000 * i, 20_000 * i + 5, offset=offset, outcome="dead", source=f"successor{i}"))
+    if killed_ms is not None:
+        story.trail().flush()
+        cut_short(story)
+    else:
+        story.close()
+    assert prove(story.directory).dead_twice.count == found
+
+
+@pytest.mark.parametrize(("killed_ms", "deaths", "found"), [(1_000, 1, 0), (1_000, 2, 1), (9_000, 1, 1), (None, 1, 1)])
+def test_what_a_killed_host_had_retried_may_die_in_its_lane_before_it_does_so_from_its_queue(
+    story: Story, killed_ms: int | None, deaths: int, found: int
+) -> None:
+    story.deliver(Delivery("a", 10, 15, offset=0, outcome="retried"))
+    if killed_ms is not None:
+        story.deliver(Delivery("z", killed_ms - 1, killed_ms))
+    lane = Delivery("a", 20_000, 20_005, offset=-1, attempt=2, outcome="dead", source="successor")
+    queue = [Delivery("a", 20_010 + i, 20_015 + i, outcome="dead", source="successor") for i in range(deaths)]
+    story.deliver(lane, *queue)
+    story.trail().flush()
+    if killed_ms is not None:
+        cut_short(story)
+    else:
+        story.close()
+    assert prove(story.directory).dead_twice.count == found
+
+
+@pytest.mark.parametrize(("killed", "found"), [(True, 0), (False, 1)])
+def test_what_a_killed_host_had_moved_to_its_lane_dies_there_alone(story: Story, killed: bool, found: int) -> None:
+    story.deliver(Delivery("z", 10, 11))
+    again = Delivery("a", 20, 21, outcome="dead", source="successor")
+    story.deliver(again, dataclasses.replace(again, start=30, end=31, offset=-1, attempt=2))
+    story.trail().flush()
+    if killed:
+        cut_short(story)
+    else:
+        story.close()
+    assert prove(story.directory).dead_twice.count == found
+
+
+def test_a_host_that_ended_in_order_has_ended_nothing_by_that(story: Story) -> None:
+    story.deliver(Delivery("a", 10, None, key="k"))
+    story.trail("successor").owned("shop/0", 2, T0_US + 15 * MS)
+    story.deliver(Delivery("b", 20, 21, key="k", offset=1, source="successor"))
+    assert story.prove().key_order.count == 1
+
+
 # --------------------------------------------------------------------------------------------------- void: the ledger
 
 
@@ -665,3 +791,37 @@ def test_a_broken_and_a_void_proof_say_so(ledger: Path) -> None:
     host_segment(ledger, 3).unlink()
     assert "void: host-" in printed(prove(ledger))
     assert proof.to_dict()["promises"] == {letter: letter != "Q" for letter in "LDQPKX"}
+
+
+def test_what_a_store_has_forgotten_is_no_loss_of_ours_and_what_came_in_its_place_is_another_message(
+    story: Story,
+) -> None:
+    kept, gone = Delivery("kept", 1, 2, offset=1), Delivery("gone", 3, None, offset=2)
+    new, after = Delivery("new", 50, 51, offset=2), Delivery("after", 52, 53, offset=3)
+    story.publish(kept, gone).deliver(kept)
+    story.trail("producer").published("shop", 0, 0, [2], ["new"], None, T0_US, T0_US + 10)
+    story.trail().lost("shop", 0, 0, 2, 3, T0_US + 20)
+    story.publish(after).deliver(new, after)
+    proof = story.prove()
+    assert (proof.lost_by_store, proof.lost.count, proof.delivered) == (1, 0, 3)
+    assert proof.ok
+
+
+def test_what_came_in_the_place_of_a_forgotten_message_can_be_lost(story: Story) -> None:
+    gone, early = Delivery("gone", 3, None, offset=2), Delivery("early", 1, None, offset=1)
+    story.publish(early, gone)
+    story.trail("producer").published("shop", 0, 0, [2], ["new"], None, T0_US, T0_US + 10)
+    story.trail().lost("shop", 0, 0, 2, 3, T0_US + 20)
+    story.trail("producer").published("shop", 0, 0, [3], ["late"], None, T0_US, T0_US + 30)
+    proof = story.prove()
+    assert proof.lost_by_store == 1
+    assert set(proof.lost.examples) == {"shop/early", "shop/late", "shop/new"}
+
+
+def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(story: Story) -> None:
+    once = [Delivery(f"m{i}", 10 * i, 10 * i + 1, offset=i) for i in range(5)]
+    again = [dataclasses.replace(d, start=d.start + 100, end=(d.end or 0) + 100) for d in once[2:]]
+    story.publish(*once).deliver(*once)
+    story.trail().lost("shop", 0, 0, 3, 5, T0_US + 90 * MS)
+    proof = story.deliver(*again).prove()
+    assert proof.duplicates.count == 1, "what was before the loss was finished"

@@ -30,21 +30,33 @@ class Server:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize(("good", "failure"), [(0, errors.StoreUnavailable), (1, errors.OutcomeUnknown)])
-async def test_who_was_told_that_nothing_was_done_may_rely_on_it(
-    shards: int, good: int, failure: type[Exception]
-) -> None:
+async def test_what_every_request_failed_with_is_raised(shards: int) -> None:
     all_shards = [Shard("online", i) for i in range(shards)]
     with pytest.raises(errors.StoreUnavailable) as told:
-        await each_shard(all_shards, range(30), lambda n: "t/0", Server(good).take, 10)
-    assert type(told.value) is failure
+        await each_shard(all_shards, range(30), lambda n: "t/0", Server(0).take, 10)
+    assert type(told.value) is errors.StoreUnavailable
 
 
-async def test_on_one_shard_too_each_request_is_answered_for_itself() -> None:
-    answers = await each_shard(
-        [Shard("online", 0)], range(30), lambda n: "t/0", Server(1).take, 10, failures_as_answers=True
-    )
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_each_request_is_answered_for_itself(shards: int) -> None:
+    all_shards = [Shard("online", i) for i in range(shards)]
+    answers = await each_shard(all_shards, range(30), lambda n: "t/0", Server(1).take, 10)
     assert answers == [*range(10), *[REFUSED] * 20]
+
+
+async def test_a_call_refused_for_one_damaged_key_is_divided_until_its_requests_are_alone() -> None:
+    sent: list[list[int]] = []
+
+    async def take(shard: Shard, part: Sequence[int]) -> list[int]:
+        if 13 in part:
+            raise errors.KeyDamaged("13")
+        sent.append(list(part))
+        return list(part)
+
+    answers = await each_shard([Shard("online", 0)], range(30), lambda n: "t/0", take, 100)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, errors.KeyDamaged)] == [13]
+    assert sorted(n for part in sent for n in part) == [n for n in range(30) if n != 13], "something was sent twice"
+    assert len(sent) <= 6
 
 
 class Scripts:
@@ -65,10 +77,11 @@ class Scripts:
         raise NotImplementedError
 
 
-@pytest.mark.parametrize(("good", "failure"), [(0, errors.StoreUnavailable), (1, errors.OutcomeUnknown)])
-async def test_verdicts_of_which_some_were_carried_out_are_in_doubt(good: int, failure: type[Exception]) -> None:
-    store = RedisSorted(Scripts(good), "online", "here")
+async def test_verdicts_of_which_some_cannot_be_carried_out_are_answered_for_themselves() -> None:
     slot = Slot("t/0", SlotKind.FIXED_TIME)
-    with pytest.raises(errors.StoreUnavailable) as told:
-        await store.settle([Settle(slot, b"%d" % i, Verdict.ACK, 1_000) for i in range(2 * MEMBERS)])
-    assert type(told.value) is failure
+    settles = [Settle(slot, b"%d" % i, Verdict.ACK, 1_000) for i in range(2 * MEMBERS)]
+    answers = await RedisSorted(Scripts(1), "online", "here").settle(settles)
+    assert answers[MEMBERS:] == [REFUSED] * MEMBERS
+    assert not any(isinstance(answer, errors.EMQError) for answer in answers[:MEMBERS])
+    with pytest.raises(errors.StoreUnavailable):
+        await RedisSorted(Scripts(0), "online", "here").settle(settles)

@@ -54,6 +54,7 @@ class Bench:
         self.lost: list[OwnedGroup] = []
         self.firing = Firing(
             self.store.lanes,
+            self.store.sorted,
             self.clock,
             self.trail,
             on_due=lambda lane, due_ms: self.due.append((lane, due_ms)),
@@ -206,7 +207,7 @@ async def test_a_crash_between_the_adds_and_the_settle_gives_each_occurrence_onc
     assert await b.store.lanes.recover([(LANE, heir.epoch)]) == [1]
     b.clock.advance(1)
     done, again = await b.claim(heir), []
-    b.firing = Firing(b.store.lanes, b.clock, b.trail, on_due=lambda *_: None, on_lost=b.lose)
+    b.firing = Firing(b.store.lanes, b.store.sorted, b.clock, b.trail, on_due=lambda *_: None, on_lost=b.lose)
     async with b.running():
         for m in done:
             if m.schedule is not None:
@@ -381,3 +382,14 @@ async def test_a_failed_occurrence_is_retried_by_itself_and_the_schedule_goes_on
         ("s.1", 90_000),
         ("s", 120_000),
     ]
+
+
+async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    async with b.running():
+        [m] = await b.claim()
+        await b.store.real.lanes.settle([Settle(LANE, "s", Verdict.ACK, EPOCH)])  # it comes back without it
+        b.firing.put(b.group, m)
+        await b.idle()
+    assert await b.ids() == ["s.1", "s"]

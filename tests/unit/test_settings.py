@@ -25,6 +25,16 @@ def test_arguments_go_before_the_environment_and_that_before_the_file() -> None:
     assert found.environment is Environment.ONLINE
 
 
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("Off", False), ("false", False)])
+def test_a_switch_is_read_from_the_environment(text: str, value: bool) -> None:
+    assert settings.load(environ={"EMQ_LUA_FOLDS": text}).lua_folds is value
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_named() -> None:
+    with pytest.raises(errors.InvalidSettings, match="EMQ_LUA_FOLDS='maybe' must be true or false"):
+        settings.load(environ={"EMQ_LUA_FOLDS": "maybe"})
+
+
 def test_nothing_given_means_the_defaults() -> None:
     assert settings.load(environ={}) == settings.Settings()
 

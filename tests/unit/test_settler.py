@@ -35,6 +35,7 @@ class Bench:
         self.group = OwnedGroup(OwnedTopic(topic), 0, EPOCH, WindowCounter(1, 0), policy_for(topic), Gauge())
         self.group.buffers = [deque()]
         self.settled: list[str] = []
+        self.refused: list[str] = []
         self.acknowledged = 0
         self.due: list[tuple[str, int]] = []
         self.lost: list[OwnedGroup] = []
@@ -45,6 +46,7 @@ class Bench:
             NullTrail(),
             on_acknowledged=self._acknowledge,
             on_settled=lambda _, m: self.settled.append(m.id),
+            on_refused=lambda _, m: self.refused.append(m.id),
             on_due=lambda slot, due_ms: self.due.append((slot, due_ms)),
             on_lost=self.lost.append,
         )
@@ -141,7 +143,7 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
         b.settler.failed(b.group, b.started("a"), ValueError())
         b.settler.acknowledge(b.group, b.started("b", offset=-1, attempt=2))
         await b.settler.idle()
-    assert (b.settled, b.acknowledged) == (["a"], 1)  # no longer in flight here
+    assert (b.settled, b.refused, b.acknowledged) == ([], ["a"], 1)  # no longer in flight here, and not finished
     assert b.lost == [b.group] * 2
     assert (b.settler.refused, b.settler.retried, b.due) == (2, 0, [])
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
@@ -165,23 +167,67 @@ async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() ->
     assert b.settled == ["of the log"]
 
 
-@virtual
-async def test_a_member_that_its_lane_refuses_does_not_leave_its_slot() -> None:
-    b = Bench()
+async def in_slot(b: Bench) -> tuple[slots.Slot, Message]:
+    """A member of the group's slot, claimed and started."""
     slot = slots.Slot("t/0", slots.SlotKind.PRIORITY)
     b.group.slot = OwnedSlot(b.group, slot)
     await b.store.real.sorted.add([slots.Add(slot, b"x", 50, slots.Keep.LAST)])
     [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], 1_000)
     assert isinstance(claimed, slots.Claimed)
-    await b.store.real.lanes.claim([Claim("t/0", 1, EPOCH + 1)], 1)  # a newer owner, whom the slot has not seen yet
+    m = b.started("0-x", offset=-1)
+    m.member, m.token, m.score = b"x", claimed.entries[0].token, 50
+    return slot, m
+
+
+@virtual
+async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
+    b = Bench()
+    slot, m = await in_slot(b)
+    await b.store.real.sorted.claim([slots.Claim(slot, 0, EPOCH + 1, 0)], 1)
     async with b.settling():
-        m = b.started("0-x", offset=-1)
-        m.member, m.token = b"x", claimed.entries[0].token
         b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
         await b.settler.idle()
     assert b.lost == [b.group]
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
-    assert (state.waiting, state.prepared) == (0, 1)
+    assert (state.waiting, state.prepared, state.resting) == (0, 1, 0)
+
+
+@virtual
+async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
+    b = Bench()
+    slot, m = await in_slot(b)
+    b.store.sorted.after["settle"] = lost_answer
+    async with b.settling():
+        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+        await b.settler.idle()
+    rest_ms = int(b.clock.now() * 1000) + 5_000
+    assert [address for address, _ in b.due] == [slot.address]
+    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    assert (state.waiting, state.prepared, state.resting) == (0, 1, 1)
+    await b.store.real.sorted.recover([slots.Recover(slot, EPOCH)], rest_ms)
+    [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], rest_ms)
+    assert isinstance(claimed, slots.Claimed)
+    [entry] = claimed.entries
+    assert (entry.left, entry.score, [why for _, why in entry.history]) == (15, 50, ["later"])
+
+
+@virtual
+async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lane_again() -> None:
+    b = Bench()
+    for id_ in ("retried", "dead"):
+        await b.store.real.lanes.add([Add("t/0", id_, b.body(id_), 1)])
+    found = {m.id: m for m in await b.claimed()}
+    for id_, m in found.items():  # the store comes back without them
+        m.offset, m.attempt = -1, 1
+        await b.store.real.lanes.settle([Settle("t/0", id_, Verdict.ACK, EPOCH)])
+    b.group.lane_out = 2
+    async with b.settling():
+        b.settler.failed(b.group, found["retried"], ValueError("once"))
+        b.settler.failed(b.group, found["dead"], errors.Reject("never"))
+        await b.settler.idle()
+    assert (b.group.lane_out, sorted(b.settled)) == (0, ["dead", "retried"])
+    [state] = await b.store.lanes.inspect(["t/0"])
+    assert (state.waiting, state.prepared, state.dead) == (1, 0, 1)
 
 
 async def lost_answer() -> None:
@@ -229,23 +275,16 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
 
 
 @virtual
-async def test_a_member_whose_move_was_claimed_leaves_its_slot_and_is_not_added_again() -> None:
-    b = Bench()
-    slot = slots.Slot("t/0", slots.SlotKind.PRIORITY)
-    b.group.slot = OwnedSlot(b.group, slot)
-    await b.store.real.sorted.add([slots.Add(slot, b"x", 50, slots.Keep.LAST)])
-    [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], 1_000)
-    assert isinstance(claimed, slots.Claimed)
-    b.store.lanes.after["add"] = lost_answer
-    async with b.settling():
-        m = b.started("0-x", offset=-1)
-        m.member, m.token = b"x", claimed.entries[0].token
-        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
-        await asyncio.sleep(0.1)
-        [again] = await b.claimed()
-        b.settler.claimed(b.group, again.id)
-        await b.store.real.lanes.settle([Settle("t/0", again.id, Verdict.ACK, EPOCH)])
-        await b.settler.idle()
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
-    [state] = await b.store.real.sorted.inspect([slot], 1_000)
-    assert (state.waiting, state.prepared) == (0, 0)
+async def test_a_message_with_a_number_that_cannot_be_stored_keeps_no_other_from_being_settled() -> None:
+    bench = Bench()
+    async with bench.settling():
+        bad = bench.started("bad")
+        bad.score = 10**400
+        bench.settler.failed(bench.group, bad, ValueError("no"))
+        bench.settler.failed(bench.group, bench.started("good", offset=2), ValueError("no"))
+        await asyncio.wait_for(bench.settler.idle(), 10)
+    assert sorted(bench.settled) == ["bad", "good"]
+    assert [m.id for m in await bench.claimed()] == ["good"]
+    [letter] = await bench.store.real.lanes.dead("t/0")
+    assert (letter.id, decode(letter.body).payload) == ("bad", b"x")
+    assert "score" in letter.reason

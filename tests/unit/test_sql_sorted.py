@@ -66,7 +66,7 @@ async def test_what_waits_is_prepared_or_dead_survives_a_restart(url: str, slot:
     await store.sorted.settle([settle(slot, first, Verdict.DEAD, reason="why")._replace(epoch=7)])
     await store.close()
     store = await open_store(url, Environment.ONLINE)
-    assert (await store.sorted.inspect([slot], NOW))[0] == (1, 1, 1, 1, NOW, NOW)
+    assert (await store.sorted.inspect([slot], NOW))[0] == (1, 1, 1, 1, NOW, NOW, 0)
     (stale,) = await store.sorted.claim([Claim(slot, 1, 6, NOW)], NOW)
     assert isinstance(stale, errors.NotOwner)
     assert f"'{slot.name}'" in str(stale)
@@ -90,7 +90,7 @@ async def test_any_text_may_be_a_reason(store: SqlStore, slot: Slot) -> None:
     (entry,) = await claim(store, slot)
     assert await store.sorted.settle([settle(slot, entry, Verdict.DEAD, reason=odd)]) == [True]
     (dead,) = await store.sorted.dead(slot)
-    assert dead.reason == dead.history[0][1] == "nul  and half a character ? 'quoted' \n"
+    assert dead.reason == dead.history[0][1] == "nul \0 and half a character ? 'quoted' \n"
 
 
 async def test_claims_of_one_slot_in_one_call_take_different_members(store: SqlStore, slot: Slot) -> None:

@@ -57,7 +57,9 @@ async def test_a_wakeup_that_overtakes_the_answer_of_an_empty_read_leads_to_anot
         on_buffered=nothing,
         on_expiring=nothing,
         on_dirty=nothing,
+        on_damaged=lambda *_: None,
         on_lost=nothing,
+        on_shrunk=nothing,
     )
     task = asyncio.create_task(puller.pull())
     readiness.add(queue)

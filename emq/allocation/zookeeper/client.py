@@ -92,7 +92,7 @@ class Client:
             handler=self._handler,
             auth_data=access.digest,
             sasl_options=dict(access.sasl) if access.sasl else None,
-            connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
+            connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 0.5},
             logger=quiet,
         )
         _report_to(listener, self.kazoo)

@@ -24,6 +24,9 @@ FIRST_COMPLAINT_S = 1.0
 COMPLAIN_EVERY_S = 30.0
 """How often it is said again."""
 
+CLOSE_S = 2.0
+"""How long the end of a session may take, which tells the servers to forget it, before its connection is broken off."""
+
 REVIVAL_S = 1.0
 """How long to wait before a new client is started for one that gave up."""
 
@@ -100,14 +103,14 @@ class Session:
             raise _translated(exc, method, args[0], self._address) from exc
 
     async def close(self) -> None:
-        """End the session and its threads, within about the session's time-out. Safe to repeat."""
+        """End the session and its threads, within a few seconds. Safe to repeat."""
         self._closed = True
         self._news.set()
         self._stop_timers()
         if self._client is not None:
             client, self._client = self._client, None
             connected = self.state is SessionState.CONNECTED
-            self._end(client, grace_s=self.timeout_s / 3 if connected else 0)
+            self._end(client, grace_s=min(CLOSE_S, self.timeout_s / 3) if connected else 0)
         self.id = 0
         self.state = None
         if self._ending:

@@ -18,15 +18,8 @@ from emq.allocation.zookeeper.address import Address
 from emq.allocation.zookeeper.client import Access
 from emq.allocation.zookeeper.session import Session
 
-LARGEST = 1_000_000
-"""Bytes of data in one node. A server breaks the connection off at a request above 1 MiB, again and again."""
-
 _AGAIN_S = 0.1
 Kind = Literal["node", "children"]
-
-
-class NodeTooLarge(errors.EMQError, ValueError):
-    """More data than a node may hold; nothing was written. Store it in chunks."""
 
 
 class ZooKeeperTree:
@@ -62,7 +55,7 @@ class ZooKeeperTree:
             raise
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        _check(path, data)
+        tree.check(path, data)
         made = await self._make(self._root + path, data, ephemeral=ephemeral, sequence=sequence)
         return made.removeprefix(self._root)
 
@@ -87,7 +80,7 @@ class ZooKeeperTree:
                 return []
 
     async def write(self, path: str, data: bytes, version: int) -> int:
-        _check(path, data)
+        tree.check(path, data)
         try:
             stat = await self._session.call("set", self._full(path), data, version)
         except exceptions.NoNodeError:
@@ -187,10 +180,3 @@ class _Watch:
     def __call__(self, event: Any) -> None:
         if event.type != EventType.NONE:  # the connection broke; what is outstanding is called when there is another
             self.tree.tell(self.full, self.kind)
-
-
-def _check(path: str, data: bytes) -> None:
-    if not path.startswith("/") or path.endswith("/"):
-        raise ValueError(f'path {path!r} must begin with "/" and not end with it')
-    if len(data) > LARGEST:
-        raise NodeTooLarge(f"{len(data)} bytes for node {path} are above {LARGEST}; store them in chunks")

@@ -2,10 +2,11 @@
 -- First offset that is not trimmed and next offset to be assigned, for many queues.
 -- KEYS  1 hash head, then a list each
 -- ARGV  the queues' names
--- Returns head, tail for each queue in one flat list. O(queues).
+-- Returns head (-1: it is damaged), tail for each queue in one flat list. O(queues).
+-- include whole
 local answer = {}
 for q, head in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV))) do
-  head = tonumber(head or 1)
+  head = head_of(head) or -1
   answer[q * 2 - 1] = head
   answer[q * 2] = head + redis.call('LLEN', KEYS[q + 1])
 end

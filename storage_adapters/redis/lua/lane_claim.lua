@@ -3,33 +3,39 @@
 -- next waiting entry.
 -- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, zset ranks, hash prepared,
 --       hash bodies
--- ARGV  1 now in ms, 2 the claimer's channel; then for each claim: slot, limit, epoch, rooms (how many at most of each
---       priority, the last for all lower ones too; separated by spaces; empty: no such bound)
+-- ARGV  1 now in ms, 2 the claimer's channel, 3 most bytes of bodies; then for each claim: slot, limit, epoch, rooms (how
+--       many at most of each priority, the last for all lower ones too; separated by spaces; empty: no such bound)
 -- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
 -- O((claimed + priorities) log entries).
+-- include whole
 -- include lane_ranks
 local PIECE = 1000 -- entries in one call; Lua unpacks some thousands
 local answer = {}
 local now = tonumber(ARGV[1])
 local upto = math.min(now, SPAN - 1)
+local budget = tonumber(ARGV[3])
 
 -- Take up to `count` of what is due of one priority; adds ids and bodies to `reply`, answers how many.
 local function take(priority, count, epoch, reply, waiting, ranks, prepared, bodies)
   local first, taken = priority * SPAN, 0
-  while taken < count do
+  while taken < count and budget > 0 do
     local asked = math.min(count - taken, PIECE)
     local due = redis.call('ZRANGEBYSCORE', ranks, first, first + upto, 'WITHSCORES', 'LIMIT', 0, asked)
     local ids, claims = {}, {}
     for i = 1, #due, 2 do
+      if budget <= 0 then break end
+      budget = budget - redis.call('HSTRLEN', bodies, due[i])
       ids[#ids + 1] = due[i]
       claims[i] = due[i]
       claims[i + 1] = string.format('%s %s %.0f %d', epoch, ARGV[1], due[i + 1] - first, priority)
     end
     if #ids == 0 then break end
+    -- Prepared before they wait no more: should a key be damaged, each is in one of the two, or in both.
+    local found = redis.call('HMGET', bodies, unpack(ids))
+    redis.call('HSET', prepared, unpack(claims))
     redis.call('ZREM', waiting, unpack(ids))
     redis.call('ZREM', ranks, unpack(ids))
-    redis.call('HSET', prepared, unpack(claims))
-    for i, body in ipairs(redis.call('HMGET', bodies, unpack(ids))) do
+    for i, body in ipairs(found) do
       reply[#reply + 1] = ids[i]
       reply[#reply + 1] = body
     end
@@ -39,10 +45,10 @@ local function take(priority, count, epoch, reply, waiting, ranks, prepared, bod
   return taken
 end
 
-for c = 0, (#ARGV - 2) / 4 - 1 do
-  local slot, left, epoch, told = unpack(ARGV, 3 + c * 4, 6 + c * 4)
+for c = 0, (#ARGV - 3) / 4 - 1 do
+  local slot, left, epoch, told = unpack(ARGV, 4 + c * 4, 7 + c * 4)
   local waiting, ranks, prepared, bodies = unpack(KEYS, 4 + c * 4, 7 + c * 4)
-  local fence = tonumber(redis.call('HGET', KEYS[2], slot) or -1)
+  local fence = highest(redis.call('HGET', KEYS[2], slot), -1)
   if fence > tonumber(epoch) then
     answer[c + 1] = 0
   else
@@ -51,7 +57,7 @@ for c = 0, (#ARGV - 2) / 4 - 1 do
     for room in string.gmatch(told, '%d+') do rooms[#rooms + 1] = tonumber(room) end
     left = tonumber(left)
     local following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]
-    while left > 0 and following and tonumber(following) <= now do
+    while left > 0 and budget > 0 and following and tonumber(following) <= now do
       -- The next priority of which there is any.
       local any = redis.call('ZRANGEBYSCORE', ranks, priority * SPAN, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       if not any[1] then break end

@@ -3,6 +3,7 @@
 -- KEYS  for each slot: zset waiting, zset ranks, hash prepared
 -- ARGV  1 claimed before (ms; -1: by epoch only), then an epoch for each slot
 -- Returns how many were returned for each slot. O(prepared).
+-- include whole
 -- include lane_ranks
 local answer = {}
 for s = 1, #KEYS / 3 do
@@ -10,9 +11,12 @@ for s = 1, #KEYS / 3 do
   local entries, moved = redis.call('HGETALL', prepared), 0
   for i = 1, #entries, 2 do
     local claimed_under, claimed_ms, due_ms, priority = string.match(entries[i + 1], '^(%S+) (%S+) (%S+) (%S+)$')
+    if not (whole(claimed_under) and whole(claimed_ms) and whole(due_ms) and whole(priority)) then
+      claimed_under, claimed_ms, due_ms, priority = -1, 0, 0, 0 -- nothing that EMQ wrote: it waits again
+    end
     if tonumber(claimed_under) < epoch or tonumber(claimed_ms) < tonumber(ARGV[1]) then
+      wait(waiting, ranks, entries[i], priority, due_ms) -- first, should a key be damaged
       redis.call('HDEL', prepared, entries[i])
-      wait(waiting, ranks, entries[i], priority, due_ms)
       moved = moved + 1
     end
   end

@@ -4,7 +4,10 @@ local function wake(slot, due)
   local armed = redis.call('HGET', KEYS[1], slot)
   if armed then
     local at, channel = string.match(armed, '^(%S+) (.*)$')
-    if tonumber(due) < tonumber(at) then
+    at = tonumber(at)
+    if not (at and is_channel(channel, KEYS[1])) then
+      redis.call('HDEL', KEYS[1], slot) -- damaged: its host finds out when it looks at all of its lanes
+    elseif tonumber(due) < at then
       redis.call('HDEL', KEYS[1], slot)
       redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. slot)
       redis.call('PUBLISH', channel, slot)

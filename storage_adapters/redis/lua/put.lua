@@ -1,20 +1,27 @@
 #!lua
 -- Append messages to queues, assigning dense offsets; wake the owners of armed queues.
 -- KEYS  1 hash head (queue -> offset of the list's first element; 1 where missing), 2 hash armed (queue -> channel),
---       3 set sealed, 4 zset woken, then for each put: its list, and its group's lists where max_length is set
--- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), number of sibling keys,
---       bodies ...
--- Returns for each put its first offset, or -1 (sealed), -2 (full). Refuses as a whole when memory is full (OOM).
+--       3 set sealed, 4 zset woken, 5 hash layout (queue -> lowest that it takes), then for each put: its list, and its
+--       group's lists where max_length is set
+-- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), layout (-1: none), number of
+--       sibling keys, bodies ...
+-- Returns for each put its first offset, or -1 (sealed, or of too low a layout), -2 (full), -3 (its head is damaged). Refuses as a whole when memory is full (OOM).
 -- O(messages).
+-- include whole
+-- include channel
 local answer, woken, channels = {}, {}, {}
-local key, arg = 5, 1
+local key, arg = 6, 1
 while arg <= #ARGV do
   local queue, count, max_length = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  local drop, siblings = ARGV[arg + 3] == '1', tonumber(ARGV[arg + 4])
+  local drop, layout, siblings = ARGV[arg + 3] == '1', tonumber(ARGV[arg + 4]), tonumber(ARGV[arg + 5])
   local list, first = KEYS[key], nil
-  local head = tonumber(redis.call('HGET', KEYS[1], queue) or 1)
-  arg = arg + 5
-  if redis.call('SISMEMBER', KEYS[3], queue) == 1 then
+  local head = head_of(redis.call('HGET', KEYS[1], queue))
+  arg = arg + 6
+  if not head then
+    first = -3
+  elseif redis.call('SISMEMBER', KEYS[3], queue) == 1 then
+    first = -1
+  elseif layout >= 0 and layout < highest(redis.call('HGET', KEYS[5], queue), 0) then
     first = -1
   elseif max_length >= 0 then
     local length = 0
@@ -36,6 +43,8 @@ while arg <= #ARGV do
     local channel = count > 0 and redis.call('HGET', KEYS[2], queue)
     if channel then
       redis.call('HDEL', KEYS[2], queue)
+    end
+    if channel and is_channel(channel, KEYS[1]) then
       redis.call('ZADD', KEYS[4], 0, channel .. '\n' .. queue)
       if not woken[channel] then
         woken[channel] = {}

@@ -4,31 +4,40 @@
 -- KEYS  1 hash head, 2 hash armed, 3 hash fence (group -> highest epoch seen), 4 zset woken, then a list each
 -- ARGV  1 the reader's channel, 2 most bytes of bodies, 3 whether the caller waits for a replica (0/1): then a call that
 --       brings bodies writes something, for WAIT waits for what was there before the caller's last write; then for each
---       queue: queue, group, start, limit, epoch (-1 for an observer, who neither fences nor arms)
--- Returns for each queue 0 (stale epoch), or {next, exhausted (0/1), offset of the first body, bodies}.
+--       queue: queue, group, start, limit, epoch (-1 for an observer, who neither fences nor arms), offset and digest
+--       of a message that the owner has seen ("" for none)
+-- Returns for each queue 0 (stale epoch), -1 - tail (what the owner has seen is gone), 'damaged' (its head is),
+--       or {next, exhausted (0/1), offset
+--       of the first body, bodies}.
 --       O(messages + queues + offsets between a queue's head and where it is read, by the node of some 8 KiB).
+-- include mark
+-- include whole
 local answer, budget, touch = {}, tonumber(ARGV[2]), ARGV[3] == '1'
 local armed, heard, queues, groups = {}, {}, {}, {}
-for a = 4, #ARGV, 5 do
+for a = 4, #ARGV, 7 do
   queues[#queues + 1] = ARGV[a]
   groups[#groups + 1] = ARGV[a + 1]
 end
 local heads = redis.call('HMGET', KEYS[1], unpack(queues))
 local fences = redis.call('HMGET', KEYS[3], unpack(groups))
 for q = 1, #queues do
-  local a = q * 5 - 1
+  local a = q * 7 - 3
   local start, limit, epoch = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   local owner = epoch >= 0
-  local fence = tonumber(fences[q] or -1)
+  local fence = highest(fences[q], -1)
   if fence < epoch then redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4]) end
-  if owner and fence > epoch then
+  local head, list = head_of(heads[q]), KEYS[q + 4]
+  if not head then
+    answer[q] = 'damaged'
+  elseif owner and fence > epoch then
     answer[q] = 0
+  elseif owner and (lacks(list, head, ARGV[a + 5], ARGV[a + 6]) or start > head + redis.call('LLEN', list)) then
+    answer[q] = -1 - head - redis.call('LLEN', list)
   elseif budget <= 0 or limit <= 0 then
     answer[q] = {start, 0, start, {}}
   else
-    local head = tonumber(heads[q] or 1)
     local first = math.max(start, head)
-    local bodies = redis.call('LRANGE', KEYS[q + 4], first - head, first - head + limit - 1)
+    local bodies = redis.call('LRANGE', list, first - head, first - head + limit - 1)
     local n = #bodies
     local exhausted = n < limit
     for i = 1, n do

@@ -1,13 +1,19 @@
 #!lua flags=allow-oom
 -- Take members that may run from many slots: store -> prepare. Arm each slot with what may be claimed next.
 -- Allowed on a full server, so that it can be drained.
--- KEYS  for each slot: zset store, zset prepare, hash own, hash body, hash preparebody
--- ARGV  1 the claim's second in ms, 2 the claimer's channel, 3 most members in this call; then for each slot: highest
---       first (0/1), bodies apart (0/1), limit, epoch, for kinds by time the latest due time
+-- KEYS  for each slot: zset store, zset prepare, hash own, hash body, hash preparebody, hash retries,
+--       hash history
+-- ARGV  1 the claim's second in ms, 2 the claimer's channel, 3 most members in this call, 4 most bytes of members and
+--       bodies; then for each slot: highest first (0/1), bodies apart (0/1), limit, epoch, for kinds by time the latest
+--       due time
 -- Returns for each slot 0 (stale epoch) or {score of the next (nil: none), {member, score ...}, records, how much of the
---       limit was not tried}; fewer answers than slots, at least one, once the most members are reached. O((members + twins) log waiting).
+--       limit was not tried, retries left of each, below 0 for deliveries beyond them ({}: as their scores say), what
+--       each failed with ({}: none has), end of the first rest in ms (nil: none)}; fewer answers than slots, at least
+--       one, once the most members are reached. O((members + twins) log waiting).
 -- include slot_waking
-local answer, base, budget = {}, tonumber(ARGV[1]), tonumber(ARGV[3])
+-- include whole
+local FIRST_PAGE, PAGE = 16, 128 -- members looked at in one call, however large they turn out to be
+local answer, base, budget, bytes = {}, tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local first_token = string.format('%.0f', base + 16)
 
 -- At most `size` members that may run, behind `skipped` twins at the head.
@@ -52,6 +58,18 @@ local function remove(store, backwards, skipped, members, n, whole)
   end
 end
 
+-- As many of the page's members as the call may still bring, in bytes.
+local function fitting(page, body)
+  for i = 1, #page, 2 do
+    bytes = bytes - #page[i] - (body and redis.call('HSTRLEN', body, page[i]) or 0)
+    if bytes <= 0 then
+      for j = #page, i + 2, -1 do page[j] = nil end
+      break
+    end
+  end
+  return page
+end
+
 local function move_bodies(body, preparebody, members, records)
   local found, fields = redis.call('HMGET', body, unpack(members)), {}
   for i = 1, #members do
@@ -67,16 +85,28 @@ local function move_bodies(body, preparebody, members, records)
   end
 end
 
--- Prepare a page's members; answers them alone.
-local function prepare_all(prepare, page)
-  local tokens, members, n = {}, {}, 0
-  local first = math.min(tonumber(page[2]), tonumber(page[#page])) > 16 -- in order, so all of them are
+-- Prepare a page's members; answers them alone. Where some failed before, adds what each has left to `lefts`, and
+-- what each failed with to `histories`.
+local function prepare_all(prepare, page, retries, history, lefts, histories)
+  local tokens, members, n, noted = {}, {}, 0, nil
+  if retries then
+    for i = 1, #page, 2 do members[#members + 1] = page[i] end
+    noted = redis.call('HMGET', retries, unpack(members))
+    for _, lines in ipairs(redis.call('HMGET', history, unpack(members))) do histories[#histories + 1] = lines end
+  end
+  local first = not noted and math.min(tonumber(page[2]), tonumber(page[#page])) > 16 -- in order, so all of them are
   for i = 1, #page, 2 do
     local token = first_token
     if not first and tonumber(page[i + 1]) <= 16 then
       token = string.format('%.0f', base + math.max(math.floor(tonumber(page[i + 1])) - 1, 0))
     end
     n = n + 1
+    if noted then
+      local left = tonumber(token) - base
+      local was = noted[n] and tonumber(noted[n])
+      if was and was > -2 ^ 31 and was <= 16 then left = math.min(left, math.floor(was) - 1) end -- else damaged
+      lefts[#lefts + 1], token = left, string.format('%.0f', base + math.max(left, 0))
+    end
     members[n], tokens[i], tokens[i + 1] = page[i], token, page[i]
   end
   redis.call('ZADD', prepare, unpack(tokens))
@@ -85,15 +115,18 @@ end
 
 local function take(k, backwards, apart, limit, until_ms)
   local store, prepare = KEYS[k], KEYS[k + 1]
-  local prepared, skipped, taken, records = redis.call('ZCARD', prepare), 0, {}, {}
-  while limit > 0 do
-    local page = head(store, backwards, until_ms, skipped, math.min(limit, 500))
-    if #page == 0 then break end
+  local prepared, skipped, taken, records, lefts, histories = redis.call('ZCARD', prepare), 0, {}, {}, {}, {}
+  local retries = redis.call('EXISTS', KEYS[k + 5]) == 1 and KEYS[k + 5]
+  local size = FIRST_PAGE
+  while limit > 0 and bytes > 0 do
+    local page = head(store, backwards, until_ms, skipped, math.min(limit, size))
+    local found = #page
+    if found == 0 then break end
     local twins = twins_of(store, prepare, prepared, page)
-    local free = twins and without(page, twins) or page
+    local free = fitting(twins and without(page, twins) or page, apart and KEYS[k + 3])
     if #free > 0 then
-      local members = prepare_all(prepare, free)
-      remove(store, backwards, skipped, members, #members, #free == #page)
+      local members = prepare_all(prepare, free, retries, KEYS[k + 6], lefts, histories)
+      remove(store, backwards, skipped, members, #members, #free == found)
       if apart then move_bodies(KEYS[k + 3], KEYS[k + 4], members, records) end
       if #taken == 0 then
         taken = free
@@ -101,25 +134,36 @@ local function take(k, backwards, apart, limit, until_ms)
         for i = 1, #free do taken[#taken + 1] = free[i] end
       end
     end
-    limit, skipped = limit - #free / 2, skipped + (#page - #free) / 2
+    limit, skipped, size = limit - #free / 2, skipped + (found - #free) / 2, math.min(PAGE, size * 4)
   end
-  return taken, records
+  return taken, records, prepared, lefts, histories
 end
 
-for s = 0, (#ARGV - 3) / 5 - 1 do
+-- How many in prepare are EMQ's after this claim; see slot_mine.
+local function mine_now(before, mine, taken)
+  if before == 0 then return taken end
+  mine = mine and whole(mine)
+  return mine and mine + taken or ''
+end
+
+for s = 0, (#ARGV - 4) / 5 - 1 do
   if budget <= 0 then break end
-  local k, a = s * 5 + 1, s * 5 + 4
+  local k, a = s * 7 + 1, s * 5 + 5
   local backwards, own = ARGV[a] == '1', KEYS[k + 2]
   local wanted, epoch = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
-  local fence = tonumber(redis.call('HGET', own, 'epoch') or -1)
-  if fence > epoch then
+  local owned = redis.call('HMGET', own, 'epoch', 'mine', 'claimed', 'rest')
+  if highest(owned[1], -1) > epoch then
     answer[s + 1] = 0
   else
     local limit = math.min(wanted, budget)
-    local taken, records = take(k, backwards, ARGV[a + 1] == '1', limit, ARGV[a + 4])
+    local taken, records, before, lefts, histories = take(k, backwards, ARGV[a + 1] == '1', limit, ARGV[a + 4])
     local next_score = following(KEYS[k], KEYS[k + 1], backwards)
-    redis.call('HSET', own, 'epoch', ARGV[a + 3], 'armed', next_score or '', 'channel', ARGV[2])
-    answer[s + 1] = {next_score or false, taken, records, #taken / 2 == limit and wanted - limit or 0}
+    redis.call(
+      'HSET', own, 'epoch', ARGV[a + 3], 'armed', next_score or '', 'channel', ARGV[2],
+      'mine', mine_now(before, owned[2], #taken / 2),
+      'claimed', string.format('%.0f', math.max(#taken > 0 and base or 0, highest(owned[3], 0))))
+    local untried = #taken / 2 == limit and wanted - limit or 0
+    answer[s + 1] = {next_score or false, taken, records, untried, lefts, histories, owned[4]}
     budget = budget - #taken / 2
   end
 end

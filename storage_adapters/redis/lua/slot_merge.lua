@@ -3,7 +3,7 @@
 -- KEYS  for each slot: zset store, zset prepare, hash own, hash body
 -- ARGV  for each slot: address, highest first (0/1), which score counts (see slot_add), most that may wait (-1: any
 --       number), fold, its Lua text, number of adds; then score, member, body, note of each
--- Returns for each slot a list: a string with a mark for each add (1 new, 0 merged, 2 no room, 3 not folded), and for
+-- Returns for each slot a list: a string with a mark for each add (1 new, 0 merged, 2 no room, 3 not folded, 4 the slot is sealed), and for
 --       each mark 3 why. Refuses as a whole when memory is full (OOM). O(adds log waiting + bytes).
 -- include slot_waking
 -- include slot_folds
@@ -15,7 +15,8 @@ while a <= #ARGV do
   if redis.call('HGET', KEYS[k + 2], 'fold') ~= fold .. '\n' .. lua then -- for what slot_recover merges
     redis.call('HSET', KEYS[k + 2], 'fold', fold .. '\n' .. lua)
   end
-  for first = a + 7, a + 6 + 4 * n, 1000 do
+  local sealed = redis.call('HEXISTS', KEYS[k + 2], 'sealed') == 1
+  for first = a + 7, sealed and 0 or a + 6 + 4 * n, 1000 do
     local last = math.min(first + 1000, a + 7 + 4 * n) - 1
     local members, waits, records, order, scores = {}, {}, {}, {}, {}
     for i = first, last, 4 do members[#members + 1] = ARGV[i + 1] end
@@ -53,7 +54,7 @@ while a <= #ARGV do
       redis.call('ZADD', store, unpack(scores))
     end
   end
-  reply[1] = table.concat(marks)
+  reply[1] = sealed and string.rep('4', n) or table.concat(marks)
   answer[#answer + 1] = reply
   wake(ARGV[a], store, KEYS[k + 1], KEYS[k + 2], ARGV[a + 1] == '1')
   k, a = k + 4, a + 7 + 4 * n

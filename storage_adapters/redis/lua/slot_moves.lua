@@ -1,10 +1,11 @@
 -- Part of the slot scripts: moves of single members that failed. Needs slot_folds.
-local KEYS_OF_SLOT = 9
+local KEYS_OF_SLOT = 12
 
 local function slot_at(k)
   return {
     store = KEYS[k], prepare = KEYS[k + 1], dead = KEYS[k + 2], own = KEYS[k + 3], body = KEYS[k + 4],
     preparebody = KEYS[k + 5], deadbody = KEYS[k + 6], reason = KEYS[k + 7], history = KEYS[k + 8],
+    retries = KEYS[k + 9], rests = KEYS[k + 10], restscores = KEYS[k + 11],
   }
 end
 
@@ -47,10 +48,11 @@ local function bury(slot, member, now, reason, fold, lua)
     local before = attempts(slot, member, died)
     if before then history = history and joined(before, history) or before end
   end
-  redis.call('ZREM', slot.prepare, member)
-  redis.call('ZADD', slot.dead, now, member)
   redis.call('HSET', slot.reason, member, history and reason .. '\n' .. history or reason)
+  redis.call('ZADD', slot.dead, now, member) -- before it leaves prepare, should a key be damaged
+  redis.call('ZREM', slot.prepare, member)
   redis.call('HDEL', slot.history, member)
+  redis.call('HDEL', slot.retries, member)
   if record then
     redis.call('HSET', slot.deadbody, member, record)
     redis.call('HDEL', slot.preparebody, member)
@@ -72,6 +74,22 @@ local function wait_again(slot, member, score, bodies, fold, lua)
   end
 end
 
+-- Remember the lowest number of retries with which a member was put back, whatever its score will be.
+local function note_retries(slot, member, score)
+  score = tonumber(score)
+  if score > 16 then return end
+  local before = tonumber(redis.call('HGET', slot.retries, member) or 16)
+  if not (before and before >= 0 and before <= 16) then before = 16 end -- damaged
+  redis.call('HSET', slot.retries, member, string.format('%d', math.max(math.min(math.floor(score), before), 0)))
+end
+
+-- Remember that an attempt with so many retries left failed: it takes one, also below 0.
+local function note_failed(slot, member, left)
+  local before = tonumber(redis.call('HGET', slot.retries, member) or nil)
+  if before then left = math.min(left, math.floor(before) - 1) end
+  redis.call('HSET', slot.retries, member, string.format('%d', left))
+end
+
 -- prepare -> store, with a failed attempt more in its history; what cannot be folded with its twin is dead.
 local function roll_back(slot, member, score, now, reason, fold, lua)
   if reason ~= '' then remember(slot, member, now .. ' ' .. reason) end
@@ -80,5 +98,48 @@ local function roll_back(slot, member, score, now, reason, fold, lua)
     bury(slot, member, now, cjson.encode(why), fold, lua)
   else
     redis.call('ZREM', slot.prepare, member)
+    note_retries(slot, member, score)
   end
+end
+
+-- The slot's own hash knows when the first rest is over, so that a claim need not look.
+local function note_first_rest(slot)
+  local first = redis.call('ZRANGE', slot.rests, 0, 0, 'WITHSCORES')[2]
+  if first then
+    redis.call('HSET', slot.own, 'rest', first)
+  else
+    redis.call('HDEL', slot.own, 'rest')
+  end
+end
+
+-- Let a prepared member rest. Its stamp is the second after its rest, so that others leave it alone until then.
+local function rest(slot, member, left, score, rest_ms)
+  note_failed(slot, member, left)
+  redis.call('HSET', slot.restscores, member, score)
+  redis.call('ZADD', slot.rests, rest_ms, member)
+  redis.call('ZADD', slot.prepare, string.format('%.0f', (math.floor(rest_ms / 1000) + 1) * 1000 + left), member)
+  note_first_rest(slot)
+end
+
+local function forget_rest(slot, member)
+  redis.call('ZREM', slot.rests, member)
+  redis.call('HDEL', slot.restscores, member)
+end
+
+-- What has rested long enough waits again, at most `most`; returns how many were looked at. One that another program
+-- has taken out of prepare meanwhile, or claimed since, bears another stamp, and is not touched.
+local function wake_rested(slot, now, most, fold, lua)
+  local page = redis.call('ZRANGEBYSCORE', slot.rests, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+  for i = 1, #page, 2 do
+    local member, stamp = page[i], tonumber(redis.call('ZSCORE', slot.prepare, page[i]) or nil)
+    if stamp and math.floor(stamp / 1000) == math.floor(tonumber(page[i + 1]) / 1000) + 1 then
+      local score = redis.call('HGET', slot.restscores, member)
+      local n = tonumber(score or nil)
+      if not n or n - n ~= 0 then score = math.min(stamp % 1000, 16) end
+      roll_back(slot, member, score, now, '', fold, lua)
+    end
+    forget_rest(slot, member)
+  end
+  if #page > 0 then note_first_rest(slot) end
+  return #page / 2
 end

@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
 -- Wake-ups of one instance that no read or claim has answered yet; forgets those of instances that are long gone.
 -- KEYS  1 zset watchers, 2 zset woken
--- ARGV  1 the instance's channel, 2 now in s, 3 time in s before which an instance that has not swept is gone
+-- ARGV  1 the instance's channel, 2 seconds after which an instance that has not swept is gone
 -- Returns the names of woken queues and lanes. O(names + log woken).
 local function range_of(channel) return '[' .. channel .. '\n', '(' .. channel .. '\n\255' end
 
-redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3], 'LIMIT', 0, 100)) do
+-- By the server's clock: those of the instances may differ by more than this.
+local now = tonumber(redis.call('TIME')[1])
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 100)) do
   redis.call('ZREMRANGEBYLEX', KEYS[2], range_of(gone))
   redis.call('ZREM', KEYS[1], gone)
 end

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
+
+import msgspec
 
 from emq import errors, message
 from emq.admin import Admin
 from emq.allocation import records
 from emq.allocation.memory_tree import MemoryEnsemble
 from emq.catalog import Catalog
+from emq.database.database import ANSWER_S
 from emq.lag import unfinished
-from emq.model import Kind, Topic, TopicOptions, quota_of
+from emq.model import Kind, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.shares import Division, Share
 from storage_adapters.memory import MemoryStore, World
-from support.doubles import InlineDatabase
 from support.simulation.evidence import Evidence
-from support.simulation.member import ENVIRONMENT, HostClock, Member
+from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
 from support.simulation.promises import Rules
 from support.simulation.publisher import Publisher
-from support.simulation.schedule import END_S, SESSION_S, Schedule
+from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule, TopicPlan
 from support.simulation.work import Work
 
 QUIET_S = 120.0
 """So long after the last fault everything must be done."""
 
 WATCH_S = 0.4
+
+UNINFORMING = ("database_delay", "database_loss", "database_down", "pause", "reference_jump")
+"""Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
 
 
 class Cluster:
@@ -40,7 +47,7 @@ class Cluster:
     gone: hosts that were killed.
     """
 
-    def __init__(self, schedule: Schedule, db: InlineDatabase, evidence: Evidence) -> None:
+    def __init__(self, schedule: Schedule, db: ReferenceDatabase, evidence: Evidence) -> None:
         self.schedule = schedule
         self.evidence = evidence
         self.db = db
@@ -56,8 +63,13 @@ class Cluster:
         self.store = RemoteStore(
             MemoryStore(self.world), lambda call, args, result: evidence.applied("publisher", call, args, result)
         )
-        self.admin = Admin(self.catalog, self.store, self.checkpoints, self._next_epoch)
-        self.quotas: dict[str, list[tuple[float, float]]] = {}
+        # What fails half-way for an operator is repeated by hand, which is no matter of this.
+        operators = RemoteStore(
+            MemoryStore(self.world), lambda call, args, result: evidence.applied("publisher", call, args, result)
+        )
+        self.admin = Admin(self.catalog, operators, self.checkpoints, self._next_epoch)
+        self.quotas: dict[str, list[tuple[float, Share]]] = {}
+        self.divisions: dict[str, list[Division]] = {}
         self._sizes: Counter[str] = Counter()
         self._clocks = itertools.cycle(schedule.offsets_s)
         self._lives: Counter[str] = Counter()
@@ -68,11 +80,7 @@ class Cluster:
         """Create the topics, and start the first hosts and those who publish."""
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
-            options = TopicOptions(**plan.options)
-            priorities = () if plan.kind is not Kind.LOG else ("high", "mid", "low")
-            await self.admin.create(
-                [Topic(plan.name, plan.qps, plan.group_qps, priorities, kind=plan.kind, options=options)]
-            )
+            await self.admin.create([_topic(plan, plan.qps)])
         await self._look_at_quotas()
         self.spawn(self._watch_quotas())
         for _ in range(self.schedule.hosts):
@@ -112,13 +120,43 @@ class Cluster:
         self._tasks.append(task)
 
     async def resize(self, pick: int) -> None:
-        """Set the next size of a topic that has sizes."""
-        plans = [plan for plan in self.schedule.topics if plan.sizes]
+        """Set the next size of a topic that has sizes, once hosts can hear of it: nobody changes an absent catalog."""
+        while self.alive and all(member.database.network.is_away for member in self.alive):
+            await asyncio.sleep(WATCH_S)
+        plans = [plan for plan in self.schedule.topics if plan.sizes and plan.name != REBORN]
         plan = plans[pick % len(plans)]
         self._sizes[plan.name] += 1
         qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
         await self.admin.update(plan.name, qps=qps)
         self.evidence.note(plan.name, f"qps is {qps} now")
+
+    async def create_again(self, after_s: float) -> None:
+        """Delete a topic with all that it holds, and create it with its next size after a while."""
+        plan = next(plan for plan in self.schedule.topics if plan.name == REBORN)
+        with contextlib.suppress(errors.UnknownTopic):  # it is deleted already
+            await self.admin.delete(plan.name, force=True)
+            self.evidence.dropped(plan.name)
+            await asyncio.sleep(after_s)
+            self._sizes[plan.name] += 1
+            qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
+            [topic] = await self.admin.create([_topic(plan, qps)])
+            # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
+            begun = topic.division
+            since_s = begun.since_s or int(EPOCH_S + 0.25 + self.db.ahead_s + self.evidence.now) + 1
+            known = [d for d in self.divisions[plan.name] if d.since_s < since_s]
+            self.divisions[plan.name] = [*known, msgspec.structs.replace(begun, since_s=since_s)]
+            self.evidence.note(plan.name, f"created again with qps {qps}, from second {since_s} on")
+
+    def lose(self, snapshot: object | None) -> None:
+        """The store comes back as it was at a snapshot, or empty."""
+        self.world.restore(snapshot)
+        queues = {
+            name: (queue.tail, {o: body for o in range(queue.head, queue.tail) if (body := queue.body(o)) is not None})
+            for name, queue in self.world.queues.items()
+        }
+        lanes = [body for lane in self.world.slots.values() for body in lane.bodies.values()]
+        members = [m for slot in self.world.sorted.values() for m in (*slot.waiting, *slot.prepared, *slot.dead)]
+        self.evidence.store_lost(queues, lanes, members)
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
@@ -144,7 +182,9 @@ class Cluster:
         return Rules(
             self.schedule.clean,
             self.quotas,
-            {t.name: 1 + t.group_qps / 10 for t in topics if t.options.get("pacing") == "smooth"},
+            self.divisions,
+            not any(e.what in UNINFORMING for e in self.schedule.events),
+            frozenset(t.name for t in topics if t.options.get("pacing") == "smooth"),
             frozenset(t.name for t in topics if t.keys and not t.sizes),
             {t.name: t.options.get("max_attempts", 17) for t in topics},
         )
@@ -165,6 +205,7 @@ class Cluster:
 
     async def quiet(self) -> bool:
         """Wait until all that was published is done; False if it takes too long."""
+        await asyncio.sleep(ANSWER_S)  # a host that asked a silent server hears of it only now
         deadline = self.evidence.now + QUIET_S
         while self.evidence.now < deadline:
             await asyncio.sleep(1.0)
@@ -244,10 +285,32 @@ class Cluster:
 
     async def _look_at_quotas(self) -> None:
         for topic in await self.catalog.list():
+            known = self.divisions.setdefault(topic.name, [*topic.timeline])
+            if topic.name != REBORN:  # of which `create_again` notes how it begins
+                # Whatever was in force at any time stays in the record for longer than it takes to look again.
+                known[:] = _followed(known, topic.timeline)
             for i in range(topic.groups):
-                history, quota = self.quotas.setdefault(topic.group(i), []), quota_of(topic, i)
+                history, quota = self.quotas.setdefault(topic.group(i), []), topic.division.share(i)
                 if not history or history[-1][1] != quota:
                     history.append((self.evidence.now, quota))
 
     async def _next_epoch(self) -> int:
         return await self.db.next_generation(ENVIRONMENT)
+
+
+def _topic(plan: TopicPlan, qps: float) -> Topic:
+    options = TopicOptions(**plan.options)
+    priorities = () if plan.kind is not Kind.LOG else ("high", "mid", "low")
+    return Topic(plan.name, qps, plan.group_qps, priorities, kind=plan.kind, options=options, slots=plan.slots)
+
+
+def _followed(known: list[Division], timeline: Sequence[Division]) -> list[Division]:
+    """What was known of a topic's divisions, with those in place that are in force and to come now.
+
+    What was to come may have been replaced before it began.
+    """
+    first = next((d.since_s for d in timeline if d.since_s), None)
+    if first is not None:
+        return [d for d in known if d.since_s < first] + [d for d in timeline if d.since_s >= first]
+    last = max((i for i, d in enumerate(known) if d.same_shares(timeline[0])), default=None)
+    return known if last is None else known[: last + 1]

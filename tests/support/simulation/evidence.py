@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from emq import errors, message, slots, storage
@@ -67,6 +67,10 @@ class Evidence:
         published: what was published, in order: (work, whether it was confirmed).
         refusals: what fences have refused, by call.
         history: (when, group, text) to tell a failure with.
+        lost_at: when the store came back without its last writes.
+        forgotten: names of works of which nothing was left then; no promise of ours.
+        doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
+            puts that back, and each of the two goes its own way.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -80,12 +84,17 @@ class Evidence:
         self.history: list[tuple[float, str, str]] = []
         self.owned: list[Acquired] = []
         self.loads: dict[tuple[str, str], dict[str, Checkpoint]] = {}
-        self.loaded: dict[tuple[str, str, int], Checkpoint] = {}
+        self.loaded: dict[tuple[str, str, int], list[tuple[int, Checkpoint]]] = defaultdict(list)
         self.offsets: dict[str, dict[int, str]] = defaultdict(dict)
         self.succeeded: set[str] = set()
         self.moved: set[str] = set()
-        self.acknowledged: set[tuple[str, str]] = set()  # (lane or slot, message id) that nothing is left of
+        self.acknowledged: set[tuple[str, str | bytes]] = set()  # (lane, its entry's id), (slot, member): none is left
+        self.in_lanes: dict[tuple[str, str], str] = {}  # entries of lanes that wait or run: names of their works
+        self.doubled: set[str] = set()
         self.watermarks: dict[str, Checkpoint] = {}
+        self.lost_at: list[float] = []
+        self.forgotten: set[str] = set()
+        self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
@@ -118,7 +127,7 @@ class Evidence:
         self.starts.append(
             Start(self.now, number, host, group, epoch, work, m.id, m.offset, queue, m.attempt, m.started_us)
         )
-        if m.offset < 0 and (group, m.id.partition("~")[0]) in self.acknowledged:
+        if m.offset < 0 and (group, m.id if m.member is None else m.member) in self.acknowledged:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
@@ -137,7 +146,7 @@ class Evidence:
         self.owned.append(Acquired(len(self.starts), self.now, host, group, epoch))
         self.note(group, f"{host} acquires under epoch {epoch}")
         for queue, checkpoint in self.loads.get((host, group), {}).items():
-            self.loaded[host, queue, epoch] = checkpoint
+            self.loaded[host, queue, epoch].append((len(self.starts), checkpoint))
 
     def released(self, host: str, group: str, epoch: int) -> None:
         self.note(group, f"{host} releases epoch {epoch}")
@@ -166,11 +175,18 @@ class Evidence:
         if add.epoch is not None:
             self.moved.add(work.name)
             self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
-        self.acknowledged.discard((add.slot, add.id.partition("~")[0]))
+        self.acknowledged.discard((add.slot, add.id))
+        if not add.reason:
+            self.in_lanes[add.slot, add.id] = work.name
+
+    def _slot_added(self, add: slots.Add, was_new: bool) -> None:
+        self.acknowledged.discard((add.slot.name, add.member))
 
     def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
+        if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
+            self.in_lanes.pop((settle.slot, settle.id), None)
         if was_prepared and settle.verdict is storage.Verdict.ACK:
-            self.acknowledged.add((settle.slot, settle.id.partition("~")[0]))
+            self.acknowledged.add((settle.slot, settle.id))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
 
         elif settle.epoch is not None:
@@ -182,7 +198,54 @@ class Evidence:
 
     def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
         if was_prepared and settle.verdict is slots.Verdict.ACK:
+            self.acknowledged.add((settle.slot.name, settle.member))
             self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
+
+    def dropped(self, topic: str) -> None:
+        """A topic was deleted with what it held; what was in flight may still end."""
+        for name, (work, _) in self.published.items():
+            if work.topic == topic and name not in self.succeeded:
+                self.forgotten.add(name)
+                self.moved.add(name)  # finished, as far as its queue is concerned
+
+    def store_lost(
+        self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: Sequence[bytes], members: Sequence[bytes]
+    ) -> None:
+        """The store came back: with these queues (tail, bodies by offset), entries of lanes, and members of slots."""
+
+        def names(bodies: Iterable[bytes]) -> set[str]:
+            return {Work.parse(message.decode(body).payload).name for body in bodies}
+
+        self.lost_at.append(self.now)
+        in_slots = {Work.parse(member).name for member in members}
+        self.doubled |= in_slots & set(self.in_lanes.values())
+        left = names(lanes) | in_slots
+        for _, bodies in queues.values():
+            # What had moved to a lane counts as finished in its queue; if the lane has forgotten it, it is gone.
+            left |= names(bodies.values()) - self.moved
+        self.forgotten |= self.published.keys() - left
+        for queue, offsets in self.offsets.items():
+            tail, bodies = queues.get(queue, (1, {}))
+            # A store that comes back twice may have again what it had lost the first time.
+            there = {o: Work.parse(message.decode(body).payload).name for o, body in bodies.items()}
+            if any(o >= tail or there.get(o, name) != name for o, name in offsets.items()):
+                self._unnoticed.add(queue)
+            for offset in [o for o in offsets if o >= tail]:
+                del offsets[offset]
+            offsets.update(there)
+        self.watermarks.clear()
+        self.acknowledged.clear()
+        self._contiguous.clear()
+
+    def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
+        """A host has taken checkpoints back, and goes on from them."""
+        for checkpoint in batch:
+            self.happened["rewound"] += 1
+            group = storage.group_of(checkpoint.queue)
+            self.note(group, f"{host} goes back to {checkpoint}")
+            self.watermarks.pop(checkpoint.queue, None)
+            self._unnoticed.discard(checkpoint.queue)
+            self.loads.setdefault((host, group), {})[checkpoint.queue] = checkpoint
 
     def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
         for queue in queues:
@@ -201,6 +264,8 @@ class Evidence:
 
     def _judge_checkpoint(self, host: str, group: str, saved: Checkpoint) -> None:
         """M: forward only, under epochs that grow, and never past what is finished."""
+        if saved.queue in self._unnoticed:
+            return
         before = self.watermarks.get(saved.queue)
         if before is not None and saved.epoch < before.epoch:
             self.violated("O", group, f"{host} saved {saved.queue} under {saved.epoch} after {before.epoch}")
@@ -223,6 +288,11 @@ class Evidence:
                 if not self._is_finished(saved.queue, offset):
                     self.violated("M", group, f"{host} saved offset {offset} of {saved.queue} as finished; it is not")
 
+    def resumed_from(self, start: Start) -> Checkpoint | None:
+        """The checkpoint from which its owner had gone on before a start."""
+        found = [c for number, c in self.loaded[start.host, start.queue, start.epoch] if number <= start.number]
+        return found[-1] if found else None
+
     def contiguous(self, queue: str) -> int:
         """The first offset of a queue that is not finished."""
         offset = self._contiguous[queue]
@@ -241,6 +311,7 @@ _LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
     "lanes.add": Evidence._added,
     "lanes.claim": Evidence._lane_claimed,
     "lanes.settle": Evidence._lane_settled,
+    "sorted.add": Evidence._slot_added,
     "sorted.settle": Evidence._slot_settled,
 }
 

@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable
 from emq.allocation import records
 from support.simulation.cluster import Cluster
 from support.simulation.member import Member
-from support.simulation.network import Network
-from support.simulation.schedule import SESSION_S, Event
+from support.simulation.network import SHARDS, Network, Shard
+from support.simulation.schedule import SESSION_S, WRONG_S, Event
 
 LONGEST_DELAY_S = 2.5
 """Of a call to store or database, and of its answer."""
+
+A_LITTLE_S = 6.0
+"""By which a clock is set back or forward about as far as a note of the time is old."""
 
 
 async def happen(cluster: Cluster, event: Event) -> None:
@@ -58,6 +61,11 @@ async def drain(cluster: Cluster, event: Event) -> None:
         await cluster.order(member, records.Order(drain=True))
         await asyncio.sleep(event.for_s)
         await cluster.order(member, records.Order())
+
+
+async def create_again(cluster: Cluster, event: Event) -> None:
+    _note(cluster, "create_again", "a topic")
+    await cluster.create_again(4 * event.size if event.size > 0.4 else 0.0)
 
 
 async def resize(cluster: Cluster, event: Event) -> None:
@@ -143,6 +151,17 @@ async def quorum(cluster: Cluster, event: Event) -> None:
     cluster.ensemble.quorum = True
 
 
+async def tree_silent_for_all(cluster: Cluster, event: Event) -> None:
+    """The connections stay, and nothing passes."""
+    _note(cluster, event.what, f"for {event.for_s} s")
+    trees = [member.tree for member in cluster.alive]
+    for one in trees:
+        cluster.ensemble.partition(one, silent=True)
+    await asyncio.sleep(event.for_s)
+    for one in trees:
+        cluster.ensemble.heal(one)
+
+
 async def tree_delay(cluster: Cluster, event: Event) -> None:
     _note(cluster, "tree_delay", f"up to {event.size * SESSION_S / 4:.2f} s")
     cluster.ensemble.delay = lambda: cluster.rng.uniform(0, event.size * SESSION_S / 4)
@@ -157,6 +176,23 @@ async def tree_loss(cluster: Cluster, event: Event) -> None:
     cluster.ensemble.loses_answer = lambda operation, path: False
 
 
+# ------------------------------------------------------------------------------------------------------------- clocks
+
+
+async def clock_jump(cluster: Cluster, event: Event) -> None:
+    """Somebody sets a machine's clock."""
+    if (member := _host(cluster, event)) is not None:
+        member.ahead_s += (event.size - 0.5) * 2 * WRONG_S
+
+
+async def reference_jump(cluster: Cluster, event: Event) -> None:
+    """Somebody sets the clock that all hosts go by."""
+    most_s = A_LITTLE_S if int(event.size * 1_000) % 2 else WRONG_S
+    by_s = round((event.size - 0.5) * 2 * most_s, 3)
+    _note(cluster, "reference_jump", f"{by_s:+.3f} s")
+    cluster.db.ahead_s += by_s
+
+
 # ------------------------------------------------------------------------------------------------ store and database
 
 
@@ -168,20 +204,65 @@ def _on(network: Callable[[Member], Network], fault: str) -> Callable[[Cluster, 
     return on
 
 
+def _on_all(network: Callable[[Member], Network], fault: str) -> Callable[[Cluster, Event], Awaitable[None]]:
+    async def on_all(cluster: Cluster, event: Event) -> None:
+        if members := list(cluster.alive):
+            _note(cluster, event.what, f"{len(members)} hosts")
+            await asyncio.gather(*(_spoil(cluster, network(m), fault, event) for m in members))
+
+    return on_all
+
+
 async def publisher_loss(cluster: Cluster, event: Event) -> None:
     _note(cluster, "publisher_loss", f"{event.size / 2:.2f} of the answers")
     await _spoil(cluster, cluster.store.network, "loses", event)
 
 
+async def store_shorter(cluster: Cluster, event: Event) -> None:
+    """The store comes back without what it was told in the last second, or less."""
+    _note(cluster, "store_shorter", f"by {event.size:.2f} s")
+    kept = cluster.world.snapshot()
+    await asyncio.sleep(event.size)
+    cluster.lose(kept)
+
+
+async def store_empty(cluster: Cluster, event: Event) -> None:
+    """The store comes back empty."""
+    _note(cluster, "store_empty", "all of it")
+    cluster.lose(None)
+
+
 async def _spoil(cluster: Cluster, network: Network, fault: str, event: Event) -> None:
     if fault == "down":
         network.down = True
+    elif fault == "silent":
+        network.silent = True
     elif fault == "delay":
         network.delay = lambda: cluster.rng.uniform(0, LONGEST_DELAY_S * event.size)
     else:
         network.loses = lambda: cluster.rng.random() < event.size / 2
     await asyncio.sleep(event.for_s)
     network.heal()
+
+
+async def _lose_shard(cluster: Cluster, event: Event, silent: bool) -> None:
+    """One shard of the store is out of reach of everybody."""
+    shard = Shard(event.pick % SHARDS, silent)
+    _note(cluster, event.what, f"shard {shard.number} for {event.for_s} s")
+    networks = [cluster.store.network, *(member.store.network for member in cluster.alive)]
+    for network in networks:
+        network.shard = shard
+    await asyncio.sleep(event.for_s)
+    for network in networks:
+        network.shard = None
+
+
+async def shard_down(cluster: Cluster, event: Event) -> None:
+    await _lose_shard(cluster, event, silent=False)
+
+
+async def shard_silent(cluster: Cluster, event: Event) -> None:
+    await _lose_shard(cluster, event, silent=True)
 
 
 EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
@@ -205,5 +286,18 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "database_delay": _on(lambda m: m.database.network, "delay"),
     "database_loss": _on(lambda m: m.database.network, "loses"),
     "database_down": _on(lambda m: m.database.network, "down"),
+    "tree_silent_for_all": tree_silent_for_all,
+    "store_silent": _on(lambda m: m.store.network, "silent"),
+    "database_silent": _on(lambda m: m.database.network, "silent"),
+    "store_down_for_all": _on_all(lambda m: m.store.network, "down"),
+    "database_down_for_all": _on_all(lambda m: m.database.network, "down"),
+    "database_silent_for_all": _on_all(lambda m: m.database.network, "silent"),
     "publisher_loss": publisher_loss,
+    "shard_down": shard_down,
+    "shard_silent": shard_silent,
+    "store_shorter": store_shorter,
+    "store_empty": store_empty,
+    "create_again": create_again,
+    "clock_jump": clock_jump,
+    "reference_jump": reference_jump,
 }

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.memory_tree import MemoryEnsemble
 from emq.catalog import Catalog
+from emq.clock import SystemClock
+from emq.database.environment_time import EnvironmentTime
 from emq.handlers import Handlers
 from emq.host import Host, HostOptions
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.timekeeping import Asked, Timekeeper
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 from support.doubles import InlineDatabase
@@ -38,6 +42,25 @@ class HostClock:
 
     def now_us(self) -> int:
         return int(self.now() * 1e6)
+
+    def passed_us(self) -> int:
+        return self.now_us()
+
+    def at_us(self, passed_us: int) -> int:
+        return passed_us
+
+
+class ReferenceDatabase(InlineDatabase):
+    """The one database of all, whose clock may jump.
+
+    Attributes:
+        ahead_s: how far its clock is ahead of the true time.
+    """
+
+    ahead_s = 0.0
+
+    def clock_us(self, connection: object) -> int:
+        return int((EPOCH_S + 0.25 + self.ahead_s + asyncio.get_running_loop().time()) * 1e6)
 
 
 class _Trail(NullTrail):
@@ -74,11 +97,17 @@ class _Checkpoints(CheckpointStore):
             self._link.observer = lambda refused: self._evidence.checkpoints_saved(self._host, batch, refused)
         return await super().save(batch)
 
+    async def rewind(self, batch: Sequence[Checkpoint]) -> list[str]:
+        if batch:
+            self._link.observer = lambda refused: self._evidence.checkpoints_rewound(self._host, batch)
+        return await super().rewind(batch)
+
 
 class Member:
     """Attributes:
     name: of the host.
     life: name and which of its lives; what the evidence calls it.
+    ahead_s: how far its machine's wall clock is ahead of the true time.
     """
 
     def __init__(
@@ -102,7 +131,12 @@ class Member:
             MemoryStore(world), lambda call, args, result: evidence.applied(life, call, args, result)
         )
         self.database = RemoteDatabase(db)
-        self.clock = HostClock(ahead_s)
+        self.ahead_s = ahead_s
+        loop = asyncio.get_running_loop()
+        machine = 1 + zlib.crc32(name.encode())
+        self.clock = SystemClock(self._wall_ns, lambda: int((machine % 10_000 + loop.time()) * 1e9))
+        self._time = EnvironmentTime(self.database, ENVIRONMENT, machine=machine)
+        self.timekeeper = Timekeeper(self.clock, self._ask, wall_ns=self._wall_ns)
         self.membership = ClusterMembership(
             self.tree, ENVIRONMENT, name, self._next_generation, self.clock, weight=weight
         )
@@ -116,6 +150,7 @@ class Member:
             self.membership,
             self.handlers,
             clock=self.clock,
+            timekeeper=self.timekeeper,
             trail=_Trail(life, evidence),
             options=HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
         )
@@ -123,8 +158,25 @@ class Member:
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
-        self.task = self.process.start(self.host.run())
+        self.task = self.process.start(self._run())
         return self.task
+
+    async def _run(self) -> None:
+        await self.timekeeper.begin()
+        try:
+            await self.host.run()
+        finally:
+            if self.host.guard.broken:
+                raise AssertionError(f"loops broke: {dict(self.host.guard.broken)}")
+
+    def _wall_ns(self) -> int:
+        return int((EPOCH_S + 0.25 + self.ahead_s + asyncio.get_running_loop().time()) * 1e9)
+
+    async def _ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
+        """Over the network, whose delays count in the round trip."""
+        sent_us = passed_us()
+        asked = await self._time.ask(passed_us, note, anchor_us)
+        return Asked(asked.time_us, sent_us, passed_us())
 
     def kill(self) -> None:
         """As SIGKILL does: nothing of it runs any more, nothing is saved, its session runs out."""

@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from emq import errors
+from emq.database.database import ANSWER_S
 from emq.storage import Durability
 from storage_adapters.memory import MemoryStore
-from support.doubles import InlineDatabase
+from support.doubles import InlineDatabase, group_of_entry
 
 T = TypeVar("T")
 
+SHARDS = 3
+
+DEADLINE_S = 1.0
+"""How long a silent shard is waited for."""
+
+STORE_DEADLINE_S = 3.0
+"""After which a call to a silent store ends."""
+
 Applied = Callable[[str, Sequence[Any], Any], None]
 """Called with a call's name ("log.put"), its arguments and its result, when the server has carried it out."""
+
+
+class Shard(NamedTuple):
+    """A part of the store that is out of reach.
+
+    Attributes:
+        number: of `SHARDS`, among which the groups are dealt out.
+        silent: it accepts and does not answer until a deadline passes; it may have carried out the call.
+    """
+
+    number: int
+    silent: bool
+
+    def holds(self, entry: Any) -> bool:
+        return zlib.crc32(group_of_entry(entry).encode()) % SHARDS == self.number
 
 
 class Network:
@@ -27,26 +53,37 @@ class Network:
 
     Attributes:
         down: nothing gets through, and the caller is told so at once.
+        silent: calls arrive or do not, and the caller hears nothing until its deadline.
         delay: seconds that a call or an answer takes, asked for each; None for none.
+        shard: what part of the store is out of reach, if one is; the entries of others are served.
         loses: asked for each call: whether its answer is lost after it was carried out.
     """
 
     def __init__(self, unavailable: errors.EMQError, unknown: errors.EMQError) -> None:
         self.down = False
+        self.silent = False
         self.delay: Callable[[], float] | None = None
         self.loses: Callable[[], bool] | None = None
         self.lost = 0
+        self.shard: Shard | None = None
         self._unavailable = unavailable
         self._unknown = unknown
         self._outside = contextvars.copy_context()
         self._under_way: dict[asyncio.Task[None], None] = {}
 
-    def heal(self) -> None:
-        self.down, self.delay, self.loses = False, None, None
+    @property
+    def is_away(self) -> bool:
+        return self.down or self.silent
 
-    async def call(self, operation: Callable[[], Awaitable[T]]) -> T:
+    def heal(self) -> None:
+        self.down, self.silent, self.delay, self.loses = False, False, None, None
+        self.shard = None
+
+    async def call(self, operation: Callable[[], Awaitable[T]], deadline_s: float = STORE_DEADLINE_S) -> T:
         if self.down:
             raise self._unavailable
+        if self.silent:
+            await self._hear_nothing(operation, deadline_s)
         if self.delay is None and self.loses is None:
             return await operation()
         loop = asyncio.get_running_loop()
@@ -55,6 +92,15 @@ class Network:
         self._under_way[task] = None
         task.add_done_callback(self._under_way.pop)
         return await answer
+
+    async def _hear_nothing(self, operation: Callable[[], Awaitable[T]], deadline_s: float) -> None:
+        """Every other call is carried out, and none is answered."""
+        self.lost += 1
+        if self.lost % 2:
+            with contextlib.suppress(errors.EMQError):
+                await operation()
+        await asyncio.sleep(deadline_s)
+        raise self._unknown
 
     async def _carry(self, operation: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
         result, failure = None, None
@@ -73,6 +119,21 @@ class Network:
             answer.set_exception(failure)
         else:
             answer.set_result(result)  # type: ignore[arg-type]
+
+    async def call_in_parts(self, operation: Callable[[Sequence[Any]], Awaitable[Any]], entries: Sequence[Any]) -> Any:
+        """As `call`, for a call that is answered entry by entry."""
+        shard = self.shard
+        if shard is None or not any(map(shard.holds, entries)):
+            return await self.call(lambda: operation(entries))
+        well = [entry for entry in entries if not shard.holds(entry)]
+        answers = iter(await self.call(lambda: operation(well)) if well else ())
+        failure = self._unavailable
+        if shard.silent:
+            failure = self._unknown
+            if len(well) % 2:  # as good as any coin
+                await self.call(lambda: operation([entry for entry in entries if shard.holds(entry)]))
+            await asyncio.sleep(DEADLINE_S)
+        return [failure if shard.holds(entry) else next(answers) for entry in entries]
 
     async def _travel(self) -> None:
         if self.delay is not None:
@@ -94,12 +155,14 @@ class _Half:
             return found
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            async def operation() -> Any:
-                result = await found(*args, **kwargs)
-                self._applied(f"{self._name}.{name}", args, result)
+            async def operation(*given: Any) -> Any:
+                result = await found(*given, **kwargs)
+                self._applied(f"{self._name}.{name}", given, result)
                 return result
 
-            return await self._network.call(operation)
+            if args and type(args[0]) in (list, tuple):
+                return await self._network.call_in_parts(lambda part: operation(part, *args[1:]), args[0])
+            return await self._network.call(lambda: operation(*args))
 
         return call
 
@@ -137,7 +200,14 @@ class RemoteDatabase(InlineDatabase):
     def __init__(self, real: InlineDatabase) -> None:
         down = errors.DatabaseUnavailable("the database is out of reach of this host")
         self.network = Network(down, errors.DatabaseUnavailable("the database's answer was lost"))
-        self._real = real
+        self.shown = "the database"
+        self._real: InlineDatabase = real
+        self._away_since = None
+        self._trouble = ""
+        self._reached = False
+
+    def clock_us(self, connection: sa.Connection) -> int:
+        return self._real.clock_us(connection)
 
     async def run(
         self,
@@ -146,6 +216,7 @@ class RemoteDatabase(InlineDatabase):
         read_only: bool = False,
         durability: Durability | None = None,
         then: Callable[[T], None] | None = None,
+        deadline_s: float = ANSWER_S,
     ) -> T:
         observer, self.observer = self.observer, None
 
@@ -155,7 +226,13 @@ class RemoteDatabase(InlineDatabase):
                 observer(result)
             return result
 
-        return await self.network.call(operation)
+        try:
+            result = await self.network.call(operation, deadline_s)
+        except errors.DatabaseUnavailable as exc:
+            self._failed(exc)
+            raise
+        self._succeeded()
+        return result
 
     async def close(self) -> None:
         pass

@@ -8,10 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emq.model import MICRO
+from emq.shares import Division, Share, share_of, smooth_burst
 from support.simulation.evidence import Acquired, Evidence, Start, Violation
 
 SLACK = 1e-6
+
+NOTICED_S = 15.0
+"""How long after a store has come back without its last writes its hosts may still start what it has lost."""
 
 LONGEST_OUTAGE_S = 30.0
 """Of the database, for one host, at worst: several may come one after the other."""
@@ -22,15 +25,19 @@ class Rules(NamedTuple):
 
     Attributes:
         clean: nothing but clean joins, leaves and moves happened.
-        quotas: of a group, all that it had: (from when by true time, starts a second).
-        bursts: of a topic with smooth pacing: tokens that may pile up.
+        quotas: of a group, all that it had: (from when by true time, its share).
+        divisions: of a topic, how its groups shared it, in order of time.
+        informed: no host was kept from reading the catalog.
+        smooth: topics with smooth pacing.
         keyed: topics whose keys were never routed anew.
         dead_after: of a topic: attempts after which a message is dead.
     """
 
     clean: bool
-    quotas: dict[str, list[tuple[float, float]]]
-    bursts: dict[str, float]
+    quotas: dict[str, list[tuple[float, Share]]]
+    divisions: dict[str, list[Division]]
+    informed: bool
+    smooth: frozenset[str]
     keyed: frozenset[str]
     dead_after: dict[str, int]
 
@@ -57,11 +64,13 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
 def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iterator[Violation]:
     where = {start.work.name: start.group for start in evidence.starts}
     buried = set(dead)
-    if len(buried) < len(dead):
-        twice = next(name for name in dead if dead.count(name) > 1)
+    twice = next((name for name in dead if dead.count(name) > 1 and name not in evidence.doubled), None)
+    if twice is not None:
         yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
     for name, (work, confirmed) in evidence.published.items():
         doomed = work.fails >= rules.dead_after[work.topic]
+        if name in evidence.forgotten:
+            continue
         if confirmed and name not in evidence.succeeded and name not in buried:
             seen = "was never started" if name not in where else "never ended well"
             yield Violation("L", where.get(name, work.topic), f"{name} is lost: it {seen} and is not dead")
@@ -83,14 +92,14 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     began: dict[str, int] = {}
     for start in evidence.starts:
         name, attempt = start.work.name, start.attempt
-        if start.offset >= 0 and (loaded := evidence.loaded.get((start.host, start.queue, start.epoch))) is not None:
+        if start.offset >= 0 and (loaded := evidence.resumed_from(start)) is not None:
             in_ranges = any(begin <= start.offset < end for begin, end in loaded.finished)
             if start.offset < loaded.watermark or in_ranges:
                 yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
         before = first.setdefault((name, attempt), start)
         # What a lost owner had begun may be in its lane and back in its queue or slot, too; both are tried again then.
         moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1
-        if before is start:
+        if before is start or any(before.at - NOTICED_S <= at <= start.at for at in evidence.lost_at):
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
@@ -103,46 +112,76 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
 
 def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     by_group: dict[str, list[Start]] = defaultdict(list)
+    by_topic: dict[str, list[Start]] = defaultdict(list)
     for start in evidence.starts:
         by_group[start.group].append(start)
+        by_topic[start.work.topic].append(start)
     for group, starts in by_group.items():
-        quotas = rules.quotas[group]
-        burst = rules.bursts.get(group.rpartition("/")[0])
-        yield from _window(group, starts, quotas) if burst is None else _smooth(group, starts, quotas, burst)
+        topic = group.rpartition("/")[0]
+        judge = _smooth_group if topic in rules.smooth else _window_group
+        yield from judge(group, starts, rules.quotas[group], rules.divisions[topic])
+    for topic, starts in by_topic.items():
+        divisions = rules.divisions[topic]
+        if len(divisions) == 1 or rules.informed:
+            judge_sum = _smooth_topic if topic in rules.smooth else _window_topic
+            yield from judge_sum(topic, starts, divisions)
 
 
-def _window(group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, float]]) -> Iterator[Violation]:
+def _by_second(starts: Sequence[Start]) -> dict[int, list[Start]]:
     seconds: dict[int, list[Start]] = defaultdict(list)
     for start in starts:
         seconds[start.started_us // 1_000_000].append(start)
-    for second, found in seconds.items():
-        allowed = max(_share(quota, second) for quota in _in_force(quotas, found[0].at))
+    return seconds
+
+
+def _window_group(
+    group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, Share]], divisions: Sequence[Division]
+) -> Iterator[Violation]:
+    for second, found in _by_second(starts).items():
+        if len(divisions) == 1:
+            allowed = quotas[0][1].allowance(second)
+        else:  # one that is new or retires may use what others leave, up to what a group may have at all
+            allowed = max(math.ceil(d.group_qps) for d in divisions)
         if len(found) > allowed:
             epochs = sorted({start.epoch for start in found})
             text = f"{len(found)} starts in second {second}, {allowed} allowed, epochs {epochs}"
             yield Violation("Q", group, f"{text}, first at {found[0].at:.3f} s")
 
 
-def _smooth(
-    group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, float]], burst: float
+def _window_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Division]) -> Iterator[Violation]:
+    """All groups together, in every second: exactly what the division in force allows."""
+    for second, found in _by_second(starts).items():
+        in_force = [d for d in divisions if d.since_s <= second][-1]
+        allowed = share_of(in_force.qps).allowance(second)
+        if len(found) > allowed:
+            groups = sorted({start.group for start in found})
+            text = f"{len(found)} starts in second {second}, {allowed} allowed to all groups, by {groups}"
+            yield Violation("Q", topic, f"{text}, first at {found[0].at:.3f} s")
+
+
+def _smooth_group(
+    group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, Share]], divisions: Sequence[Division]
 ) -> Iterator[Violation]:
+    burst = max(1 + float(share) / 10 for _, share in quotas)
+    yield from _level(group, starts, [max(map(float, _in_force(quotas, s.at))) for s in starts], burst)
+
+
+def _smooth_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Division]) -> Iterator[Violation]:
+    rate, burst = max(d.qps for d in divisions), max(smooth_burst(d, None) for d in divisions)
+    yield from _level(topic, starts, [rate] * len(starts), burst)
+
+
+def _level(place: str, starts: Sequence[Start], rates: Sequence[float], burst: float) -> Iterator[Violation]:
     level, last_us = 0.0, 0
-    for start in sorted(starts, key=lambda s: s.started_us):
-        quota = max(_in_force(quotas, start.at))
-        level = max(0.0, level - quota * (start.started_us - last_us) / 1e6) + 1
+    for start, rate in sorted(zip(starts, rates, strict=True), key=lambda pair: pair[0].started_us):
+        level = max(0.0, level - rate * (start.started_us - last_us) / 1e6) + 1
         last_us = start.started_us
         if level > burst + 1e-3:
-            yield Violation("Q", group, f"{level:.2f} starts at once, burst {burst}, at {start.at:.3f} s")
+            yield Violation("Q", place, f"{level:.2f} starts at once, burst {burst}, at {start.at:.3f} s")
             return
 
 
-def _share(quota: float, second: int) -> int:
-    """Starts that the second may see: floor(q (s + 1)) - floor(q s)."""
-    micro = round(quota * MICRO)
-    return micro * (second + 1) // MICRO - micro * second // MICRO
-
-
-def _in_force(quotas: Sequence[tuple[float, float]], at: float) -> list[float]:
+def _in_force(quotas: Sequence[tuple[float, Share]], at: float) -> list[Share]:
     """What the quota was then or not long before: a change counts from when the group's host can read the catalog."""
     ends = [begin for begin, _ in quotas[1:]] + [math.inf]
     return [

@@ -52,7 +52,7 @@ class Publisher:
                 plan.name, work.payload(), key=key or None, priority=priority, delay_ms=delay_ms
             )
             confirmed = True
-        except (errors.StoreUnavailable, errors.DatabaseUnavailable) as exc:
+        except (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.UnknownTopic, errors.QueueSealed) as exc:
             self._evidence.note(plan.name, f"{work.name} may not have been published: {exc}")
             self._evidence.happened["publish in doubt"] += 1
         self._evidence.published[work.name] = work, confirmed

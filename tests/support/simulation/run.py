@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from support.doubles import InlineDatabase
 from support.simulation import faults, promises
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence, Violation
+from support.simulation.member import ReferenceDatabase
 from support.simulation.process import SimulatedLoop
 from support.simulation.schedule import END_S, Schedule, schedule
 
@@ -51,7 +51,7 @@ def carry_out(plan: Schedule) -> Outcome:
 async def _simulate(plan: Schedule) -> Outcome:
     evidence = Evidence()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: evidence.complained(str(context)))
-    db = await InlineDatabase.open("sqlite://")
+    db = await ReferenceDatabase.open("sqlite://")
     cluster = Cluster(plan, db, evidence)
     with _complaints(evidence):
         async with asyncio.timeout(LONGEST_S):
@@ -138,7 +138,7 @@ def _determined(seed: int) -> Iterator[None]:
     with (
         mock.patch("secrets.token_hex", token),
         mock.patch("secrets.token_urlsafe", token),
-        mock.patch("emq.producer.router.time", virtual),
+        mock.patch("emq.producer.router._now_s", virtual.monotonic),
         mock.patch("emq.assignments.time", virtual),
         mock.patch("emq.statistics.INTERVAL_S", STATISTICS_S),
         mock.patch("emq.dispatch.settler.random", fixed),

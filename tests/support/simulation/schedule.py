@@ -15,7 +15,10 @@ BEGIN_S, END_S = 3.0, 20.0
 """Between these things happen; then everything is healed."""
 
 SKEW_S = 0.4
-"""A host's clock is at most so far from the true time."""
+"""A machine's clock is so far from the true time where there is a time service."""
+
+WRONG_S = 3 * 3600.0
+"""And so far where there is none."""
 
 CLEAN = ("join", "leave", "weight", "drain", "resize")
 
@@ -23,7 +26,15 @@ UNCLEAN = (
     *("crash", "crash", "rebirth", "pause", "pause", "partition", "partition", "expire", "quorum", "tree_delay"),
     *("tree_loss", "store_delay", "store_loss", "store_down", "database_delay", "database_loss", "database_down"),
     *("leader_crash", "publisher_loss"),
+    *("clock_jump", "reference_jump"),
+    *("store_shorter", "store_shorter", "store_empty"),
 )
+
+SILENT = (
+    *("store_silent", "database_silent", "database_silent_for_all", "tree_silent_for_all"),
+    *("store_down_for_all", "database_down_for_all"),
+)
+"""Servers that answer nothing, and outages for all hosts at once; drawn apart from the others."""
 
 
 class TopicPlan(NamedTuple):
@@ -49,12 +60,25 @@ class TopicPlan(NamedTuple):
     delayed: float = 0.0
     sizes: tuple[float, ...] = ()
     options: Mapping[str, Any] = {}
+    slots: int = 0
+
+
+SHARDS = ("shard_down", "shard_silent")
+"""Faults of a part of the store."""
+
+
+AGAIN = ("create_again",)
+"""A topic is deleted with all that it holds, and created again with another size."""
+
+
+REBORN = "reborn"
+"""The topic to which that happens."""
 
 
 class Event(NamedTuple):
     """Attributes:
     at: true time in seconds.
-    what: one of `CLEAN` or `UNCLEAN`.
+    what: one of `CLEAN`, `UNCLEAN`, `SILENT`, `SHARDS` or `AGAIN`.
     pick: which host or topic, counted round those that there are then.
     for_s: how long it lasts.
     size: how bad it is, from 0 to 1.
@@ -96,15 +120,28 @@ def schedule(seed: int) -> Schedule:
     clean = rng.random() < 0.3
     kinds = CLEAN if clean else CLEAN + UNCLEAN
     events = [_event(rng, kinds) for _ in range(rng.randint(2, 10))]
+    if not clean:
+        apart = random.Random(f"{seed} silence")
+        events += [_event(apart, SILENT) for _ in range(apart.choice((0, 0, 1, 2)))]
+        shards = random.Random(f"{seed} shards")  # of its own, so that all other events of a seed stay as they were
+        events += [_event(shards, SHARDS) for _ in range(shards.choice((0, 0, 1)))]
+    again = random.Random(f"{seed} again")  # of its own, too
+    reborn = [_event(again, AGAIN) for _ in range(again.choice((0, 0, 1, 2, 3)))]
+    events += reborn
     skewed = rng.random() < 0.5
     return Schedule(
         seed,
         clean,
-        tuple(round(rng.uniform(-SKEW_S, SKEW_S), 3) if skewed else 0.0 for _ in range(6)),
+        tuple(_clocks(rng) if skewed else (0.0,) * 6),
         rng.randint(1, 6),
-        tuple(_topics(rng)),
+        (*_topics(rng), *([_reborn(again)] if reborn else [])),
         tuple(sorted(events)),
     )
+
+
+def _clocks(rng: random.Random) -> list[float]:
+    """Of hosts: some have a time service, some a wrong zone or an empty battery."""
+    return [round(rng.uniform(-1, 1) * rng.choice((SKEW_S, WRONG_S)), 3) for _ in range(6)]
 
 
 def _event(rng: random.Random, kinds: tuple[str, ...]) -> Event:
@@ -157,6 +194,15 @@ def _smooth(rng: random.Random) -> TopicPlan:
 
 def _slow_quota(rng: random.Random) -> TopicPlan:
     return TopicPlan("rare", 1.5, 1.0, 1.5 * _load(rng), failing=0.0, doomed=0.0, options=dict(_LOG))
+
+
+def _reborn(rng: random.Random) -> TopicPlan:
+    sizes = (10.0, 4.0, 12.0)  # with a backlog, so that hosts hold what is deleted
+    options: dict[str, Any] = dict(_LOG)
+    if rng.random() < 0.4:
+        options = {"prepare_timeout_s": 20.0, "time_range_ms": 200, "ordering": "none"}
+        return TopicPlan(REBORN, sizes[0], 3.0, 12.0, Kind.RANGE_MERGE, doomed=0.0, sizes=sizes, options=options)
+    return TopicPlan(REBORN, sizes[0], 3.0, 12.0, slow=0.05, sizes=sizes, options=options)
 
 
 _BACKOFF = {**_LOG, "retry": "backoff", "prepare_timeout_s": 20.0}

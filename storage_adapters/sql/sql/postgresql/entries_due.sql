@@ -1,13 +1,20 @@
--- The first due entries of some priorities of slots. :probes is JSON [[slot_id, priority, limit], ...]; answers (number
--- of the probe from 0, id, body), in order of number, due time, id.
-SELECT w.number - 1 AS number, e.id, e.body
-FROM jsonb_array_elements(CAST(:probes AS jsonb)) WITH ORDINALITY AS w (probe, number)
-CROSS JOIN LATERAL (
-    SELECT x.id, x.body, x.at_ms
-    FROM store_entries AS x
-    WHERE x.slot_id = CAST(w.probe ->> 0 AS bigint) AND x.state = 0
-      AND x.priority = CAST(w.probe ->> 1 AS int) AND x.at_ms <= :now_ms
-    ORDER BY x.at_ms, x.id
-    LIMIT CAST(w.probe ->> 2 AS bigint)
-) AS e
-ORDER BY w.number, e.at_ms, e.id
+-- The first due entries of some priorities of slots, until :max_bytes of bodies are gathered (the one that reaches it
+-- included). :probes is JSON [[slot_id, priority, limit], ...]; answers (number of the probe from 0, id, body), in order
+-- of number, due time, id.
+WITH found AS (
+    SELECT w.number - 1 AS number, e.id, e.body, e.at_ms,
+           sum(octet_length(e.body)) OVER (ORDER BY w.number, e.at_ms, e.id ROWS UNBOUNDED PRECEDING) AS gathered
+    FROM jsonb_array_elements(CAST(:probes AS jsonb)) WITH ORDINALITY AS w (probe, number)
+    CROSS JOIN LATERAL (
+        SELECT x.id, x.body, x.at_ms
+        FROM store_entries AS x
+        WHERE x.slot_id = CAST(w.probe ->> 0 AS bigint) AND x.state = 0
+          AND x.priority = CAST(w.probe ->> 1 AS int) AND x.at_ms <= :now_ms
+        ORDER BY x.at_ms, x.id
+        LIMIT CAST(w.probe ->> 2 AS bigint)
+    ) AS e
+)
+SELECT number, id, body
+FROM found
+WHERE gathered - octet_length(body) < :max_bytes
+ORDER BY number, at_ms, id

@@ -1,4 +1,5 @@
--- Rank of the first member of each slot that may be claimed, now or later; NULL for none. :slots is a JSON array of ids.
+-- Rank of the first member of each slot that may be claimed, now or later, and end of the slot's first rest; NULL for
+-- none. :slots is a JSON array of ids.
 -- Twins in prepare are looked for one by one and by their key: an anti-join, or the other index, which `+ 0` hides,
 -- might read all that is in prepare for each member.
 SELECT s.id AS slot_id, (
@@ -8,5 +9,5 @@ SELECT s.id AS slot_id, (
       AND (SELECT t.state FROM store_members AS t WHERE t.slot_id = s.id AND t.id = m.id AND t.state + 0 = 1) IS NULL
     ORDER BY m.rank, m.id
     LIMIT 1
-) AS rank
+) AS rank, (SELECT min(t.rest_ms) FROM store_rests AS t WHERE t.slot_id = s.id) AS rest_ms
 FROM (SELECT CAST(j AS bigint) AS id FROM jsonb_array_elements_text(CAST(:slots AS jsonb)) AS j) AS s

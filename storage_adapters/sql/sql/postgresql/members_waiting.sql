@@ -1,7 +1,18 @@
--- A page of a slot's waiting members in claim order, those behind the first :skip.
-SELECT m.member, m.rank, m.body, m.note, m.merged
-FROM store_groups AS g
-JOIN store_members AS m ON m.slot_id = g.id AND m.state = 0
-WHERE g.environment = :environment AND g.name = :slot
-ORDER BY m.rank, m.id
-LIMIT :page OFFSET :skip
+-- A page of a slot's waiting members in claim order, those behind the first :skip, until :max_bytes of members, bodies and
+-- notes are gathered (the one that reaches it included).
+WITH found AS (
+    SELECT m.*, sum(m.size) OVER (ORDER BY m.rank, m.id ROWS UNBOUNDED PRECEDING) AS gathered
+    FROM (
+        SELECT x.id, x.member, x.rank, x.body, x.note, x.merged,
+               octet_length(x.member) + COALESCE(octet_length(x.body), 0) + COALESCE(octet_length(x.note), 0) AS size
+        FROM store_groups AS g
+        JOIN store_members AS x ON x.slot_id = g.id AND x.state = 0
+        WHERE g.environment = :environment AND g.name = :slot
+        ORDER BY x.rank, x.id
+        LIMIT :page OFFSET :skip
+    ) AS m
+)
+SELECT member, rank, body, note, merged
+FROM found
+WHERE gathered - size < :max_bytes
+ORDER BY rank, id

@@ -1,7 +1,9 @@
--- How many members each slot has in each state, the first rank of that state, and how many rank up to a bound.
+-- How many members each slot has in each state, the first rank of that state, how many rank up to a bound, and how many
+-- of the slot rest.
 -- :rows is JSON [[name, bound], ...].
-SELECT g.name, m.state, count(*) AS members, min(m.rank) AS first, sum(m.rank <= r.value ->> 1) AS bounded
+SELECT g.name, m.state, count(*) AS members, min(m.rank) AS first, sum(m.rank <= r.value ->> 1) AS bounded,
+       (SELECT count(*) FROM store_rests AS t WHERE t.slot_id = g.id) AS resting
 FROM json_each(:rows) AS r
 CROSS JOIN store_groups AS g ON g.environment = :environment AND g.name = r.value ->> 0
 CROSS JOIN store_members AS m ON m.slot_id = g.id
-GROUP BY g.name, m.state
+GROUP BY g.id, g.name, m.state

@@ -1,3 +1,3 @@
--- Row: (rank, merged, history, body, note, slot_id, id, state).
-UPDATE store_members SET rank = ?, merged = ?, history = ?, body = ?, note = ?
+-- Row: (rank, merged, reason, history, body, note, slot_id, id, state).
+UPDATE store_members SET rank = ?, merged = ?, reason = ?, history = ?, body = ?, note = ?
 WHERE slot_id = ? AND id = ? AND state = ?

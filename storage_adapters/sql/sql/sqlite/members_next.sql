@@ -1,4 +1,5 @@
--- Rank of the first member of each slot that may be claimed, now or later; NULL for none. :slots is a JSON array of ids.
+-- Rank of the first member of each slot that may be claimed, now or later, and end of the slot's first rest; NULL for
+-- none. :slots is a JSON array of ids.
 SELECT s.value AS slot_id, (
     SELECT m.rank
     FROM store_members AS m
@@ -6,5 +7,5 @@ SELECT s.value AS slot_id, (
       AND (SELECT t.state FROM store_members AS t WHERE t.slot_id = m.slot_id AND t.id = m.id AND t.state = 1) IS NULL
     ORDER BY m.rank, m.id
     LIMIT 1
-) AS rank
+) AS rank, (SELECT min(t.rest_ms) FROM store_rests AS t WHERE t.slot_id = s.value) AS rest_ms
 FROM json_each(:slots) AS s

@@ -1,5 +1,6 @@
 -- A page of a slot's waiting members in claim order, those behind the first :skip.
-SELECT m.member, m.rank, m.body, m.note, m.merged
+SELECT CAST(m.member AS BLOB) AS member, CAST(m.rank AS REAL) AS rank, CAST(m.body AS BLOB) AS body,
+       CAST(m.note AS BLOB) AS note, CAST(m.merged AS INTEGER) AS merged
 FROM store_groups AS g
 JOIN store_members AS m ON m.slot_id = g.id AND m.state = 0
 WHERE g.environment = :environment AND g.name = :slot

@@ -1,2 +1,2 @@
--- Row: (head, tail, sealed, armed, id). The row is locked.
-UPDATE store_queues SET head = ?, tail = ?, sealed = ?, armed = ? WHERE id = ?
+-- Row: (head, tail, sealed, layout, armed, id). The row is locked.
+UPDATE store_queues SET head = ?, tail = ?, sealed = ?, layout = ?, armed = ? WHERE id = ?

@@ -1,0 +1,76 @@
+"""Calls that take long step aside, so that the loop that made them goes on with what other servers can answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+SLOW_S = 0.25
+"""A call that has not returned after this long steps aside."""
+
+MOST = 8
+"""Calls of one loop that may be aside at once. With as many the loop waits, so that no unbounded number piles up."""
+
+Call = Callable[[], Awaitable[None]]
+
+
+class Aside:
+    """Makes the calls of one loop, one after the other, and ends with the loop.
+
+    The calls run in one task, the *driver*. So a call that returns in time costs a timer, and no turn of the event loop
+    passes before the next one. When a call takes long, a new driver takes over; the old one ends with its call.
+
+    Args:
+        most: calls that may be aside at once; None where something else bounds them.
+    """
+
+    def __init__(self, most: int | None = MOST) -> None:
+        self._most = most
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: deque[Call] = deque()
+        self._driver: asyncio.Task[None] | None = None
+        self._relieved: asyncio.Future[None] | None = None
+
+    async def run(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:
+        """Make call after call. Ends by cancellation, or with what a call raises, also one that is aside.
+
+        Args:
+            following: waits until there is something to do, and returns the calls that do it, in their order.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                self._relieved = loop.create_future()
+                if self._driver is None and (self._most is None or len(self._tasks) <= self._most):
+                    self._driver = loop.create_task(self._drive(following))
+                    self._tasks.add(self._driver)
+                await asyncio.wait({*self._tasks, self._relieved}, return_when=asyncio.FIRST_COMPLETED)
+                self._collect()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def _drive(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:
+        loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        while self._driver is me:
+            while not self._calls:
+                self._calls.extend(await following())
+            call = self._calls.popleft()
+            slow = loop.call_later(SLOW_S, self._relieve, me)
+            try:
+                await call()
+            finally:
+                slow.cancel()
+
+    def _relieve(self, driver: asyncio.Task[None] | None) -> None:
+        """The driver's call takes long."""
+        if self._driver is driver:
+            self._driver = None
+            if self._relieved is not None and not self._relieved.done():
+                self._relieved.set_result(None)
+
+    def _collect(self) -> None:
+        for task in [task for task in self._tasks if task.done()]:
+            self._tasks.discard(task)
+            task.result()

@@ -1,0 +1,28 @@
+"""Until when the calls of a database may wait for its server."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+
+class Deadline:
+    """The deadline of the call that a thread works on; one object for each `Database`. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._at_most = math.inf
+
+    def begin(self, until: float) -> None:
+        """This thread's next call may wait until then, in seconds of `time.monotonic`."""
+        self._of_thread.until = until
+
+    def cut(self, until: float) -> None:
+        """No call of any thread waits past then, whatever its own deadline."""
+        self._at_most = until
+
+    def left_s(self) -> float:
+        """Seconds that this thread's call may still wait; 0 or less when its time is over."""
+        until: float = min(getattr(self._of_thread, "until", math.inf), self._at_most)
+        return until - time.monotonic()

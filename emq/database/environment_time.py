@@ -1,0 +1,94 @@
+"""The time of an environment: the database's clock, kept from going back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from emq import clock, timekeeping
+from emq.database import statements, tables
+from emq.database.database import QUICK_S, Database
+from emq.timekeeping import Asked, Noted, Successor
+
+NOTE_US = 5_000_000
+"""How often somebody notes the time, so that a clock which jumps back cannot give a second twice; with the time between
+two questions it is less than `timekeeping.UNNOTED_US`."""
+
+_KEYS = {"time_us": "time_us", "at_us": "time_at_us", "run": "time_run", "passed_us": "time_passed_us"}
+"""Where each field of a `Noted` is kept."""
+
+QUICK_US = 50_000
+"""A note of which it is not known more precisely when it was made tells nothing of what had passed then."""
+
+_meta = tables.meta
+_NOTED = sa.select(_meta.c.key, _meta.c.value).where(
+    _meta.c.environment == sa.bindparam("mine"), _meta.c.key.in_(_KEYS.values())
+)
+
+
+class EnvironmentTime:
+    """Reads the time of an environment in a database.
+
+    Args:
+        machine: number of this run of this machine, see `clock.this_run`; 0 where nobody can tell.
+    """
+
+    def __init__(self, db: Database, environment: str, *, machine: int | None = None) -> None:
+        self._db = db
+        self._environment = str(environment)
+        self._run = clock.this_run() if machine is None else machine
+
+    async def ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
+        """See `emq.timekeeping.Reference`. It is noted once in some seconds, whoever asks.
+
+        Raises:
+            DatabaseUnavailable: ask again later.
+        """
+        if anchor_us is None:
+            asked, is_stale = await self._db.run(lambda c: self._look(c, passed_us), read_only=True, deadline_s=QUICK_S)
+            if not (note and is_stale):
+                return asked
+        return await self._db.run(lambda c: self._note(c, passed_us, anchor_us), deadline_s=QUICK_S)
+
+    def _look(self, connection: sa.Connection, passed_us: Callable[[], int]) -> tuple[Asked, bool]:
+        noted = _noted(connection, self._environment)
+        found, reference_us, sent_us, came_us = self._read(connection, noted, passed_us)
+        is_stale = noted is None or found.has_jumped or not 0 <= reference_us - noted.at_us < NOTE_US
+        return Asked(found.time_us, sent_us, came_us), is_stale
+
+    def _read(
+        self, connection: sa.Connection, noted: Noted | None, passed_us: Callable[[], int]
+    ) -> tuple[Successor, int, int, int]:
+        # Timed here, on the database's thread: how busy the event loop is does not count.
+        sent_us = passed_us()
+        reference_us = self._db.clock_us(connection)
+        came_us = passed_us()
+        found = timekeeping.successor(reference_us, noted, self._run, (sent_us + came_us) // 2)
+        return found, reference_us, sent_us, came_us
+
+    def _note(self, connection: sa.Connection, passed_us: Callable[[], int], anchor_us: int | None) -> Asked:
+        for key in _KEYS.values():  # so that there are rows to lock, and one note follows upon the other
+            values = {"environment": self._environment, "key": key}
+            connection.execute(statements.catalog(connection, "time_lock"), values)
+        noted = _noted(connection, self._environment)
+        found, reference_us, sent_us, came_us = self._read(connection, noted, passed_us)
+        middle_us, time_us = (sent_us + came_us) // 2, found.time_us
+        if anchor_us is not None:
+            time_us = max(time_us, middle_us + anchor_us)
+        run = self._run if came_us - sent_us < QUICK_US else 0
+        for field, value in Noted(time_us, reference_us, run, middle_us)._asdict().items():
+            mine = (_meta.c.environment == self._environment) & (_meta.c.key == _KEYS[field])
+            connection.execute(sa.update(_meta).where(mine).values(value=value))
+        return Asked(time_us, sent_us, came_us)
+
+
+def now_us(connection: sa.Connection, db: Database, environment: str) -> int:
+    """The environment's time within a transaction."""
+    noted = _noted(connection, environment)
+    return timekeeping.successor(db.clock_us(connection), noted, clock.this_run(), clock.boot_ns() // 1000).time_us
+
+
+def _noted(connection: sa.Connection, environment: str) -> Noted | None:
+    found = {key: int(value) for key, value in connection.execute(_NOTED, {"mine": environment})}
+    return Noted(*(found.get(key, 0) for key in _KEYS.values())) if found.get(_KEYS["at_us"]) else None

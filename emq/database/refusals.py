@@ -1,0 +1,37 @@
+"""What a database says when it was not set up for EMQ: a table, a column or a right is missing."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+_MISSING = {"42P01", "42703", "3F000"}
+"""PostgreSQL: undefined table, column, schema."""
+
+_FORBIDDEN = {"42501", "25006"}
+"""PostgreSQL: insufficient privilege, read-only transaction."""
+
+
+def refusal(exc: Exception) -> str | None:
+    """What is missing and what to do about it, on one line; None for any other error.
+
+    An operator can mend each of these while EMQ runs, so that the caller should try again, as after an outage.
+    """
+    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
+    state, reason = getattr(cause, "sqlstate", None), reason_of(exc)
+    if state in _MISSING or "no such table" in reason or "no such column" in reason:
+        return (
+            f"{reason}; EMQ's tables are not there as it made them: restore them from a backup, or drop what is left "
+            "of them and start again"
+        )
+    if state in _FORBIDDEN or "attempt to write a readonly database" in reason:
+        return (
+            f"{reason}; give EMQ's user the right to read and write its tables, and to create them at the first start"
+        )
+    return None
+
+
+def reason_of(exc: Exception) -> str:
+    """The driver's own words, on one line, without the statement that they are about."""
+    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
+    told = getattr(getattr(cause, "diag", None), "message_primary", None)
+    return " ".join((told or str(cause)).split()) or type(cause).__name__

@@ -1,0 +1,47 @@
+"""Waiting for a server that does not answer yet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from emq import errors
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = (0.2, 0.5, 1.0, 2.0)
+"""Waits between attempts; the last repeats. Short, since a server that starts is there in seconds."""
+
+SAY_EVERY_S = 30.0
+
+T = TypeVar("T")
+
+
+async def waited(server: str, opened: Callable[[], Awaitable[T]], on_wait: Callable[[str], Awaitable[None]]) -> T:
+    """What `opened` returns, as soon as its server answers, however long that takes. Ends early by cancellation.
+
+    Args:
+        server: for the log.
+        on_wait: called with the reason after each failure.
+
+    Raises:
+        EMQError: as `opened` does, but for `StoreUnavailable` and `DatabaseUnavailable`.
+    """
+    attempts, said_s = 0, float("-inf")
+    while True:
+        try:
+            result = await opened()
+        except (errors.StoreUnavailable, errors.DatabaseUnavailable) as exc:
+            if time.monotonic() - said_s >= SAY_EVERY_S:
+                said_s = time.monotonic()
+                log.warning("%s; waiting for %s, trying on", exc, server)
+            await on_wait(str(exc))
+        else:
+            if attempts:
+                log.info("%s answers", server)
+            return result
+        await asyncio.sleep(AGAIN_S[min(attempts, len(AGAIN_S) - 1)])
+        attempts += 1

@@ -1,0 +1,77 @@
+"""Delayed messages that were stored while the database was away, and whose groups may be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from emq import errors
+
+MESSAGES = 10_000
+BYTES = 64 << 20
+"""How much may be in doubt at a time: messages, and bytes of their payloads."""
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 1.0
+
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int:
+        """Bytes of its payload."""
+
+
+Item = TypeVar("Item", bound=_Sized)
+
+
+class Doubts(Generic[Item]):
+    """Looks after these messages as soon as the database is back.
+
+    Only a process that ends before that leaves a doubt open. It matters only where others reach the database: nobody
+    can retire a group without it.
+
+    Args:
+        place: places messages whose group is gone anew; returns those that have to be looked at again. Raises
+            `DatabaseUnavailable` while it is away, and then nothing was done.
+    """
+
+    def __init__(self, place: Callable[[Sequence[Item]], Awaitable[Sequence[Item]]]) -> None:
+        self._place = place
+        self._items: list[Item] = []
+        self._bytes = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def refuse_more(self) -> None:
+        """Raise `DatabaseUnavailable` if there are too many already; to be called before anything is stored."""
+        if len(self._items) >= MESSAGES or self._bytes >= BYTES:
+            raise errors.DatabaseUnavailable(
+                f"{len(self._items)} delayed messages wait for the database to confirm their groups; nothing was "
+                "published; try again when it answers"
+            )
+
+    def put(self, items: Sequence[Item]) -> None:
+        """These were stored, and it is not known whether their groups are still there."""
+        self._items += items
+        self._bytes += sum(item.size for item in items)
+        if self._items and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._settle(), name="emq confirm delayed messages")
+
+    async def _settle(self) -> None:
+        while self._items:
+            await asyncio.sleep(ASK_AGAIN_S)
+            items, self._items, self._bytes = self._items, [], 0
+            try:
+                left: Sequence[Item] = await self._place(items)
+            except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull):
+                left = items
+            except Exception:  # what is in doubt must not be forgotten
+                log.exception("%d delayed messages could not be confirmed; trying again", len(items))
+                left = items
+            self._items += left
+            self._bytes += sum(item.size for item in left)

@@ -1,0 +1,269 @@
+"""How a topic's capacity is shared by its groups, second by second, without anybody counting for all of them.
+
+**The rule.** A share is three integers, `num`, `den` and `phase`. In the aligned second s (since the epoch) it allows
+
+    floor((num * (s + 1) + phase) / den) - floor((num * s + phase) / den)
+
+starts: a running total that is dealt out second by second. Where every group can have whole starts, `num` is the
+group's own quota and all phases are 0; only the last group has a fraction. Where whole starts cannot be (qps 10 over 64
+slots), all n groups have the same num / den = qps / n, and the group at position i has the phase i / n.
+
+**Why the groups' sum keeps the topic's cap in every second.** With x = qps * s, group i's running total is
+floor((x + i) / n). Hermite's identity says that the sum of floor(x / n + i / n) over i = 0 ... n - 1 is floor(x). So
+the groups' running totals add up to floor(qps * s), and their starts in second s to
+floor(qps * (s + 1)) - floor(qps * s): exactly what the topic as a whole may start. With whole starts the sum is the
+whole part of qps plus the last group's fraction, which gives the same number. Each group's own starts in a second are
+its quota rounded down or up, and over any run of seconds they are within one start of its quota. Phases that are
+cumulative sums of unequal quotas would add up as well, but a group could then be dealt a negative number, or be passed
+over for ever; hence equal shares.
+
+**Why a change keeps it, too.** A *division* says who shares, and from which second on. A change of the catalog adds a
+division that begins `LEARN_S` seconds later; by then every host has read it. Until then a host that knows it grants the
+lower of what the old and the new one allow, and a host that does not know it goes by the old one. So in each second
+all hosts together start at most what the division in force in that second allows. A host that cannot read the catalog
+for longer than `LEARN_S` goes on with what it knows; in that time the sum may reach what each group's latest known
+share allows.
+
+**Why a name that is used again keeps it, too.** A topic may be deleted and another one of that name created at once.
+Until `LEARN_S` seconds after the deletion, some hosts may still start what they hold of the former topic, by its
+divisions. So the first division of the new topic begins after that, and until then it has one without members, which
+allows nothing. In each second all hosts together start what the former topic or the new one allows, never both.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+MICRO = 1_000_000
+"""Quotas are kept in millionths of a start a second, so that sums are exact."""
+
+LEARN_S = 2
+"""Seconds that hosts have to read a change of the catalog before it counts: four looks at the usual interval."""
+
+
+class Share(NamedTuple):
+    """What one group, or a whole topic, may start; see above for the rule. num / den is in starts a second."""
+
+    num: int
+    den: int
+    phase: int
+
+    def allowance(self, second: int) -> int:
+        """Starts that the aligned second allows: 50 in each for 50, 2 and 3 in turn for 2.5, 0 and 1 for 0.5."""
+        before = self.num * second + self.phase
+        return (before + self.num) // self.den - before // self.den
+
+    def next_second(self, second: int) -> int | None:
+        """The first second from `second` on that allows a start; None if there is no such second."""
+        if self.num == 0:
+            return None
+        if self.num >= self.den:
+            return second
+        target = (self.num * second + self.phase) // self.den + 1
+        return -(-(target * self.den - self.phase) // self.num) - 1
+
+    @property
+    def is_whole(self) -> bool:
+        """It allows the same number in each second."""
+        return self.num % self.den == 0
+
+    @property
+    def ceiling(self) -> int:
+        """Most starts in any second."""
+        return -(-self.num // self.den)
+
+    def __float__(self) -> float:
+        return self.num / self.den
+
+
+NOTHING = Share(0, 1, 0)
+
+
+def share_of(quota: float) -> Share:
+    """The share of one who shares with nobody."""
+    return Share(round(quota * MICRO), MICRO, 0)
+
+
+class Division(msgspec.Struct, frozen=True, array_like=True):
+    """Who shares a topic's capacity, and from when on.
+
+    Attributes:
+        since_s: the first aligned second in which it is in force; 0 for from the beginning.
+        qps, group_qps: as the topic's.
+        active: groups [0, active) share.
+        draining: so do these retired groups, which still hold messages; ascending.
+    """
+
+    since_s: int
+    qps: float
+    group_qps: float
+    active: int
+    draining: tuple[int, ...] = ()
+
+    @property
+    def members(self) -> int:
+        """How many groups share."""
+        return self.active + len(self.draining)
+
+    @property
+    def deals_whole(self) -> bool:
+        """Every group gets whole starts a second; the last one the fraction as well."""
+        n, total = self.members, round(self.qps * MICRO)
+        return n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps
+
+    def position(self, group: int) -> int | None:
+        """The group's place among those that share; None if it has no share."""
+        if group < self.active:
+            return group
+        i = bisect_left(self.draining, group)
+        return self.active + i if i < len(self.draining) and self.draining[i] == group else None
+
+    def share(self, group: int) -> Share:
+        """What the group may start."""
+        position = self.position(group)
+        if position is None:
+            return NOTHING
+        n, total = self.members, round(self.qps * MICRO)
+        if not self.deals_whole:
+            return Share(total, n * MICRO, position * MICRO)
+        base, extra = divmod(total // MICRO, n)
+        micros = (base + (position < extra)) * MICRO + (total % MICRO if position == n - 1 else 0)
+        return Share(micros, MICRO, 0)
+
+    def quota(self, group: int) -> float:
+        """The group's share in starts a second, rounded to millionths so that the quotas add up to qps exactly."""
+        position = self.position(group)
+        if position is None:
+            return 0.0
+        if self.deals_whole:
+            return float(self.share(group))
+        base, extra = divmod(round(self.qps * MICRO), self.members)
+        return (base + (position < extra)) / MICRO
+
+    def same_shares(self, other: Division) -> bool:
+        """Whether both divide alike, whenever they begin."""
+        return msgspec.structs.replace(self, since_s=0) == msgspec.structs.replace(other, since_s=0)
+
+
+Course = Sequence[tuple[int, Share]]
+"""A group's shares in order of time: (first second, share). The last one is the newest that is known."""
+
+
+def in_force(course: Course, second: int) -> int:
+    """Index of what is in force in a second; before the first one begins, that is the first."""
+    i = len(course) - 1
+    while i > 0 and course[i][0] > second:
+        i -= 1
+    return i
+
+
+def allowance(course: Course, second: int) -> int:
+    """Starts that a second allows: of the share in force and all that are to come, the fewest."""
+    if len(course) == 1:
+        return course[0][1].allowance(second)
+    return min(share.allowance(second) for _, share in course[in_force(course, second) :])
+
+
+def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tuple[Division, ...]:
+    """The divisions after a change at `now_s` to `new`, whose `since_s` is set here.
+
+    What is no longer in force is left out. So is what would begin only with the new one or later: every host knows of
+    the new one by then. So however often a topic is changed, few divisions are to come, and the last one begins soon.
+    """
+    kept = divisions[in_force([(d.since_s, NOTHING) for d in divisions], math.floor(now_s)) :]
+    since_s = math.floor(now_s) + 1 + LEARN_S
+    kept = (kept[0], *(d for d in kept[1:] if d.since_s < since_s))
+    if kept[-1].same_shares(new):
+        return kept
+    since_s = max(since_s, kept[-1].since_s + 1)  # the first one may begin later, if time was set back
+    return (*kept, msgspec.structs.replace(new, since_s=since_s))
+
+
+def beginning(new: Division, ended_s: float, now_s: float) -> tuple[Division, ...]:
+    """The divisions of a topic that is created at `now_s`, while one of its name was deleted at `ended_s`.
+
+    None where every host knows of the deletion by now.
+    """
+    since_s = math.floor(ended_s) + 1 + LEARN_S
+    if now_s >= since_s:
+        return ()
+    nobody = Division(0, 0.0, new.group_qps, 0)
+    return (nobody, msgspec.structs.replace(new, since_s=since_s))
+
+
+# ------------------------------------------------------------------------------------------------------ smooth pacing
+
+LEAST_LIFETIME_S = 0.01
+"""Of a token that is minted at a fixed time: nobody can wake exactly then."""
+
+BUCKET_SLACK_S = 0.05
+"""A group has a bucket of its own if that lets it wake so late without losing a start."""
+
+
+class Pace(NamedTuple):
+    """How one group of a smooth topic gets its tokens; the bursts of all groups add up to the topic's.
+
+    A *bucket* holds up to `burst` tokens and is filled at the group's share. Where the topic's burst is too small to be
+    split into buckets of a token or more, tokens are *minted*: the topic's token k at the time k / qps, for the group
+    at position k modulo n, good for `lifetime_s`. Starts in t seconds then use tokens that were minted in
+    t + lifetime_s seconds, at most qps * t + 1 + qps * lifetime_s, whichever groups make them.
+
+    Attributes:
+        share: of the group in a bucket; of the topic where tokens are minted.
+        burst: of the bucket, in tokens; 0 where tokens are minted.
+        lifetime_s, position, members: where tokens are minted.
+    """
+
+    share: Share
+    burst: float
+    lifetime_s: float = 0.0
+    position: int = 0
+    members: int = 1
+
+    @property
+    def quota(self) -> float:
+        """Of the group, in starts a second."""
+        return float(self.share) / self.members
+
+    @property
+    def most(self) -> float:
+        """The group's own burst: in t seconds it starts at most quota * t + most."""
+        return 1 + self.quota * self.lifetime_s if self.lifetime_s else self.burst
+
+
+def burst_of(qps: float, burst: float | None) -> float:
+    """Tokens that may pile up over all groups of a smooth topic: as set, else 1 and a tenth of a second of qps."""
+    return 1 + qps / 10 if burst is None else burst
+
+
+def smooth_burst(division: Division, burst: float | None) -> float:
+    """As `burst_of`; with many groups, at least what tokens of the shortest lifetime may add up to."""
+    topic = burst_of(division.qps, burst)
+    if division.members <= 1 or _has_buckets(division, topic):
+        return topic
+    return max(topic, 1 + division.qps * LEAST_LIFETIME_S)
+
+
+def pace(division: Division, group: int, burst: float | None) -> Pace:
+    """The pace of a group."""
+    position, topic = division.position(group), burst_of(division.qps, burst)
+    if position is None:
+        return Pace(NOTHING, 0.0)
+    share = division.share(group)
+    if division.members == 1:
+        return Pace(share, topic)
+    if _has_buckets(division, topic):
+        return Pace(share, topic * float(share) / division.qps)
+    lifetime_s = max((topic - 1) / division.qps, LEAST_LIFETIME_S)
+    return Pace(share_of(division.qps), 0.0, lifetime_s, position, division.members)
+
+
+def _has_buckets(division: Division, burst: float) -> bool:
+    n = division.members
+    least = math.floor(division.qps / n) if division.deals_whole else division.qps / n
+    return burst * least / division.qps >= 1 + BUCKET_SLACK_S * math.ceil(division.qps / n)

@@ -1,0 +1,15 @@
+"""How far a page of messages goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def page_size(sizes: Iterable[int], max_bytes: int) -> int:
+    """How many of the messages make a page: all, or up to the one that brings their bytes to `max_bytes`."""
+    count = 0
+    for count, size in enumerate(sizes, 1):  # noqa: B007 - the number of the last one is the answer
+        max_bytes -= size
+        if max_bytes <= 0:
+            break
+    return count

@@ -1,0 +1,109 @@
+"""Keys that somebody else wrote over: a string where a queue, a slot or a hash of EMQ's should be.
+
+A script that meets such a key fails in the middle. It costs nothing to be ready for that: only after it has happened
+are the types of the keys of the call looked at, and the wrong ones remembered. From then on no call is sent that needs
+such a key, until a look (once a second at most, and only when the key is wanted) finds it repaired or gone. Callers
+divide a refused call until the entries of the key are alone; see `storage_adapters.redis.spreading`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from emq import errors
+from emq.durability import Durability
+from storage_adapters.redis.failures import MetWrongType
+from storage_adapters.redis.keys import expected_type, is_shared
+from storage_adapters.redis.server import Scripts
+
+LOOK_AGAIN_S = 1.0
+"""Least time between two looks at a key that is known to be damaged."""
+
+READING = frozenset(
+    {"bounds", "get", "lane_dead", "lane_inspect", "lane_waiting", "slot_dead", "slot_inspect", "slot_waiting"}
+)
+"""Scripts that write nothing: what they did before they failed does not matter."""
+
+
+class SharedKeyDamaged(errors.KeyDamaged):
+    """The key belongs to all queues of a storage shard, so no entry of the call can be served."""
+
+
+class GuardedScripts:
+    """See `storage_adapters.redis.server.Scripts`; adds to another one that it names keys of a wrong type.
+
+    Attributes:
+        damaged: the keys that are known to be damaged: what was found there, and when that was looked at (monotonic).
+    """
+
+    def __init__(self, scripts: Scripts) -> None:
+        self.followed = scripts.followed
+        self.damaged: dict[str, tuple[str, float]] = {}
+        self._scripts = scripts
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        durability: Durability = Durability.ACCEPTED,
+        *,
+        allow_oom: bool = False,
+        outlives: bool = False,
+    ) -> Any:
+        """See `Scripts.run`.
+
+        Raises:
+            KeyDamaged: a key of the call holds something else than EMQ keeps there; nothing was applied.
+            OutcomeUnknown: also where that was found out by a call that writes, in its middle.
+        """
+        if self.damaged and not self.damaged.keys().isdisjoint(keys):
+            await self._refuse([key for key in keys if key in self.damaged])
+        try:
+            return await self._scripts.run(name, keys, args, durability, allow_oom=allow_oom, outlives=outlives)
+        except MetWrongType as exc:
+            found = await self._find(list(dict.fromkeys(keys)))
+            if not found or name not in READING:
+                told = _told(*found[0]) if found else str(exc)
+                raise errors.OutcomeUnknown(f"a call ended in the middle: {told}") from exc
+            raise _error(*found[0]) from exc
+
+    async def command(self, *call: Any) -> Any:
+        """See `Scripts.command`."""
+        return await self._scripts.command(*call)
+
+    async def _refuse(self, keys: Sequence[str]) -> None:
+        """Raise `KeyDamaged` for the first of the keys that is damaged still."""
+        for key in keys:
+            known = self.damaged.get(key)
+            if known is not None and time.monotonic() - known[1] >= LOOK_AGAIN_S:
+                await self._find([key])
+                known = self.damaged.get(key)
+            if known is not None:
+                raise _error(key, known[0])
+
+    async def _find(self, keys: list[str]) -> list[tuple[str, str]]:
+        """Look at the types of keys; remember and return those that are wrong, with what was found there."""
+        types = await self._scripts.run("types", keys, ())
+        wrong = []
+        for key, answer in zip(keys, types, strict=True):
+            found = answer.decode() if isinstance(answer, bytes) else str(answer)
+            if found in ("none", expected_type(key)):
+                self.damaged.pop(key, None)
+            else:
+                self.damaged[key] = found, time.monotonic()
+                wrong.append((key, found))
+        return wrong
+
+
+def _error(key: str, found: str) -> errors.KeyDamaged:
+    return (SharedKeyDamaged if is_shared(key) else errors.KeyDamaged)(_told(key, found))
+
+
+def _told(key: str, found: str) -> str:
+    return (
+        f"key {key!r} is a {found}, and EMQ keeps a {expected_type(key)} there; rename or delete the key, "
+        "and what waits for it goes on by itself"
+    )

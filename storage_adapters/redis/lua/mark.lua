@@ -1,0 +1,8 @@
+-- Part of the log scripts: whether a message that a queue's owner has seen is still there.
+
+-- True if another message or none is at the offset; one below the head was dropped, which proves nothing.
+local function lacks(list, head, offset, digest)
+  if offset == '' or tonumber(offset) < head then return false end
+  local body = redis.call('LINDEX', list, tonumber(offset) - head)
+  return not body or string.sub(redis.sha1hex(string.sub(body, 1, 256)), 1, 12) ~= digest
+end

@@ -1,0 +1,7 @@
+#!lua flags=no-writes
+-- What kinds of values keys hold.
+-- KEYS  any
+-- Returns for each key its type, "none" where it does not exist. O(keys).
+local answer = {}
+for i, key in ipairs(KEYS) do answer[i] = redis.call('TYPE', key).ok end
+return answer

@@ -1,0 +1,188 @@
+"""How long one server is waited for.
+
+A call has a deadline: twenty times the slowest of a hundred answers of this server, at least one second and at most
+ten, and for a large call what it takes to send it (`sending_s`). A server that has answered nothing for that long is
+*silent*: what waits for it fails, further calls to it fail at once, unsent, and it is asked with a PING twice a second
+until it answers anything. So a server that hangs costs each caller one deadline, once, and the servers beside it
+nothing more.
+
+Only time in which this process ran counts: the deadlines of all calls are counted down by one timer, which a process
+that was held up runs once, not as often as it should have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from operator import length_hint
+from typing import Any, TypeVar
+
+from emq import errors
+
+T = TypeVar("T")
+
+LEAST_S = 1.0
+MOST_S = 10.0
+"""Bounds of a deadline."""
+
+TIMES = 20
+"""A deadline is so many times the 99th percentile of the answer times."""
+
+REMEMBERED = 200
+"""Answer times that the percentile is taken of."""
+
+MEASURED_EVERY = 64
+"""Answers between two looks at the answer times."""
+
+TICKS = 4
+"""Steps in which a deadline is counted down."""
+
+BYTES_PER_S = 4 << 20
+"""So much of a call is sent, and worked off, in a second at the very least."""
+
+PROBE_S = 0.5
+"""How often a silent server is asked whether it answers again."""
+
+
+class Patience:
+    """With one server. Belongs to one event loop.
+
+    Args:
+        server: its address or URL, for messages.
+        ping: sends a PING on a connection of its own.
+
+    Attributes:
+        deadline_s: of a call that is made now.
+    """
+
+    def __init__(self, server: str, ping: Callable[[], Awaitable[object]]) -> None:
+        self.deadline_s = LEAST_S
+        self._least_s = LEAST_S
+        self._server = server
+        self._ping = ping
+        self._waiting: set[_Waiting] = set()
+        self._ticker: asyncio.TimerHandle | None = None
+        self._times_s: deque[float] = deque(maxlen=REMEMBERED)
+        self._answers = 0
+        self._probe: asyncio.Task[None] | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        return self._probe is not None
+
+    async def answer(self, call: Callable[[], Awaitable[T]], longer_s: float = 0.0, sending_s: float = 0.0) -> T:
+        """Make a call and await its answer.
+
+        Args:
+            longer_s: what is added to the deadline, because the server was asked to wait for something.
+            sending_s: what is added because the call is large.
+
+        Raises:
+            StoreUnavailable: the server is silent; nothing was sent.
+            OutcomeUnknown: it did not answer in time.
+        """
+        if self._probe is not None:
+            raise errors.StoreUnavailable(f"{self._server} does not answer; it is asked again every {PROBE_S:g} s")
+        loop = asyncio.get_running_loop()
+        deadline_s = self.deadline_s + longer_s + sending_s
+        began, waiting = loop.time(), _Waiting(asyncio.timeout(None), self._answers, deadline_s)
+        try:
+            async with waiting.scope:
+                self._waiting.add(waiting)
+                if self._ticker is None:
+                    self._ticker = loop.call_later(self.deadline_s / TICKS, self._tick)
+                try:
+                    return await call()
+                finally:
+                    self._waiting.discard(waiting)
+                    if not waiting.is_over:
+                        self._answered(None if longer_s else loop.time() - began)
+        except TimeoutError as exc:
+            if not waiting.is_over:
+                raise
+            raise errors.OutcomeUnknown(f"{self._server} did not answer a call in time ({deadline_s:.1f} s)") from exc
+
+    async def close(self) -> None:
+        """Ask no longer."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.gather(self._probe, return_exceptions=True)
+
+    def _answered(self, took_s: float | None) -> None:
+        """The server said something, if only that it refuses."""
+        self._answers += 1
+        if took_s is not None:
+            self._times_s.append(took_s)
+        if self._answers % MEASURED_EVERY == 0:
+            self._least_s = max(LEAST_S, self._least_s / 2)
+            self._measure()
+
+    def _measure(self) -> None:
+        slow_s = sorted(self._times_s)[len(self._times_s) * 99 // 100] if self._times_s else 0.0
+        self.deadline_s = min(MOST_S, max(self._least_s, TIMES * slow_s))
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        step_s = self.deadline_s / TICKS
+        silent = False
+        for waiting in self._waiting:
+            waiting.left_s -= step_s
+            if waiting.left_s <= 0:
+                waiting.end()
+                # If others were answered meanwhile, this one call is slow, or lost.
+                silent = silent or waiting.answers_before == self._answers
+        if silent:
+            for waiting in self._waiting:
+                waiting.end()
+            if self._probe is None:
+                self._probe = loop.create_task(self._ask())
+        self._ticker = loop.call_later(step_s, self._tick) if self._waiting else None
+
+    async def _ask(self) -> None:
+        """Ask until the server says anything. One that answers at once was not silent but slow: wait longer for it."""
+        asked = 0
+        while True:
+            asked += 1
+            try:
+                async with asyncio.timeout(LEAST_S):
+                    await self._ping()
+            except TimeoutError:
+                await asyncio.sleep(PROBE_S)
+                continue
+            except Exception:  # whatever it says, it answers; the next call is told in full
+                pass
+            if asked == 1:
+                self._least_s = min(MOST_S, 2 * self._least_s)
+                self._measure()
+            self._probe = None
+            return
+
+
+def sending_s(words: Iterable[Any]) -> float:
+    """How long a server may take over the bytes of a command, beyond what it takes over any call."""
+    return sum(map(length_hint, words)) / BYTES_PER_S  # 0 of a number
+
+
+class _Waiting:
+    """A call that waits for its answer.
+
+    Attributes:
+        answers_before: answers of the server when it was sent.
+        left_s: until its deadline.
+    """
+
+    __slots__ = ("answers_before", "is_over", "left_s", "scope")
+
+    def __init__(self, scope: asyncio.Timeout, answers_before: int, left_s: float) -> None:
+        self.scope = scope
+        self.answers_before = answers_before
+        self.left_s = left_s
+        self.is_over = False
+
+    def end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.scope.reschedule(asyncio.get_running_loop().time())

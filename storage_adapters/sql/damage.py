@@ -1,0 +1,96 @@
+"""Rows that somebody else wrote over: a tail that was set back, a number that is out of range, text for a number.
+
+A statement that meets such a row fails, and the transaction is undone, so nothing of the call was applied. It costs
+nothing to be ready for that: only after it has happened is the call divided in halves, until the entries that cause it
+are alone (`divided`). Their answer is `KeyDamaged`. It is remembered by operation and name; entries of that name are
+asked about once a second from then on, in a transaction of their own, and have the same answer in between. So a
+damaged row costs its neighbours nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from emq import errors
+from emq.database.refusals import reason_of
+
+LOOK_AGAIN_S = 1.0
+"""Least time between two looks at what is known to be damaged."""
+
+MOST = 1 << 62
+"""No offset or number of EMQ's comes near; sums of two still fit into a column."""
+
+MAX_REASON = 300
+
+_SQLITE_CORRUPT = ("database disk image is malformed", "Could not decode to UTF-8")
+
+
+def is_corruption(exc: Exception) -> bool:
+    """Whether the database itself says that what it stored is corrupt, which may be so for a few rows only."""
+    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
+    return str(getattr(cause, "sqlstate", "")).startswith("XX00") or any(
+        words in str(cause) for words in _SQLITE_CORRUPT
+    )
+
+
+def damaged(what: str, reason: str, remedy: str) -> errors.KeyDamaged:
+    """The error for rows of `what`, such as `queue 'orders/0/mid'`."""
+    return errors.KeyDamaged(
+        f"{what}: {reason[:MAX_REASON]}; {remedy}, and what waits for it goes on by itself; nothing was applied"
+    )
+
+
+def told(what: str, exc: Exception) -> errors.KeyDamaged:
+    """The error for an entry whose statements the driver or the database refused, or that holds what it must not."""
+    if isinstance(exc, errors.KeyDamaged) and what in str(exc):
+        return exc
+    reason = reason_of(exc) if isinstance(exc, sa.exc.DBAPIError) else f"{type(exc).__name__}: {exc}"
+    return damaged(
+        what,
+        f"its rows in the database cannot be worked with: {' '.join(reason.split())}",
+        "correct or delete them (store_queues and store_groups have them by name)",
+    )
+
+
+class Damage:
+    """What is known to be damaged in one store, by operation and name."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[errors.KeyDamaged, float]] = {}
+
+    def found(self, operation: str, name: str, error: errors.KeyDamaged) -> None:
+        self._known[operation, name] = error, time.monotonic()
+
+    def well(self, operation: str, names: Sequence[str]) -> None:
+        """The operation was carried out for these names."""
+        for name in names:
+            self._known.pop((operation, name), None)
+
+    def knows(self, operation: str, names: Sequence[str]) -> bool:
+        """Whether any of the names is known to be damaged; the quick look before each call."""
+        return bool(self._known) and any((operation, name) in self._known for name in names)
+
+    def refusal(self, operation: str, name: str) -> errors.KeyDamaged | None:
+        """The answer for entries of that name, unless it is time to look again."""
+        known = self._known.get((operation, name))
+        return None if known is None or time.monotonic() - known[1] >= LOOK_AGAIN_S else known[0]
+
+    def apart(self, operation: str, names: Sequence[str]) -> tuple[dict[int, errors.KeyDamaged], list[list[int]]]:
+        """The answers of entries that are not asked about now, and the others, by number, as calls of their own.
+
+        Args:
+            names: of the entries, in their order.
+        """
+        refused: dict[int, errors.KeyDamaged] = {}
+        parts: dict[str, list[int]] = {"": []}
+        for number, name in enumerate(names):
+            if (operation, name) not in self._known:
+                parts[""].append(number)
+            elif (refusal := self.refusal(operation, name)) is not None:
+                refused[number] = refusal
+            else:
+                parts.setdefault(name, []).append(number)
+        return refused, [part for part in parts.values() if part]

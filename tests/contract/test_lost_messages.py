@@ -1,0 +1,142 @@
+"""`emq.storage.LogStore` that has come back from a crash without the last messages of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sqlalchemy as sa
+from target import Can, Target, put_one, read_all, read_one
+
+from emq import errors, marks
+from emq.storage import Batch, Mark, Put, Read, Store, Trim, group_of
+from storage_adapters.redis.keys import shard_of
+
+
+async def forget_last(target: Target, store: Store, queue: str, count: int) -> None:
+    """Take back the last messages of a queue behind the adapter's back."""
+    log = store.log
+    if target.name == "memory":
+        del log._world.queue(queue).cells[-count:]  # type: ignore[attr-defined]
+    elif target.name.startswith("redis"):
+        shard = log._shards[shard_of(group_of(queue), len(log._shards))]  # type: ignore[attr-defined]
+        await log._server.command("RPOP", shard.log(queue), count)  # type: ignore[attr-defined]
+    elif target.name == "put_get":
+        name, client = log._prefix + queue, log._client.client  # type: ignore[attr-defined]
+        for offset in sorted(client._bodies[name])[-count:]:
+            del client._bodies[name][offset]
+            client._tails[name] = min(client._tails[name], offset)
+    else:
+        await log._backend.run(lambda t: _forget_rows(t.connection, queue, count))  # type: ignore[attr-defined]
+
+
+def _forget_rows(connection: sa.Connection, queue: str, count: int) -> None:
+    find = sa.text("SELECT id, tail FROM store_queues WHERE name = :queue")
+    id_, tail = connection.execute(find, {"queue": queue}).one()
+    for statement in (
+        "DELETE FROM store_messages WHERE queue_id = :id AND msg_offset >= :tail",
+        "UPDATE store_queues SET tail = :tail WHERE id = :id",
+    ):
+        connection.execute(sa.text(statement), {"id": id_, "tail": tail - count})
+
+
+async def seen(store: Store, queue: str, *bodies: bytes) -> tuple[int, list[Mark]]:
+    """Put messages and read them as the owner: the position behind them, and the mark of each."""
+    await put_one(store.log, queue, *bodies)
+    found = await read_all(store.log, queue, len(bodies))
+    return found[-1][0] + 1, [marks.of(offset, body) for offset, body in found]
+
+
+async def ask(store: Store, queue: str, start: int, mark: Mark | None, epoch: int | None = 1) -> object:
+    (answer,) = await store.log.read([Read(queue, start, 100, epoch, mark)])
+    return answer
+
+
+def bodies_of(answer: object) -> Sequence[bytes]:
+    assert isinstance(answer, Batch), answer
+    return list(answer.bodies)
+
+
+async def test_an_owner_is_told_that_a_message_it_has_read_is_gone(store: Store, target: Target) -> None:
+    queue = target.queue()
+    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    await forget_last(target, store, queue, 3)
+    assert isinstance(await ask(store, queue, position, known[-1]), errors.MessagesLost)
+    assert isinstance(await ask(store, queue, known[4].offset + 1, known[4]), Batch), "what is older is there"
+
+
+async def test_it_is_told_also_when_new_messages_have_taken_the_offsets(store: Store, target: Target) -> None:
+    queue = target.queue()
+    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    await forget_last(target, store, queue, 3)
+    await put_one(store.log, queue, *(b"new %d" % i for i in range(9)))
+    assert isinstance(await ask(store, queue, position, known[-1]), errors.MessagesLost)
+    found = await read_all(store.log, queue, 9, known[4].offset + 1)
+    assert [body for _, body in found] == [b"new %d" % i for i in range(9)], "from the last one that is still there"
+
+
+async def test_nothing_is_dropped_on_the_word_of_who_has_seen_what_is_gone(store: Store, target: Target) -> None:
+    queue = target.queue()
+    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    await forget_last(target, store, queue, 3)
+    await put_one(store.log, queue, *(b"new %d" % i for i in range(9)))
+    (answer,) = await store.log.trim([Trim(queue, position, 1, mark=known[-1])])
+    assert isinstance(answer, errors.MessagesLost)
+    assert len(await read_all(store.log, queue, 14)) == 14
+
+
+async def test_a_message_that_was_dropped_proves_nothing(store: Store, target: Target) -> None:
+    queue = target.queue()
+    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    assert await store.log.trim([Trim(queue, position, 1, mark=known[-1])]) == [False]
+    await put_one(store.log, queue, b"next")
+    (found,) = await read_all(store.log, queue, 1, position)
+    assert found[1] == b"next"
+    assert isinstance(await ask(store, queue, position, known[-1]), Batch)
+
+
+async def test_one_whose_messages_are_there_reads_on_and_is_woken(store: Store, target: Target) -> None:
+    queue = target.queue()
+    _, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    batch = await ask(store, queue, known[5].offset + 1, known[5])
+    assert bodies_of(batch)[-1:] == [b"7"] or target.name == "put_get"
+    (answer,) = await store.log.trim([Trim(queue, known[5].offset, 1, mark=known[-1])])
+    assert answer is False
+
+
+async def test_a_lost_message_fails_no_other_queue_of_the_call(store: Store, target: Target) -> None:
+    mine, other = target.queue(), target.queue("low")
+    position, known = await seen(store, mine, b"a", b"b", b"c")
+    _, theirs = await seen(store, other, b"d", b"e", b"f")
+    await forget_last(target, store, mine, 1)
+    reads = [Read(mine, position, 9, 1, known[-1]), Read(other, theirs[0].offset, 1, 1, theirs[-1])]
+    lost, found = await store.log.read(reads)
+    assert isinstance(lost, errors.MessagesLost)
+    assert mine in str(lost)
+    assert bodies_of(found) == [b"d"]
+
+
+async def test_a_start_beyond_the_tail_is_refused_to_owners(
+    store: Store, target: Target, needs: Callable[[Can], None]
+) -> None:
+    needs(Can.DENSE)
+    queue = target.queue()
+    await put_one(store.log, queue, b"a")
+    tail = (await store.log.bounds([queue]))[0].tail
+    assert isinstance(await ask(store, queue, tail + 1, None), errors.MessagesLost)
+    assert isinstance(await ask(store, queue, tail + 1, None, epoch=None), Batch), "observers look where they like"
+    assert (await read_one(store.log, queue, tail)).exhausted
+    await store.log.put([Put(queue, [b"b"])])
+    assert bodies_of(await ask(store, queue, tail, None)) == [b"b"]
+
+
+async def test_an_owner_that_has_read_nothing_knows_a_queue_by_what_was_dropped(store: Store, target: Target) -> None:
+    queue = target.queue()
+    position, _ = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    for head in (position - 3, position + 20):  # a message is where one was dropped; the queue ends before that
+        assert isinstance(await ask(store, queue, head, marks.dropped(head)), errors.MessagesLost)
+    await store.log.trim([Trim(queue, position, 1)])
+    [bounds] = await store.log.bounds([queue])
+    if bounds.head == position:  # not in a storage that keeps all
+        assert isinstance(await ask(store, queue, position, marks.dropped(position)), Batch)
+        await put_one(store.log, queue, b"new")
+        assert bodies_of(await ask(store, queue, position, marks.dropped(position))) == [b"new"]

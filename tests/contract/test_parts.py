@@ -1,0 +1,78 @@
+"""Every batched call, on a real Redis cluster with a master that is down or silent: each entry has its answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from emq import servers, slots
+from emq.answers import FAILURES
+from emq.model import Environment
+from emq.slots import Slot, SlotKind
+from emq.storage import Add, Claim, Put, Read, Settle, Store, Trim, Verdict
+from emq.stores import open_store
+from storage_adapters.redis.cluster import hash_slot
+from storage_adapters.redis.keys import SlotKeys, cluster_shards, shard_of
+from storage_adapters.redis.opening import CLUSTER_SHARDS
+
+GROUPS = [f"t/{n}" for n in range(24)]
+SLOTS = [Slot(f"s/{n}", SlotKind.PRIORITY) for n in range(24)]
+QUEUES = [f"{group}/high" for group in GROUPS]
+
+CALLS: dict[str, Callable[[Store], Awaitable[Sequence[Any]]]] = {
+    "put": lambda s: s.log.put([Put(q, [b"x"]) for q in QUEUES]),
+    "read": lambda s: s.log.read([Read(q, 1, 10, 7) for q in QUEUES]),
+    "bounds": lambda s: s.log.bounds(QUEUES),
+    "trim": lambda s: s.log.trim([Trim(q, 1, 7) for q in QUEUES]),
+    "lane add": lambda s: s.lanes.add([Add(g, "a", b"x", 1, epoch=7) for g in GROUPS]),
+    "lane claim": lambda s: s.lanes.claim([Claim(g, 5, 7) for g in GROUPS], 10),
+    "lane settle": lambda s: s.lanes.settle([Settle(g, "a", Verdict.ACK, 7) for g in GROUPS]),
+    "lane recover": lambda s: s.lanes.recover([(g, 7) for g in GROUPS]),
+    "lane inspect": lambda s: s.lanes.inspect(GROUPS),
+    "slot add": lambda s: s.sorted.add([slots.Add(p, b"m", 20, slots.Keep.LAST) for p in SLOTS]),
+    "slot claim": lambda s: s.sorted.claim([slots.Claim(p, 5, 7, 1) for p in SLOTS], 1_700_000_000_000),
+    "slot settle": lambda s: s.sorted.settle([slots.Settle(p, b"m", slots.Verdict.ACK, 1, 7) for p in SLOTS]),
+    "slot recover": lambda s: s.sorted.recover([slots.Recover(p, 7) for p in SLOTS], 1_700_000_000_000),
+    "slot inspect": lambda s: s.sorted.inspect(SLOTS, 1),
+}
+
+
+def served_by(cluster: servers.RedisCluster) -> tuple[list[str], list[str]]:
+    """The addresses of the nodes that serve the groups, and the slots."""
+    shards = cluster_shards("online", CLUSTER_SHARDS)
+    of_groups = [hash_slot(shards[shard_of(group, CLUSTER_SHARDS)].head) for group in GROUPS]
+    of_slots = [hash_slot(SlotKeys("online", slot.name).store) for slot in SLOTS]
+    return [cluster.master_of(n).address for n in of_groups], [cluster.master_of(n).address for n in of_slots]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_entries_of_a_master_that_is_down_fail_and_the_others_are_served_in_every_call(
+    how: signal.Signals, redis_cluster: servers.RedisCluster
+) -> None:
+    options = ("--cluster-require-full-coverage", "no")
+    with servers.start_redis_cluster(replicas=0, extra_args=options) as cluster:
+        of_groups, of_slots = served_by(cluster)
+        lost = cluster.masters()[2]
+        assert 0 < of_groups.count(lost.address) < len(GROUPS)
+        assert 0 < of_slots.count(lost.address) < len(SLOTS)
+        store = await open_store(cluster.url, Environment.ONLINE)
+        try:
+            for call in CALLS.values():
+                assert not any(isinstance(answer, FAILURES) for answer in await call(store))
+            os.kill(lost.pid, how)
+            began = time.monotonic()
+            for name, call in CALLS.items():
+                answers = await call(store)
+                failed = [isinstance(answer, FAILURES) for answer in answers]
+                served = of_slots if name.startswith("slot") else of_groups
+                assert failed == [address == lost.address for address in served], name
+            assert time.monotonic() - began < 10, "each call waited for the silent master, not the first alone"
+        finally:
+            if how is signal.SIGSTOP:
+                os.kill(lost.pid, signal.SIGCONT)
+            await store.close()

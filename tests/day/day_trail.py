@@ -1,0 +1,58 @@
+"""The trail's own proof of the day: what `emq trail verify` would say, with what the day knows beyond the trail."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import day_judge
+from day_judge import EXPECTED_DEATHS, KNOWN_LATE_US
+from day_record import Evidence
+
+from emq.model import quotas
+from emq.trail import proof
+
+
+def trail_violations(directory: Path, e: Evidence) -> list[str]:
+    """Violations that the proof finds; what a killed life had not written down yet is taken from the journal."""
+    again = day_judge.at_risk(e)
+    ids = {run.id for run in e.runs if (run.topic, run.name) in again}
+    # What expires is never run. It lies in the dead letters and is judged there, also if nobody wrote that down.
+    expired = {(d.topic, d.name) for d in e.deaths if d.reason == EXPECTED_DEATHS[""]}
+    buried = {s.id for s in e.sent if (s.topic, s.name) in expired and s.begun_us < max(e.killed.values(), default=0)}
+    caps, bursts = _caps(e)
+    expected = proof.Expectations(
+        still_queued=ids | buried, quotas=caps, bursts=bursts, strict=e.strict, duplicates_allowed=len(ids)
+    )
+    found = proof.prove(directory, expected)
+    told = found.to_dict()
+    broken = {promise for promise, held in found.promises.items() if not held}
+    # Of keys that move, what a killed host had not saved may run again beside the next one, see `day_judge`.
+    if all(_repeats_of_moved(line, ids, e) for line in found.key_order.examples):
+        broken.discard("K")
+    parts = {"L": "lost", "D": "duplicates", "Q": "cap_violations", "P": "priority_inversions", "K": "key_order"}
+    lines = [f"trail, {promise} is broken: {told[parts.get(promise, 'dead_twice')]}" for promise in sorted(broken)]
+    voids = [why for why in found.void_reasons if not any(why.startswith(f"{life}-") for life in e.killed)]
+    return lines + [f"trail: {why}" for why in voids]
+
+
+def _repeats_of_moved(line: str, ids: set[str], e: Evidence) -> bool:
+    topic, _, rest = line.partition("/")
+    other = line.partition(" while ")[2].partition("/")[2]
+    return topic in e.moving and bool({rest.split(" ")[0], other.split(" ")[0]} & ids)
+
+
+def _caps(e: Evidence) -> tuple[dict[str, list[tuple[int, float]]], dict[str, float]]:
+    """The quota of each topic, as its hosts knew it: a lower one counts from when the last had heard of it."""
+    caps: dict[str, list[tuple[int, float]]] = {}
+    bursts = {}
+    for name, versions in e.versions.items():
+        first = versions[0].topic
+        steps = [(0, first.qps)]
+        for before, version in itertools.pairwise(versions):
+            lowered = version.topic.qps < before.topic.qps
+            steps.append((version.from_us + (KNOWN_LATE_US if lowered else -1_000_000), version.topic.qps))
+        caps[name] = steps
+        if first.options.pacing == "smooth":
+            bursts[name] = max(sum(1 + q / 10 for q in quotas(version.topic)) for version in versions)
+    return caps, bursts

@@ -1,0 +1,88 @@
+"""Time to live on every store: what has outlived its time is dead about then, wherever it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import emq
+from emq.model import State
+from storage_adapters.memory import forget
+
+STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
+LATE_S = 2.5
+"""How late a message may be found on a busy machine: about a second is promised, and looking takes its time."""
+
+TTL_S = 1.5
+KINDS: dict[str, dict[str, Any]] = {
+    "log": {},
+    "range_merge": {"kind": "range_merge", "slots": 1, "merge": "key", "time_range_ms": 1},
+    "priority": {"kind": "priority", "slots": 1, "merge": "key"},
+}
+
+
+@pytest.fixture(params=STORES)
+async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
+    urls = {"memory": f"memory://{names}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
+    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
+    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
+    database = f"sqlite:///{tmp_path}/catalog.db"
+    async with emq.App(url, database=database, options=emq.Settings(checkpoint_s=0.2)) as app:
+        yield app
+
+
+@pytest.fixture
+def names(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A prefix of topics that no other test uses."""
+    name = f"ttl{time.time_ns()}"
+    yield name
+    forget(name)
+
+
+async def letters(app: emq.App, topic: str) -> dict[bytes, float]:
+    """When what died of a topic did so, by payload, in seconds since the epoch."""
+    found = [letter async for letter in app.dead_letters(topic)]
+    assert {letter.reason for letter in found} <= {"expired"}
+    return {letter.payload: letter.dead_ms / 1000 for letter in found}
+
+
+async def test_what_expires_is_dead_about_its_time_behind_others_paused_and_unhandled(app: emq.App, names: str) -> None:
+    places = [(kind, state) for kind in KINDS for state in ("behind", "paused", "unhandled")]
+    started: list[bytes] = []
+    due: dict[tuple[str, str], float] = {}
+
+    async def handler(m: emq.Message) -> None:
+        started.append(m.payload)
+
+    for kind, state in places:
+        topic = f"{names}-{kind}-{state}"
+        await app.create_topic(topic, qps=1 if state == "behind" else 50, **KINDS[kind])
+        if state != "unhandled":
+            app.handler(topic)(handler)
+        if state == "paused":
+            await app.catalog.update(topic, state=State.PAUSED)
+        when = {"priority": 100} if kind == "priority" else {}
+        each = {"merge_keys": [b"%d" % i for i in range(60)]} if kind != "log" else {}
+        await app.publish_many(topic, [b"patient"] * 60, **when, **each)
+    async with app.running():
+        await asyncio.sleep(1.5)
+        for kind, state in places:
+            topic = f"{names}-{kind}-{state}"
+            when = {"priority": 20} if kind == "priority" else {}
+            await app.publish(topic, f"brief {kind} {state}", ttl_s=TTL_S, **when)
+            if kind == "log":
+                await app.publish(topic, f"delayed {state}", delay_ms=500, ttl_s=TTL_S - 0.5)
+            due[kind, state] = time.time() + TTL_S
+        await asyncio.sleep(TTL_S + LATE_S)
+        late: dict[str, float] = {}
+        for kind, state in places:
+            dead = await letters(app, f"{names}-{kind}-{state}")
+            for payload in (f"brief {kind} {state}", *([f"delayed {state}"] if kind == "log" else [])):
+                late[payload] = dead.get(payload.encode(), float("inf")) - due[kind, state]
+        assert {payload: at for payload, at in late.items() if not -0.2 < at < LATE_S} == {}
+    assert not [payload for payload in started if b"patient" not in payload]

@@ -1,0 +1,335 @@
+"""Messages of one key run one at a time and in order, also while their topic's number of groups changes (K)."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+from support.assigned import Assigned
+from support.doubles import FaultyStore
+from support.rig import Rig, bound, rig, until
+from support.virtual import virtual
+
+from emq import errors
+from emq.layouts import group_of_key
+from emq.message import Message
+from emq.model import MAX_EARLIER
+from emq.producer import Producer
+from emq.storage import Trim
+from storage_adapters.memory import MemoryStore
+
+KEYS = 60
+GROUP_QPS = 20.0
+
+
+class KeyWatch:
+    """A handler that notes what it should never see: two of a key at a time, or a first delivery out of order."""
+
+    def __init__(self, seed: int, failing: float = 0.05) -> None:
+        self._random = random.Random(seed)
+        self._failing = failing
+        self._running: dict[str, str] = {}
+        self._last: dict[str, int] = defaultdict(lambda: -1)
+        self.finished: set[str] = set()
+        self.overlaps: list[str] = []
+        self.disorders: list[str] = []
+        self.groups: dict[str, set[int]] = defaultdict(set)
+
+    async def __call__(self, m: Message) -> None:
+        assert m.key is not None
+        number = int(m.payload)
+        if m.key in self._running:
+            self.overlaps.append(f"{m.key}: {number} beside {self._running[m.key]}")
+        if m.attempt == 1:
+            if number < self._last[m.key]:
+                self.disorders.append(f"{m.key}: {number} after {self._last[m.key]}")
+            self._last[m.key] = max(self._last[m.key], number)
+        self.groups[m.key].add(m.group)
+        self._running[m.key] = m.payload.decode()
+        try:
+            await asyncio.sleep(self._random.expovariate(1 / 0.05))
+            if m.attempt == 1 and self._random.random() < self._failing:
+                raise ValueError("fails once")
+            self.finished.add(m.id)
+        finally:
+            self._running.pop(m.key, None)
+
+
+class Load:
+    """Producers with pictures of the catalog of their own; each key is published by one of them, in order."""
+
+    def __init__(self, r: Rig, seed: int) -> None:
+        self._r = r
+        self._random = random.Random(seed)
+        self._producers = [Producer(r.store, r.catalog, clock=r.clock) for _ in range(3)]
+        self._numbers: dict[str, int] = defaultdict(int)
+        self.sent: list[str] = []
+
+    async def publish(self, seconds: float, rate: int) -> None:
+        for _ in range(int(seconds * 10)):
+            await asyncio.gather(*(self._some(i, rate // 30) for i in range(len(self._producers))))
+            await asyncio.sleep(0.1)
+
+    async def _some(self, number: int, count: int) -> None:
+        keys = [f"k{self._random.randrange(number, KEYS, len(self._producers))}" for _ in range(count)]
+        payloads = []
+        for key in keys:
+            payloads.append(str(self._numbers[key]))
+            self._numbers[key] += 1
+        producer = self._producers[number]
+        if self._random.random() < 0.5:
+            self.sent += await producer.publish_many("orders", payloads, keys=keys)
+            return
+        for key, payload in zip(keys, payloads, strict=True):
+            self.sent.append(await producer.publish("orders", payload, key=key))
+
+
+async def settled(r: Rig) -> bool:
+    topic = await r.catalog.get("orders")
+    return not topic.earlier and topic.groups == topic.active_groups
+
+
+async def settle(r: Rig) -> None:
+    for _ in range(400):
+        if await settled(r):
+            return
+        await asyncio.sleep(0.25)
+    raise AssertionError("an earlier layout was never dropped")
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("pacing", ["window", "smooth"])
+@virtual
+async def test_keys_keep_their_order_while_their_topic_grows_and_shrinks(seed: int, pacing: str) -> None:
+    async with rig() as r:
+        await r.topic("orders", 2 * GROUP_QPS, group_qps=GROUP_QPS, pacing=pacing, backoff_s=[0.3, 1.0])
+        watch, load = KeyWatch(seed), Load(r, seed)
+        hosts = [bound({"*": watch}) for _ in range(3)]
+        async with r.consuming(hosts[0], "host-1"), r.consuming(hosts[1], "host-2"):
+            for groups in (2, 40, 3, 7, 2):
+                await r.admin.update("orders", qps=groups * GROUP_QPS)
+                await load.publish(3.0, rate=300)
+            async with r.consuming(hosts[2], "host-3"):
+                await r.admin.update("orders", qps=12 * GROUP_QPS)
+                await load.publish(1.0, rate=300)
+            await r.admin.update("orders", qps=30 * GROUP_QPS)
+            await until(lambda: len(watch.finished) == len(set(load.sent)), 300)
+            await settle(r)
+        assert (watch.overlaps, watch.disorders) == ([], [])
+        assert sum(len(groups) > 1 for groups in watch.groups.values()) > KEYS / 2, "hardly a key has moved"
+
+
+@virtual
+async def test_a_producer_that_has_not_seen_the_change_is_routed_again() -> None:
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10)
+        stale = Producer(r.store, r.catalog, clock=r.clock)
+        await stale.publish_many("orders", ["0"] * KEYS, keys=[f"k{i}" for i in range(KEYS)])
+        await r.admin.update("orders", qps=50)
+        await stale.publish_many("orders", ["1"] * KEYS, keys=[f"k{i}" for i in range(KEYS)])
+        await asyncio.gather(*(stale.publish("orders", "2", key=f"k{i}") for i in range(KEYS)))
+        watch = KeyWatch(1, failing=0)
+        async with r.consuming(bound({"*": watch})):
+            await until(lambda: len(watch.finished) == 3 * KEYS, 60)
+        assert (watch.overlaps, watch.disorders) == ([], [])
+
+
+@virtual
+async def test_nothing_comes_to_a_key_s_old_group_once_that_group_has_passed() -> None:
+    places: dict[str, int] = {}
+
+    async def handle(m: Message) -> None:
+        assert m.key is not None
+        places[m.key] = m.group
+
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10)
+        stale = Producer(r.store, r.catalog, clock=r.clock)
+        await stale.refresh()
+        keys = [f"k{i}" for i in range(40)]
+        async with r.consuming(bound({"*": handle})):
+            await r.admin.update("orders", qps=50)
+            await settle(r)
+            await stale.publish_many("orders", ["x"] * 20, keys=keys[:20])
+            await asyncio.gather(*(stale.publish("orders", "x", key=key) for key in keys[20:]))
+            await until(lambda: len(places) == 40, 60)
+        assert places == {key: group_of_key(key, 5) for key in keys}
+
+
+@virtual
+async def test_keys_that_did_not_move_and_messages_without_a_key_do_not_wait_for_those_that_did() -> None:
+    started: list[str] = []
+    release = asyncio.Event()
+
+    async def handle(m: Message) -> None:
+        if m.payload == b"stuck":
+            await release.wait()
+        started.append(m.payload.decode())
+
+    keys = [f"k{n}" for n in range(200)]
+    stuck = next(k for k in keys if group_of_key(k, 2) == 0 and group_of_key(k, 5) == 1)
+    stays = next(k for k in keys if group_of_key(k, 2) == 1 and group_of_key(k, 5) == 1)
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10)
+        async with r.consuming(bound({"*": handle})):
+            await r.producer.publish("orders", "stuck", key=stuck)
+            await r.admin.update("orders", qps=50)
+            await r.producer.refresh()
+            await r.producer.publish("orders", "behind", key=stuck)
+            await r.producer.publish("orders", "stays", key=stays)
+            for _ in range(5):
+                await r.producer.publish("orders", "no key")
+            await until(lambda: len(started) == 6, 10)
+            assert sorted(started) == ["no key"] * 5 + ["stays"]
+            release.set()
+            await until(lambda: len(started) == 8, 10)
+            assert started[6:] == ["stuck", "behind"]
+
+
+@virtual
+async def test_a_retry_of_a_key_that_moved_runs_beside_none_of_its_messages() -> None:
+    """Its retry was in the old group's lane when the key moved; nothing of the key is in the old group's queue."""
+    watch = KeyWatch(3, failing=0)
+    running: list[str] = []
+
+    async def handle(m: Message) -> None:
+        if m.payload == b"0" and m.attempt == 1:
+            raise ValueError("fails once")
+        running.append(m.payload.decode())
+        await asyncio.sleep(0.8)
+        await watch(m)
+
+    keys = [f"k{n}" for n in range(100)]
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=50, backoff_s=[2.0])
+        async with r.consuming(bound({"*": handle})):
+            await r.producer.publish_many("orders", ["0"] * 40, keys=keys[:40])
+            await asyncio.sleep(1.5)
+            await r.admin.update("orders", qps=350)
+            await r.producer.refresh()
+            for number in range(1, 6):
+                await r.producer.publish_many("orders", [str(number)] * 40, keys=keys[:40])
+                await asyncio.sleep(0.3)
+            await until(lambda: len(watch.finished) == 240, 60)
+    assert watch.overlaps == []
+
+
+@virtual
+async def test_a_topic_that_is_created_again_takes_messages_whatever_its_former_life() -> None:
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10)
+        await r.admin.update("orders", qps=50)
+        await r.admin.update("orders", qps=10)
+        await r.admin.delete("orders", force=True)
+        topic = await r.topic("orders", 30, group_qps=10)
+        assert topic.layout > 2
+        assert not topic.earlier
+        await Producer(r.store, r.catalog, clock=r.clock).publish_many("orders", ["x"] * 9, keys=list("abcdefghi"))
+
+
+@virtual
+async def test_changes_that_nobody_works_off_are_refused_in_the_end() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10, group_qps=10)
+        for change in range(MAX_EARLIER):
+            await r.admin.update("orders", qps=20 - 10 * (change % 2))
+        with pytest.raises(errors.InvalidTopic, match="keys still move from 64 earlier numbers of groups"):
+            await r.admin.update("orders", qps=20)
+        await r.admin.update("orders", qps=9, max_attempts=3)
+
+
+@virtual
+async def test_keys_do_not_wait_for_messages_that_a_store_has_forgotten_in_a_crash() -> None:
+    keys = [f"k{n}" for n in range(40)]
+    async with rig() as r:
+        await r.topic("orders", 2 * GROUP_QPS, group_qps=GROUP_QPS)
+        await r.producer.publish_many("orders", ["0"] * 20, keys=keys[:20])
+        before = copy.deepcopy(r.world.queues)
+        await r.producer.publish_many("orders", ["1"] * 400, keys=keys[:20] * 20)
+        await r.admin.update("orders", qps=3 * GROUP_QPS)  # notes tails that lie behind those
+        r.world.queues.clear()
+        r.world.queues.update(before)
+        await r.producer.refresh()
+        ids = await r.producer.publish_many("orders", ["2"] * 40, keys=keys)
+        watch = KeyWatch(1, failing=0)
+        async with r.consuming(bound({"*": watch})):
+            await until(lambda: watch.finished >= set(ids), 30)
+            await settle(r)
+
+
+class Turns:
+    """A handler that fails the first message once, and takes its time for all others."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.ended: list[str] = []
+        self.overlaps: list[str] = []
+
+    async def __call__(self, m: Message) -> None:
+        name = m.payload.decode()
+        if name == "0" and m.attempt == 1:
+            raise ValueError("fails once")
+        if self.running:
+            self.overlaps.append(f"{name} beside {self.running}")
+        self.running.append(name)
+        await asyncio.sleep(1.5)
+        self.running.remove(name)
+        self.ended.append(name)
+
+
+@virtual
+async def test_a_host_that_acquires_a_group_with_an_old_picture_of_the_catalog_keeps_its_keys_in_turn() -> None:
+    """The key's retry lies in the group's lane, and the key has moved since that host looked at the catalog."""
+    key = next(k for n in range(99) if group_of_key(k := f"k{n}", 2) == 0 and group_of_key(k, 5) == 3)
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10, backoff_s=[6.0], jitter=0.0)
+        turns, groups = Turns(), [f"orders/{i}" for i in range(5)]
+        knows, late = Assigned(r, "knows"), Assigned(r, "late")
+        await knows.give(groups)
+        async with (
+            r.consuming(bound({"*": turns}), membership=knows),
+            r.consuming(bound({"*": turns}), membership=late, catalog_poll_s=1e6),
+        ):
+            await r.producer.publish("orders", "0", key=key)
+            await asyncio.sleep(2)
+            await r.admin.update("orders", qps=50)
+            await asyncio.sleep(0.1)
+            await knows.give(groups)
+            await settle(r)
+            await knows.give(groups[1:])
+            await asyncio.sleep(1)
+            await late.give(groups[:1])
+            await r.producer.refresh()
+            for number in range(1, 7):
+                await r.producer.publish("orders", str(number), key=key)
+            await until(lambda: len(turns.ended) == 7, 60)
+        assert turns.overlaps == []
+        assert [n for n in turns.ended if n != "0"] == [str(n) for n in range(1, 7)]
+
+
+@virtual
+async def test_a_host_that_lost_a_group_unawares_does_not_say_what_the_group_has_passed() -> None:
+    """The new owner may know less of the catalog, and run what lies in the lane of a key that has moved."""
+    async with rig() as r:
+        store = FaultyStore(MemoryStore(r.world))
+        trim = store.log._real.trim
+
+        async def refusing(trims: Sequence[Trim]) -> list[object]:
+            """What a store does that has seen a newer owner of the first group."""
+            answers = await trim(trims)
+            mine = [t.epoch is not None and t.queue.startswith("orders/0/") for t in trims]
+            return [errors.NotOwner("newer") if m else answer for m, answer in zip(mine, answers, strict=True)]
+
+        await r.topic("orders", 20, group_qps=10)
+        async with r.consuming(bound({"*": KeyWatch(1)}), store=store) as host:
+            await asyncio.sleep(1)
+            store.log.replace("trim", refusing)
+            await r.admin.update("orders", qps=50)
+            await asyncio.sleep(2)
+            passages = (await host.passage._passages.load({"orders"})).values()
+        assert {p.group: p.passed for p in passages} == {0: False, 1: True}
+        assert host.ownership.lost_groups == 1

@@ -1,0 +1,273 @@
+"""Stores that come back from a crash without their last writes: nothing that was published after it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, running, until
+from support.virtual import virtual
+
+from emq import errors
+from emq.message import Message
+from emq.offsets.checkpoints import Checkpoint
+from emq.producer.tails import Tails
+from emq.storage import Put
+from emq.trail.sink import NullTrail
+from storage_adapters.memory import MemoryStore
+
+
+async def publish(r: Rig, name: str, first: int, count: int) -> set[bytes]:
+    payloads = [b"%d" % i for i in range(first, first + count)]
+    await r.producer.publish_many(name, payloads)
+    return set(payloads)
+
+
+@virtual
+async def test_a_live_host_delivers_what_comes_after_a_loss_though_the_store_has_grown_past_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100, priorities=("p",))
+        seen = Seen()
+        async with r.consuming(seen) as host:
+            before = await publish(r, "orders", 0, 40)
+            await until(lambda: before <= set(seen.payloads))
+            await asyncio.sleep(2)
+            kept = r.world.snapshot()
+            lost = await publish(r, "orders", 100, 30)
+            await until(lambda: lost <= set(seen.payloads))
+            await asyncio.sleep(1)  # checkpointed, too
+            with caplog.at_level(logging.WARNING, "emq"):
+                r.world.restore(kept)
+                after = await publish(r, "orders", 200, 60)  # before the host has looked
+                await until(lambda: after <= set(seen.payloads))
+            await asyncio.sleep(7)  # trimmed
+            more = await publish(r, "orders", 300, 60)
+            await until(lambda: more <= set(seen.payloads))
+            assert host.ownership.shrunk_queues == 1
+            await asyncio.sleep(2)
+        assert await r.lag("orders") == 0
+        told = [r.getMessage() for r in caplog.records if "came back" in r.getMessage() and "ownership" in r.name]
+        assert len(told) == 1
+        assert "queue orders/0/p" in told[0]
+
+
+@virtual
+@pytest.mark.parametrize("grown", [False, True])
+async def test_a_host_that_starts_with_a_checkpoint_of_what_the_store_has_lost_delivers_all_that_is_there(
+    grown: bool,
+) -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100, priorities=("p",))
+        seen = Seen()
+        before = await publish(r, "orders", 0, 20)
+        async with r.consuming(seen):
+            await until(lambda: before <= set(seen.payloads))
+            kept = r.world.snapshot()
+            lost = await publish(r, "orders", 100, 40)
+            await until(lambda: lost <= set(seen.payloads))
+        r.world.restore(kept)
+        after = await publish(r, "orders", 200, 80 if grown else 5)
+        async with r.consuming(seen) as host:
+            await until(lambda: after <= set(seen.payloads))
+            assert host.ownership.shrunk_queues == 1
+            await asyncio.sleep(1)
+        async with r.consuming(Seen()) as host:
+            assert host.ownership.shrunk_queues == 0, "its checkpoint holds again"
+
+
+@virtual
+async def test_a_store_that_comes_back_empty_is_read_from_its_head() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100)
+        seen = Seen()
+        async with r.consuming(seen):
+            before = await publish(r, "orders", 0, 50)
+            await until(lambda: before <= set(seen.payloads))
+            r.world.restore(None)
+            after = await publish(r, "orders", 100, 120)
+            await until(lambda: after <= set(seen.payloads))
+            await asyncio.sleep(2)
+        assert await r.lag("orders") == 0
+
+
+@virtual
+async def test_a_checkpoint_of_before_there_were_marks_is_noticed_when_it_is_beyond_the_tail() -> None:
+    async with rig() as r:
+        topic = await r.topic("orders", 100, group_qps=100)
+        await r.checkpoints.save([Checkpoint(topic.queue(0, 0), 1, 500, ((700, 800),))])
+        after = await publish(r, "orders", 0, 20)
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: after <= set(seen.payloads))
+
+
+@virtual
+async def test_only_little_is_read_again_of_a_queue_that_retains_much() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100, priorities=("p",), retention_s=86_400.0)
+        seen = Seen()
+        async with r.consuming(seen):
+            for i in range(30):
+                await publish(r, "orders", i * 10, 10)
+                await asyncio.sleep(1)
+            kept = r.world.snapshot()
+            await publish(r, "orders", 1_000, 10)
+            await asyncio.sleep(1)
+            delivered = len(seen)
+            r.world.restore(kept)
+            after = await publish(r, "orders", 2_000, 30)
+            await until(lambda: after <= set(seen.payloads))
+            await asyncio.sleep(1)
+        assert len(seen) - delivered <= 30 + 10 * 11, "no more than the last ten seconds of 300 messages"
+
+
+@virtual
+async def test_a_key_stays_serial_while_its_group_starts_again() -> None:
+    running_now: list[bytes] = []
+
+    async def slow(m: Message) -> None:
+        assert not running_now
+        running_now.append(m.payload)
+        await asyncio.sleep(0.4)
+        running_now.remove(m.payload)
+
+    async with rig() as r:
+        await r.topic("orders", 50, group_qps=50, priorities=("p",))
+        seen = Seen(slow)
+        async with r.consuming(seen):
+            await r.producer.publish("orders", b"kept", key="k")
+            await until(lambda: len(seen) == 1)
+            kept = r.world.snapshot()
+            await r.producer.publish("orders", b"lost", key="k")
+            await until(lambda: len(seen) == 2)
+            r.world.restore(kept)
+            await r.producer.publish("orders", b"new", key="k")
+            await until(lambda: b"new" in seen.payloads)
+            await asyncio.sleep(2)
+        assert seen.payloads[-1] == b"new"
+
+
+@virtual
+async def test_claims_that_a_store_has_forgotten_or_remembers_again_wedge_no_lane() -> None:
+    async def fails_once(m: Message) -> None:
+        await asyncio.sleep(0.2)
+        if m.attempt == 1:
+            raise ValueError("once")
+
+    async with rig() as r:
+        await r.topic("orders", 50, group_qps=50, priorities=("p",), backoff_s=(1.0,), jitter=0.0)
+        seen = Seen(fails_once)
+        async with r.consuming(seen):
+            await publish(r, "orders", 0, 10)
+            before_the_claim = r.world.snapshot()
+            await until(lambda: len(seen) == 20)
+            claimed = r.world.snapshot()
+            await asyncio.sleep(1)  # acknowledged
+            r.world.restore(claimed)
+            await until(lambda: len(seen) == 30)
+            await asyncio.sleep(0.1)
+            r.world.restore(before_the_claim)  # while they run
+            after = await publish(r, "orders", 100, 20)
+            await until(lambda: after <= {d.payload for d in seen.deliveries if d.attempt == 2})
+            await asyncio.sleep(3)
+            [state] = await r.store.lanes.inspect(["orders/0"])
+            assert (state.waiting, state.prepared) == (0, 0)
+        assert await r.lag("orders") == 0
+
+
+@virtual
+async def test_a_former_owner_cannot_bring_back_the_checkpoint_that_was_taken_back() -> None:
+    async with rig() as r:
+        queue = "orders/0/p"
+        await r.checkpoints.save([Checkpoint(queue, 5, 100)])
+        assert await r.checkpoints.rewind([Checkpoint(queue, 4, 10)]) == [queue]
+        assert (await r.checkpoints.load([queue]))[queue].watermark == 100
+        assert await r.checkpoints.rewind([Checkpoint(queue, 6, 10)]) == []
+        assert await r.checkpoints.save([Checkpoint(queue, 5, 100)]) == [queue]
+        assert (await r.checkpoints.load([queue]))[queue] == Checkpoint(queue, 6, 10)
+
+
+@virtual
+async def test_the_next_owner_after_a_crash_and_a_loss_at_once_loses_nothing_new() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=25)
+        seen = Seen(lambda m: asyncio.sleep(0.05))
+        host = r.host(seen, checkpoint_s=1.0, store=FaultyStore(MemoryStore(r.world)))
+        async with running(host) as run:
+            for i in range(3):
+                await publish(r, "orders", i * 50, 50)
+                await asyncio.sleep(0.7)
+            kept = r.world.snapshot()
+            await publish(r, "orders", 500, 50)
+            await asyncio.sleep(0.9)
+            run.cancel()
+        r.world.restore(kept)
+        after = await publish(r, "orders", 1_000, 150)
+        async with r.consuming(seen):
+            await until(lambda: after <= set(seen.payloads))
+            await asyncio.sleep(2)
+        assert {b"%d" % i for i in range(150)} <= set(seen.payloads)
+        assert await r.lag("orders") == 0
+
+
+@virtual
+async def test_a_store_that_has_forgotten_a_layout_refuses_what_comes_by_former_ones_again() -> None:
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10, priorities=("p",))
+        keys, seen = [f"k{i}" for i in range(40)], Seen()
+        async with r.consuming(seen):
+            await r.producer.publish_many("orders", [b"before"] * 40, keys=keys)
+            await until(lambda: len(seen) == 40)
+            kept = r.world.snapshot()
+            topic = await r.admin.update("orders", qps=40)
+            await r.producer.publish_many("orders", [b"lost"] * 40, keys=keys)
+            await until(lambda: len(seen) == 80)
+            await asyncio.sleep(2)
+            r.world.restore(kept)
+            await r.producer.publish_many("orders", [b"after"] * 40, keys=keys)
+            await until(lambda: seen.payloads.count(b"after") == 40, timeout_s=200)
+            former = [Put(queue, [b"x"], layout=topic.layout - 1) for queue in topic.all_queues()]
+            answers = await r.store.log.put(former)
+            assert all(isinstance(answer, errors.QueueSealed) for answer in answers), answers
+
+
+@virtual
+async def test_a_producer_notices_that_messages_are_gone_which_nobody_had_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100, priorities=("p",))
+        await publish(r, "orders", 0, 20)
+        kept = r.world.snapshot()
+        await publish(r, "orders", 100, 30)
+        r.world.restore(kept)
+        with caplog.at_level(logging.WARNING, "emq"):
+            after = await publish(r, "orders", 200, 10)
+        assert r.producer.shrunk == 1
+        assert "queue orders/0/p" in caplog.text
+        assert "offsets 21 to 50" in caplog.text
+        await publish(r, "orders", 300, 10)
+        await asyncio.gather(*(r.producer.publish("orders", b"%d" % i) for i in range(400, 420)))
+        assert r.producer.shrunk == 1, "it is said once"
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: after <= set(seen.payloads))
+
+
+@virtual
+async def test_answers_that_come_in_another_order_tell_of_no_loss() -> None:
+    async with rig() as r:
+        topic = await r.topic("orders", 100, group_qps=100, priorities=("p",))
+        tails = Tails(NullTrail(), r.clock)
+        first, second = tails.known("orders", 0, 0), tails.known("orders", 0, 0)
+        tails.put(topic, 0, 0, second, range(11, 21), 0)
+        tails.put(topic, 0, 0, first, range(1, 11), 0)
+        assert (tails.known("orders", 0, 0), tails.shrunk) == (21, 0)
+        tails.put(topic, 0, 0, tails.known("orders", 0, 0), range(20, 22), 0)
+        assert (tails.known("orders", 0, 0), tails.shrunk) == (22, 1)
+        tails.forget("orders")
+        assert tails.known("orders", 0, 0) == 0

@@ -1,0 +1,88 @@
+"""Hosts without a cluster on one store and one database: what they started, by topic and second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import sqlalchemy as sa
+
+import emq
+from emq.database import urls
+from emq.message import Message
+
+
+def fresh_database(url: str) -> str:
+    """The URL of a new, empty database of a PostgreSQL server."""
+    name = f"fresh_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    engine = sa.create_engine(urls.parse(url), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{url.rpartition('/')[0]}/{name}"
+
+
+class Starts:
+    """Every start, of all hosts of a test."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.hosts: Counter[str] = Counter()
+        self._seconds: Counter[tuple[str, int]] = Counter()
+
+    def note(self, host: str, message: Message) -> None:
+        self.ids.append(message.id)
+        self.hosts[host] += 1
+        self._seconds[message.topic, message.started_us // 1_000_000] += 1
+
+    def on(self, host: str) -> Callable[[Message], Awaitable[None]]:
+        async def handle(message: Message) -> None:
+            self.note(host, message)
+
+        return handle
+
+    @property
+    def most_in_a_second(self) -> int:
+        """Of one topic."""
+        return max(self._seconds.values(), default=0)
+
+
+class Meeting:
+    """Apps on one store and one database, each with a handler for everything unless told otherwise."""
+
+    def __init__(self, store: str, database: str) -> None:
+        self.store = store
+        self.database = database
+        self.starts = Starts()
+        self._prefix = f"t{uuid.uuid4().hex[:8]}"
+
+    def app(self, name: str, pattern: str | None = None, **options: object) -> emq.App:
+        """An app, not entered yet. `pattern`: of its handler; "" for none."""
+        app = emq.App(self.store, database=self.database, options=emq.Settings(**options))  # type: ignore[arg-type]
+        if pattern != "":
+            app.handler(pattern or f"{self._prefix}.*")(self.starts.on(name))
+        return app
+
+    def topics(self, count: int) -> list[str]:
+        return [f"{self._prefix}.{i}" for i in range(count)]
+
+
+def on_redis(url: str, directory: Path) -> Meeting:
+    """On a Redis that tests share, with a database file of its own."""
+    return Meeting(url, f"sqlite:///{directory}/catalog.db")
+
+
+def on_postgres(url: str) -> Meeting:
+    """Store and database in a new database of a PostgreSQL server."""
+    fresh = fresh_database(url)
+    return Meeting(fresh, fresh)
+
+
+async def until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not holds():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,79 @@
+"""A Lua fold that runs in this process is bounded, and only an operator lets topics bring one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from emq import errors, folds
+from emq.catalog import Catalog
+from emq.database import Database
+from emq.model import Kind, Topic, TopicOptions
+from emq.slots import Fold
+
+LUA = "local older, newer = ...; return older .. newer"
+
+
+@pytest.mark.parametrize(
+    ("chunk", "why"),
+    [
+        ("while true do end", "instructions"),
+        ("local function f() return f() end return f()", "instructions"),
+        ("local t = {} for i = 1, 1e9 do t[i] = i end", "instructions|memory"),
+        ("return string.rep('x', 1 << 30)", "memory"),
+        ("local s = 'x' while true do s = s .. s end", "memory"),
+        ("error(setmetatable({}, {}))", "failed"),
+        ("error({})", "failed"),
+    ],
+)
+def test_a_chunk_that_never_ends_or_fills_the_memory_fails_soon(chunk: str, why: str) -> None:
+    fold = Fold("lua", chunk)
+    begun = time.perf_counter()
+    for _ in range(2):
+        with pytest.raises(errors.InvalidMessage, match=why):
+            folds.apply(fold, b"a", b"b")
+    assert time.perf_counter() - begun < 20  # 2 s, on a machine that does nothing else
+    assert folds.apply(Fold("lua", LUA), b"a", b"b") == b"ab"
+
+
+def test_a_chunk_may_fold_two_large_bodies() -> None:
+    large = b"x" * (10 << 20)
+    assert len(folds.apply(Fold("lua", LUA), large, large)) == 20 << 20
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(f"sqlite:///{tmp_path}/emq.db")
+    yield opened
+    await opened.close()
+
+
+def topic(lua: str, qps: float = 1.0) -> Topic:
+    options = TopicOptions(merge="key", fold="lua", fold_lua=lua)
+    return Topic(name="t", qps=qps, kind=Kind.RANGE_MERGE, options=options)
+
+
+async def test_only_an_operator_lets_a_topic_bring_a_chunk(db: Database) -> None:
+    user, operator = Catalog(db, "online", None), Catalog(db, "online", None, lua_folds=True)
+    with pytest.raises(errors.InvalidTopic, match="lua_folds = true"):
+        await user.create(topic(LUA))
+    with pytest.raises(errors.UnknownTopic):
+        await user.get("t")
+    await operator.create(topic(LUA))
+    text = await user.export("toml")
+    with pytest.raises(errors.InvalidTopic, match="lua_folds = true"):
+        await user.update("t", fold_lua=LUA + " .. ''")
+    with pytest.raises(errors.InvalidTopic, match="lua_folds = true"):
+        await user.import_(text.replace("older .. newer", "newer .. older"), "toml")
+
+
+async def test_a_topic_keeps_the_chunk_that_it_has(db: Database) -> None:
+    user, operator = Catalog(db, "online", None), Catalog(db, "online", None, lua_folds=True)
+    await operator.create(topic(LUA))
+    assert (await user.update("t", qps=0.5)).qps == 0.5
+    await user.import_(await user.export("toml"), "toml")
+    assert (await user.create_many([topic(LUA)], exist_ok=True))[0].options.fold_lua == LUA
+    await user.update("t", fold="latest", fold_lua="")

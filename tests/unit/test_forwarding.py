@@ -1,0 +1,171 @@
+"""What is forwarded between lanes of keys that move is in one of them at any time, whatever the hosts know."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from support.doubles import FaultyStore
+from support.rig import until
+from support.virtual import LoopClock, virtual
+
+from emq import errors, message
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.priority import STRICT
+from emq.fetcher.forwarder import Forwarder, is_moved
+from emq.layouts import group_of_key
+from emq.message import Message
+from emq.model import Topic
+from emq.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.storage import Add, Claim, Claimed, Settle, Verdict
+from storage_adapters.memory import MemoryStore, World
+
+EPOCH = 7
+TWO = Topic("orders", 100, active_groups=2, groups=2)
+ONE = msgspec.structs.replace(TWO, active_groups=1, groups=1)
+KEY = next(key for key in map(str, range(100)) if group_of_key(key, 2) == 1)
+"""A key of the second of two groups."""
+
+
+class Hosts:
+    """A store, and the forwarder of the host of the topic's first group.
+
+    Attributes:
+        catalog: what the next readings of the catalog return; the last one stays. None: the database is away.
+    """
+
+    def __init__(self, picture: Topic = TWO) -> None:
+        self.lanes: Any = FaultyStore(MemoryStore(World(LoopClock()))).lanes
+        self.catalog: list[Topic | None] = [picture]
+        self.forwarder = Forwarder(self.lanes, topic_now=self._topic_now, on_lost=lambda group: None)
+        self.group = OwnedGroup(OwnedTopic(picture), 0, EPOCH, WindowCounter(50, 0), STRICT, Gauge())
+        self.group.retries[0] = 0
+
+    async def _topic_now(self, name: str) -> Topic:
+        topic = self.catalog.pop(0) if len(self.catalog) > 1 else self.catalog[0]
+        if topic is None:
+            raise errors.DatabaseUnavailable("away")
+        return topic
+
+    async def add(self, group: int) -> None:
+        body = message.encode_retry(Message("m", b"x", key=KEY))
+        assert await self.lanes.add([Add(f"orders/{group}", "m", body, 0)]) == [True]
+
+    async def claim(self, group: int, now_ms: int = 1) -> list[bytes]:
+        [claimed] = await self.lanes.claim([Claim(f"orders/{group}", 10, EPOCH)], now_ms)
+        assert isinstance(claimed, Claimed)
+        return [body for _, body in claimed.entries]
+
+    async def put(self, now_ms: int = 1) -> None:
+        """Claim what the first group's lane has, as its host does, and forward it."""
+        for body in await self.claim(0, now_ms):
+            m = message.decode(body)
+            assert is_moved(self.group, m)
+            self.group.lane_out += 1
+            self.group.retries[0] += 1
+            self.forwarder.put(self.group, m, body, now_ms)
+
+    async def forward(self, now_ms: int = 1) -> None:
+        await self.put(now_ms)
+        await until(lambda: self.forwarder.unsettled(self.group) == 0)
+        assert (self.group.lane_out, self.group.retries[0]) == (0, 0)
+
+    async def waiting(self) -> list[int]:
+        """Groups in whose lane the entry waits."""
+        return [group for group in range(2) if await self.lanes.waiting(f"orders/{group}")]
+
+
+@contextlib.asynccontextmanager
+async def hosts() -> AsyncIterator[Hosts]:
+    made = Hosts()
+    task = asyncio.create_task(made.forwarder.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@virtual
+async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_leave_this_one() -> None:
+    """The other group's host saw the topic shrink, and this one saw it grow again before that host was done."""
+    async with hosts() as h:
+        await h.add(1)
+        await h.claim(1)  # by the other host, which forwards it
+        await h.add(0)
+        await h.forward()
+        assert await h.lanes.settle([Settle("orders/1", "m", Verdict.ACK, EPOCH)]) == [True]
+        assert await h.waiting() == [0]
+        await h.forward(now_ms=1_000)
+        assert await h.waiting() == [1]
+
+
+@virtual
+async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again() -> None:
+    async with hosts() as h:
+        await h.add(1)
+        await h.add(0)
+        await h.forward()
+        assert await h.waiting() == [1]
+
+
+@virtual
+async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -> None:
+    async with hosts() as h:
+        assert await h.lanes.add([Add("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]
+        await h.add(0)
+        await h.forward()
+        assert await h.waiting() == []
+        assert len(await h.lanes.dead("orders/1")) == 1
+
+
+@virtual
+async def test_an_entry_is_taken_back_from_a_group_that_was_retired_meanwhile() -> None:
+    async with hosts() as h:
+        await h.add(0)
+        h.catalog = [TWO, ONE]
+        await h.forward()
+        assert await h.waiting() == [0]
+
+
+@virtual
+async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_lane() -> None:
+    """Whoever retires a group moves what its lane has to the first group's, where this entry is claimed."""
+    async with hosts() as h:
+        await h.add(0)
+        h.catalog = [TWO, ONE]
+
+        async def retire() -> None:
+            [entry] = await h.lanes.waiting("orders/1")
+            assert await h.lanes.add([Add("orders/0", entry.id, entry.body, 0)]) == [False]
+            assert await h.lanes.settle([Settle("orders/1", entry.id, Verdict.RECALL)]) == [True]
+
+        h.lanes.after["add"] = retire
+        await h.forward()
+        assert await h.waiting() == [0]
+
+
+@virtual
+async def test_an_entry_goes_where_the_catalog_says_and_not_where_the_host_believes() -> None:
+    async with hosts() as h:
+        await h.add(0)
+        h.catalog = [ONE]
+        await h.forward()
+        assert await h.waiting() == [0]
+
+
+@virtual
+async def test_entries_wait_for_the_database() -> None:
+    async with hosts() as h:
+        await h.add(0)
+        h.catalog = [None]
+        await h.put()
+        await asyncio.sleep(5)
+        assert await h.waiting() == []
+        assert h.forwarder.unsettled(h.group) == 1
+        h.catalog = [TWO]
+        await until(lambda: h.forwarder.unsettled(h.group) == 0)
+        assert await h.waiting() == [1]

@@ -1,0 +1,186 @@
+"""One bad item or answer fails itself: its neighbours in the same batch go on, and so does the loop around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.doubles import FaultyStore
+from support.rig import Seen, rig, running, until
+from support.virtual import LoopClock, virtual
+
+from emq import errors, slots
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.members import MemberSettler
+from emq.dispatch.priority import policy_for
+from emq.durability import Durability
+from emq.model import Kind, Topic, TopicOptions
+from emq.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.owned_slot import OwnedSlot
+from emq.producer.batcher import Batcher
+from emq.receiver import Receiver
+from emq.slots import Settle, Verdict
+from storage_adapters.memory import MemoryStore, World
+
+EPOCH = 5
+
+
+async def test_a_call_that_answers_too_few_items_fails_its_senders_and_none_waits_for_ever() -> None:
+    lost = True
+
+    async def call(items: Sequence[int], _: Durability) -> Sequence[int]:
+        return items[1:] if lost else items
+
+    batcher: Batcher[int, int] = Batcher(call)
+    async with asyncio.timeout(5):
+        told = await asyncio.gather(*(batcher.send(i, Durability.ACCEPTED) for i in range(3)), return_exceptions=True)
+        assert all(isinstance(outcome, errors.OutcomeUnknown) for outcome in told)
+        lost = False
+        assert await batcher.send(7, Durability.ACCEPTED) == 7
+
+
+@virtual
+async def test_publishers_never_see_an_error_of_a_driver() -> None:
+    async with rig() as r:
+        await r.topic("t", 50)
+
+        async def breaks(*_: Any, **__: Any) -> Any:
+            raise OverflowError("Python int too large to convert to SQLite INTEGER")
+
+        r.store.log.replace("put", breaks)
+        with pytest.raises(errors.OutcomeUnknown, match="too large"):
+            await r.producer.publish("t", b"x")
+
+
+@virtual
+async def test_a_topic_deleted_during_a_delayed_publish_fails_no_publish_of_another_topic() -> None:
+    async with rig() as r:
+        for name in ("gone", "stays"):
+            await r.topic(name, 50)
+
+        async def delete() -> None:
+            await r.admin.delete("gone", force=True)
+
+        r.store.lanes.after["add"] = delete
+        told = await asyncio.gather(
+            *(r.producer.publish(name, b"x", delay_ms=1_000) for name in ("gone", "stays", "gone", "stays")),
+            return_exceptions=True,
+        )
+        assert [type(outcome) for outcome in told] == [errors.UnknownTopic, str, errors.UnknownTopic, str]
+
+
+@virtual
+async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_settled() -> None:
+    clock = LoopClock()
+    store = FaultyStore(MemoryStore(World(clock)))
+    topic = Topic("t", 100, kind=Kind.PRIORITY, slots=2, options=TopicOptions())
+    owner = OwnedTopic(topic)
+    owned = []
+    for index in range(2):
+        group = OwnedGroup(owner, index, EPOCH, WindowCounter(1, 0), policy_for(topic), Gauge())
+        group.slot = OwnedSlot(group, topic.slot(index))
+        owned.append(group.slot)
+    members = [b"a", b"bad", b"b"]
+    adds = [slots.Add(slot.slot, member, 20.0, slots.Keep.LAST) for slot in owned for member in members]
+    await store.sorted.add(adds)
+    claimed = await store.sorted.claim([slots.Claim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
+    real = store.real.sorted.settle
+
+    async def settle(settles: Sequence[Settle]) -> Any:
+        if any(each.member == b"bad" for each in settles):
+            raise ValueError("what the driver cannot send")
+        return await real(settles)
+
+    store.sorted.replace("settle", settle)
+    done: set[bytes] = set()
+    settler = MemberSettler(store.sorted, on_acknowledged=lambda *_: None, on_lost=lambda _: None)
+    verdicts = [
+        Settle(slot.slot, entry.member, Verdict.ACK, entry.token, EPOCH)
+        for slot, found in zip(owned, claimed, strict=True)
+        if isinstance(found, slots.Claimed)
+        for entry in found.entries
+    ]
+    assert len(verdicts) == 6
+    settling = asyncio.create_task(
+        settler.settle(verdicts, owned, lambda places, _: done.update(verdicts[i].member for i in places))
+    )
+    await asyncio.sleep(10)
+    assert done == {b"a", b"b"}
+    assert not settling.done()
+    store.sorted.replace("settle", real)
+    await asyncio.wait_for(settling, 10)
+    assert done == {b"a", b"bad", b"b"}
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+async def test_a_receiver_takes_no_time_that_is_none(seconds: float) -> None:
+    with pytest.raises(errors.InvalidSettings, match="seconds"):
+        Receiver(seconds)
+    if seconds != float("inf"):
+        with pytest.raises(errors.InvalidSettings, match="timeout_s"):
+            await Receiver().receive(timeout_s=seconds)
+
+
+@virtual
+async def test_a_receiver_that_cannot_be_told_of_a_wish_forgets_it() -> None:
+    receiver = Receiver()
+
+    def breaks(_: Receiver) -> None:
+        raise ValueError("a bug of a host")
+
+    receiver.on_wanted.append(breaks)
+    with pytest.raises(ValueError, match="a bug"):
+        await receiver.receive(max_messages=3, timeout_s=1)
+    assert receiver.wanted == 0
+
+
+STEPS = [("lanes", "claim"), ("log", "bounds"), ("lanes", "recover"), ("sorted", "recover")]
+
+
+@pytest.mark.parametrize(("half", "call"), STEPS)
+@virtual
+async def test_a_topic_deleted_while_a_host_acquires_it_keeps_no_other_from_being_consumed(
+    half: str, call: str
+) -> None:
+    async with rig() as r:
+        for name, kind in (("gone", Kind.LOG), ("gone-sorted", Kind.PRIORITY), ("stays", Kind.LOG)):
+            await r.topic(name, 50, kind=kind)
+            await r.producer.publish(name, b"x", **({"priority": 20} if kind is Kind.PRIORITY else {}))
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+        deleted = asyncio.Event()
+
+        async def delete() -> None:
+            for name in ("gone", "gone-sorted"):
+                await r.admin.delete(name, force=True)
+            await asyncio.sleep(0.5)  # the host reads the catalog meanwhile
+            deleted.set()
+
+        getattr(store, half).after[call] = delete
+        host = r.host(seen, store=store)
+        async with running(host):
+            await asyncio.wait_for(deleted.wait(), 10)
+            await until(lambda: {d.topic for d in seen.deliveries} >= {"stays"})
+            await r.producer.publish("stays", b"y")
+            await until(lambda: sum(d.topic == "stays" for d in seen.deliveries) == 2)
+            assert all(name.startswith("stays") for name in host.ownership.groups)
+
+
+def test_an_event_that_cannot_be_recorded_costs_the_trail_no_other(tmp_path: Path) -> None:
+    from test_trail import message, open_trail, rows
+
+    trail = open_trail(tmp_path, max_pending=1_000)
+    for i in range(40):
+        m = message(i)
+        if i == 17:
+            m.published_us = 1 << 70
+        trail.started(m, EPOCH)
+    trail.published("shop", 0, 1, range(3), ["a", "\ud800", "c"], None, 1, 2)
+    assert trail.flush(10)
+    trail.started(message(50), EPOCH)
+    assert trail.close(10)
+    found = rows(tmp_path)
+    assert {row["id"] for row in found} == {*(f"m{i}" for i in range(40) if i != 17), "a", "c", "m50"}
+    assert trail.statistics().dropped == 2

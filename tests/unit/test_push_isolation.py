@@ -1,0 +1,104 @@
+"""Endpoints that hang, and name servers that are silent, stop the deliveries of their own tenants only."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import yarl
+
+from emq import errors
+from emq.message import Message
+from emq.push.endpoint import Endpoint
+from emq.push.pusher import Pusher
+from emq.push.resolver import LOOKUPS
+
+SOON_S = 5.0
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """Of a server that answers 204, but never on the path /hang."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(1)
+                if b"/hang" not in head:
+                    writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names whose name servers are asked and say nothing."""
+    asked: list[str] = []
+    gate, real = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(host).startswith("silent"):
+            asked.append(str(host))
+            gate.wait(60)
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+        return real("127.0.0.1" if str(host).startswith("well") else host, port, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield asked
+    gate.set()
+
+
+def message(topic: str) -> Message:
+    return Message("id", b"x", topic=topic)
+
+
+async def end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_endpoints_that_hang_leave_connections_to_the_others(port: int) -> None:
+    def endpoint(topic: str) -> Endpoint:
+        return Endpoint(topic, yarl.URL(f"http://127.0.0.1:{port}/{topic.partition('-')[0]}"))
+
+    async with Pusher(endpoint, connections=40) as push:
+        for i in range(10):
+            await push(message(f"well-{i}"))
+        hanging = [asyncio.create_task(push(message(f"hang-{i % 10}"))) for i in range(400)]
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(SOON_S):
+            for i in range(10):
+                await push(message(f"well-{i}"))
+        assert push._places.used < 40
+        await end(hanging)
+        assert push._places.used == 0
+
+
+async def test_silent_name_servers_stall_only_the_endpoints_that_need_them(port: int, silent: list[str]) -> None:
+    def endpoint(topic: str) -> Endpoint:
+        return Endpoint(topic, yarl.URL(f"http://{topic}.example:{port}/"))
+
+    async with Pusher(endpoint) as push:
+        waiting = [asyncio.create_task(push(message(f"silent-{i}"))) for i in range(2 * LOOKUPS)]
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(2 * SOON_S):
+            for i in range(5):
+                await push(message(f"well-{i}"))
+        assert len(silent) >= LOOKUPS // 2
+        await end(waiting)
+
+
+async def test_a_name_that_does_not_exist_is_retried(port: int) -> None:
+    async with Pusher(lambda topic: Endpoint(topic, yarl.URL("http://nobody.invalid/"))) as push:
+        with pytest.raises(errors.Retry, match="not found"):
+            await push(message("t"))

@@ -1,0 +1,123 @@
+"""How long a server is waited for, and what a silent one costs; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.virtual import virtual
+
+from emq import errors
+from storage_adapters.redis.patience import LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
+
+
+class Node:
+    """A server that takes `takes_s` to answer, or does not answer at all."""
+
+    def __init__(self) -> None:
+        self.takes_s: float | None = 0.001
+        self.calls = 0
+        self.pings = 0
+        self.patience = Patience("node:1", self._ping)
+
+    async def _answer(self) -> str:
+        self.calls += 1
+        await asyncio.sleep(self.takes_s if self.takes_s is not None else 10_000)
+        return "well"
+
+    async def _ping(self) -> None:
+        self.pings += 1
+        await asyncio.sleep(0.001 if self.takes_s is not None else 10_000)
+
+    async def call(self, longer_s: float = 0.0, sending: float = 0.0) -> str:
+        return await self.patience.answer(self._answer, longer_s, sending)
+
+
+async def timed(call: asyncio.Future[str] | asyncio.Task[str]) -> tuple[float, object]:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        return 0.0, await call
+    except errors.EMQError as exc:
+        return loop.time() - began, exc
+
+
+@virtual
+async def test_a_silent_server_costs_each_caller_one_deadline_and_later_ones_nothing_until_it_answers() -> None:
+    node = Node()
+    assert await node.call() == "well"
+    node.takes_s = None
+    waits = await asyncio.gather(*(timed(asyncio.ensure_future(node.call())) for _ in range(5)))
+    assert all(LEAST_S * 0.7 <= took <= LEAST_S * 1.5 for took, _ in waits)
+    assert all(isinstance(failure, errors.OutcomeUnknown) for _, failure in waits)
+    sent = node.calls
+    for _ in range(50):
+        took, failure = await timed(asyncio.ensure_future(node.call()))
+        assert took == 0
+        assert type(failure) is errors.StoreUnavailable
+    assert node.calls == sent, "a call was sent to a silent server"
+    await asyncio.sleep(30)
+    assert 10 <= node.pings <= 30 / PROBE_S
+    node.takes_s = 0.001
+    await asyncio.sleep(LEAST_S + 2 * PROBE_S)
+    assert await node.call() == "well"
+    await node.patience.close()
+
+
+@virtual
+async def test_a_deadline_follows_the_measured_answer_times_within_its_bounds() -> None:
+    node = Node()
+    for takes_s, deadline_s in ((0.001, LEAST_S), (0.2, 4.0), (0.9, MOST_S), (0.001, LEAST_S)):
+        node.takes_s = takes_s
+        for _ in range(5 * MEASURED_EVERY):
+            await node.call()
+        assert node.patience.deadline_s == pytest.approx(deadline_s, rel=0.05)
+    await node.patience.close()
+
+
+@virtual
+async def test_a_call_that_asks_the_server_to_wait_is_waited_for_longer_and_its_wait_is_no_silence() -> None:
+    node = Node()
+    node.takes_s = 3.0
+    waiting = asyncio.ensure_future(node.call(longer_s=5.0))
+    await asyncio.sleep(0)
+    node.takes_s = 0.01
+    for _ in range(100):
+        assert await node.call() == "well"
+    assert await waiting == "well"
+    await node.patience.close()
+
+
+@virtual
+async def test_a_large_call_is_waited_for_longer_by_its_bytes() -> None:
+    node = Node()
+    node.takes_s = 2.5
+    assert await node.call(sending=sending_s(["EVALSHA", 1, bytes(10 << 20)])) == "well"
+    assert (await timed(asyncio.ensure_future(node.call(sending=sending_s(["EVALSHA", 1, b"x"])))))[0] < 2
+    await node.patience.close()
+
+
+@virtual
+async def test_a_server_that_is_slow_and_answers_pings_is_waited_for_longer_each_time() -> None:
+    node = Node()
+    node.takes_s = 2.5
+    outcomes = []
+    for _ in range(4):
+        outcomes.append((await timed(asyncio.ensure_future(node.call())))[1])
+        await asyncio.sleep(0.1)
+    assert [isinstance(outcome, errors.OutcomeUnknown) for outcome in outcomes[:2]] == [True, True]
+    assert outcomes[-1] == "well"
+    await node.patience.close()
+
+
+@virtual
+async def test_a_process_that_was_held_up_does_not_count_that_time_against_the_server() -> None:
+    node = Node()
+    node.takes_s = 0.3
+    call = asyncio.ensure_future(node.call())
+    await asyncio.sleep(0)
+    loop: Any = asyncio.get_running_loop()
+    loop._jumping.now += 60  # as if something else had kept the process from running
+    assert await call == "well"
+    await node.patience.close()

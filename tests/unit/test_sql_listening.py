@@ -1,0 +1,67 @@
+"""Wake-ups that other processes leave in the database reach this one, whatever went wrong before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from emq import errors
+from emq.model import Environment
+from emq.storage import Put, Read
+from storage_adapters.sql import SqlStore, listen, open_store
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    """A store that listens, and one of another process."""
+    url = f"sqlite:///{tmp_path}/emq.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    stores = await open_store(url, Environment.ONLINE), await open_store(url, Environment.ONLINE)
+    yield stores
+    for store in stores:
+        await store.close()
+
+
+TROUBLES = (errors.StoreFull("no room left"), errors.OutcomeUnknown("broke"), ZeroDivisionError("a bug"))
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: type(trouble).__name__)
+async def test_no_error_ends_the_wake_ups_and_everything_is_looked_at_afterwards(
+    pair: tuple[SqlStore, SqlStore],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trouble: Exception,
+) -> None:
+    listening, publishing = pair
+    monkeypatch.setattr(listen, "SWEEP_S", 0.1)
+    take, failures = listen.take, 3
+
+    async def troubled(backend: object) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise trouble
+        await take(backend)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(listen, "take", troubled)
+    woken: list[str | None] = []
+
+    async def watch() -> None:
+        async for names in listening.watch():
+            woken.extend([None] if names is None else names)
+
+    queue = f"{id(pair):x}/0/high"
+    await listening.log.read([Read(queue, 1, 1, 1)])
+    await publishing.log.put([Put(queue, [b"x"])])
+    watching = asyncio.create_task(watch())
+    with caplog.at_level(logging.WARNING):
+        async with asyncio.timeout(10):
+            while None not in woken or queue not in woken:
+                await asyncio.sleep(0.01)
+    assert failures == 0
+    assert len([r for r in caplog.records if r.name == listen.__name__]) == 1, "said once, not at each attempt"
+    assert woken.count(None) == 1
+    watching.cancel()

@@ -1,0 +1,68 @@
+"""What the parent of host processes does when one of them fails again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from emq.cli import supervisor
+from emq.settings import Settings
+
+
+@contextlib.asynccontextmanager
+async def supervising(parent: supervisor.Supervisor, until: Callable[[], bool]) -> AsyncIterator[None]:
+    """Runs the parent; yields once that is so, with the parent still there; it must end when the body has."""
+    running = asyncio.create_task(parent.run())
+    async with asyncio.timeout(10):
+        while not until():
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    yield
+    await asyncio.wait_for(running, 10)
+
+
+async def test_a_process_that_always_fails_is_started_for_ever_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "BACKOFF_S", (0.001,))
+    parent, starts, ended = supervisor.Supervisor(Settings(), 2), [0, 0], []
+    stopped = asyncio.Event()
+
+    async def run_child(index: int) -> int:
+        starts[index] += 1
+        if index == 0:
+            return 1
+        await stopped.wait()
+        ended.append(index)
+        return 0
+
+    monkeypatch.setattr(parent, "_run_child", run_child)
+    async with supervising(parent, until=lambda: starts[0] >= 50):
+        assert starts[1] == 1
+        assert not ended
+        parent._stop()
+        stopped.set()
+
+
+async def test_a_process_that_cannot_be_started_ends_no_other_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "BACKOFF_S", (0.001,))
+    parent, starts = supervisor.Supervisor(Settings(cluster="zookeeper://127.0.0.1:1"), 2), [0, 0]
+    stopped = asyncio.Event()
+
+    async def run_child(index: int) -> int:
+        starts[index] += 1
+        if index == 0 and starts[0] < 5:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        await stopped.wait()
+        return 0
+
+    monkeypatch.setattr(parent, "_run_child", run_child)
+    async with supervising(parent, until=lambda: starts[0] >= 5):
+        assert starts[1] == 1
+        parent._stop()
+        stopped.set()

@@ -1,0 +1,399 @@
+"""A host's clock follows its environment's time, and gives no second twice, whatever clocks do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.doubles import InlineDatabase
+from support.virtual import virtual
+
+from emq import clock, errors
+from emq.clock import SystemClock
+from emq.database.environment_time import EnvironmentTime
+from emq.lease import Lease
+from emq.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
+
+T = 1_700_000_000
+HOUR_S = 3600.0
+
+
+class Machine:
+    """Its wall clock, which may be wrong and jump, and what has passed since it was started."""
+
+    def __init__(self, wall_ahead_s: float = 0.0) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ahead_s = wall_ahead_s
+        self.suspended_s = 0.0
+
+    def passed_ns(self) -> int:
+        return int((self.loop.time() + self.suspended_s + 12_345) * 1e9)
+
+    def wall_ns(self) -> int:
+        return int((T + self.ahead_s + self.loop.time() + self.suspended_s) * 1e9)
+
+
+class Reference:
+    """The environment's time, as a server at some distance tells it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.ahead_s = 0.0
+        self.there_s = self.back_s = 0.001
+        self.down = False
+        self.asked = 0
+
+    def now_us(self) -> int:
+        return int((T + self.machine.loop.time() + self.machine.suspended_s + self.ahead_s) * 1e6)
+
+    async def ask(self, passed_us: object, note: bool, anchor_us: int | None = None, /) -> Asked:
+        self.asked += 1
+        sent_us = self.machine.passed_ns() // 1000
+        if self.down:
+            raise errors.DatabaseUnavailable("down")
+        await asyncio.sleep(self.there_s)
+        time_us = self.now_us()
+        await asyncio.sleep(self.back_s)
+        return Asked(time_us, sent_us, self.machine.passed_ns() // 1000)
+
+
+class Kept:
+    """A clock that is kept, in virtual time."""
+
+    def __init__(self, wall_ahead_s: float = 0.0) -> None:
+        self.machine = Machine(wall_ahead_s)
+        self.reference = Reference(self.machine)
+        self.clock = SystemClock(self.machine.wall_ns, self.machine.passed_ns)
+        self.keeper = Timekeeper(self.clock, self.reference.ask, wall_ns=self.machine.wall_ns)
+        self.lease = Lease()
+        self.keeper.bind(self.lease)
+
+    @property
+    def wrong_s(self) -> float:
+        return (self.clock.now_us() - self.reference.now_us()) / 1e6
+
+    @property
+    def starts(self) -> bool:
+        return self.clock.now() < self.lease.until
+
+
+@pytest.fixture(autouse=True)
+def _said(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.INFO, "emq"):
+        yield
+
+
+@pytest.mark.parametrize("ahead_s", [-HOUR_S, -0.4, 0.0, 7 * HOUR_S])
+def test_a_machine_whose_clock_is_off_goes_by_the_databases(ahead_s: float) -> None:
+    @virtual
+    async def scenario() -> None:
+        kept = Kept(ahead_s)
+        assert not kept.starts
+        await kept.keeper.begin()
+        assert abs(kept.wrong_s) < 0.003
+        assert kept.starts
+        state = kept.keeper.state()
+        assert state.machine_ahead_s == pytest.approx(ahead_s, abs=0.003)
+        assert ("run a time service" in (state.trouble or "")) == (abs(ahead_s) > 0.5)
+
+    scenario()
+
+
+def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    @virtual
+    async def scenario() -> None:
+        kept = Kept()
+        kept.reference.down = True
+        await kept.keeper.begin()
+        task = asyncio.create_task(kept.keeper.keep())
+        await asyncio.sleep(5)
+        assert not kept.starts
+        assert "not known" in (kept.keeper.state().trouble or "")
+        assert caplog.text.count("nothing is started before") == 1
+        kept.reference.down = False
+        await asyncio.sleep(1)
+        assert kept.starts
+        assert "the time is known again" in caplog.text
+        task.cancel()
+
+    scenario()
+
+
+@virtual
+async def test_a_host_goes_on_without_the_database_until_its_clock_may_be_wrong_by_the_bound() -> None:
+    kept = Kept()
+    await kept.keeper.begin()
+    task = asyncio.create_task(kept.keeper.keep())
+    kept.reference.down = True
+    await asyncio.sleep(0.9 * BOUND_S / DRIFT)
+    assert kept.starts
+    await asyncio.sleep(0.2 * BOUND_S / DRIFT)
+    assert not kept.starts
+    kept.reference.down = False
+    await asyncio.sleep(INTERVAL_S + 1)
+    assert kept.starts
+    task.cancel()
+
+
+@virtual
+async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_nothing() -> None:
+    kept = Kept()
+    kept.reference.there_s, kept.reference.back_s = 0.6, 0.0
+    await kept.keeper.begin()
+    assert not kept.starts
+    assert abs(kept.wrong_s) <= 0.3 + 1e-3
+    kept.reference.there_s = kept.reference.back_s = 0.002
+    task = asyncio.create_task(kept.keeper.keep())
+    await asyncio.sleep(2 * INTERVAL_S)
+    assert kept.starts
+    assert abs(kept.wrong_s) < 0.005
+    kept.reference.there_s = 0.8
+    await asyncio.sleep(20 * INTERVAL_S)
+    assert abs(kept.wrong_s) < 0.005
+    assert kept.starts
+    task.cancel()
+
+
+def test_a_suspended_machine_has_lost_its_lease_and_its_second() -> None:
+    @virtual
+    async def scenario() -> None:
+        kept = Kept()
+        await kept.keeper.begin()
+        kept.lease.end()
+        kept.lease.renew(kept.clock.now() + 6)
+        assert kept.starts
+        kept.machine.suspended_s += 60
+        assert not kept.starts
+        assert abs(kept.wrong_s) < 0.003
+
+    scenario()
+
+
+def test_time_passes_by_the_clock_that_goes_on_while_a_machine_is_suspended() -> None:
+    import time
+
+    assert abs(clock.boot_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) < 1e9
+
+
+def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With an embedded database the reference is the machine's own clock."""
+
+    @virtual
+    async def scenario() -> None:
+        kept = Kept(-HOUR_S)
+        kept.reference.ahead_s = -HOUR_S
+        await kept.keeper.begin()
+        task = asyncio.create_task(kept.keeper.keep())
+        await asyncio.sleep(3)
+        kept.machine.ahead_s = kept.reference.ahead_s = 0.0
+        await asyncio.sleep(1)
+        assert abs(kept.wrong_s) < 0.003
+        assert "has jumped by +3600.0 s" in caplog.text
+        assert "leaves out 3600.0 s" in caplog.text
+        assert kept.keeper.state().corrected_s == pytest.approx(HOUR_S, abs=0.01)
+        task.cancel()
+
+    scenario()
+
+
+@virtual
+async def test_a_correction_neither_shortens_nor_lengthens_a_lease() -> None:
+    kept = Kept()
+    await kept.keeper.begin()
+    for by_s in (2.0, -1.0):
+        kept.lease.end()
+        kept.lease.renew(kept.clock.now() + 6)
+        kept.reference.ahead_s += by_s
+        await kept.keeper.begin()
+        assert not kept.starts  # it has landed in the midst of a second
+        await asyncio.sleep(5.5)
+        assert kept.starts
+        await asyncio.sleep(1)
+        assert not kept.starts
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(-7200, 7200)), max_size=6))
+@settings(deadline=None, max_examples=25)
+def test_a_kept_clock_never_goes_back_whatever_the_reference_does(jumps: list[tuple[float, float]]) -> None:
+    @virtual
+    async def scenario() -> None:
+        kept = Kept()
+        await kept.keeper.begin()
+        task = asyncio.create_task(kept.keeper.keep())
+        last = kept.clock.now_us()
+        for wait_s, by_s in jumps:
+            kept.reference.ahead_s += by_s
+            for _ in range(10):
+                await asyncio.sleep(wait_s / 10)
+                assert kept.clock.now_us() >= last
+                last = kept.clock.now_us()
+        task.cancel()
+
+    scenario()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5_000_000), st.one_of(st.just(0), st.integers(-(10**10), 10**10))),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_the_time_of_an_environment_never_goes_back_and_returns_to_the_reference(
+    steps: list[tuple[int, int]],
+) -> None:
+    reference_us, noted, last = T * 10**6, None, 0
+    for passed_us, jump_us in steps:
+        reference_us += passed_us + jump_us
+        time_us = successor(reference_us, noted).time_us
+        assert time_us >= max(last, reference_us)
+        if noted is not None and not jump_us:
+            assert time_us - last >= (1 - SLEW) * passed_us - 1
+        noted, last = Noted(time_us, reference_us), time_us
+    ahead_us = last - reference_us
+    later_us = reference_us + round(ahead_us / SLEW) + 1
+    assert successor(later_us, noted) == (later_us, False)
+
+
+class Wall(InlineDatabase):
+    """A database whose clock can be set."""
+
+    wall_us = T * 10**6
+
+    def clock_us(self, connection: object) -> int:
+        return self.wall_us
+
+
+async def test_a_database_whose_clock_is_set_back_gives_no_time_twice_not_even_after_a_restart_of_all_hosts() -> None:
+    db = await Wall.open("sqlite://")
+    try:
+        times = [(await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, True)).time_us]
+        for jump_s in (6, -HOUR_S, 10, 30, HOUR_S, -2 * HOUR_S, 100):
+            db.wall_us += int(jump_s * 1e6)
+            times.append((await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, True)).time_us)
+        assert times == sorted(times)
+        assert times[-1] - times[-2] == pytest.approx(99e6)
+        # Whoever only asks sees the same time, and another environment has one of its own.
+        assert (await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, False)).time_us == times[-1]
+        assert (await EnvironmentTime(db, "sandbox", machine=0).ask(lambda: 0, False)).time_us == db.wall_us
+    finally:
+        await db.close()
+
+
+async def test_seconds_that_hosts_counted_after_the_last_note_are_not_given_again_when_the_clock_is_set_back() -> None:
+    db = await Wall.open("sqlite://")
+    try:
+        await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, True)
+        db.wall_us += 4_900_000  # too soon for the next note
+        counted_us = (await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, True)).time_us + int(
+            INTERVAL_S * 1e6
+        )
+        for back_s in (10, HOUR_S):
+            db.wall_us -= back_s * 10**6
+            counted_again_us = (await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, True)).time_us
+            assert counted_again_us > counted_us
+            assert (await EnvironmentTime(db, "online", machine=0).ask(lambda: 0, False)).time_us == counted_again_us
+            counted_us = counted_again_us
+    finally:
+        await db.close()
+
+
+class Shared:
+    """Hosts on one database whose clock is set back; virtual time passes on all machines alike."""
+
+    @classmethod
+    async def after_a_while(cls) -> tuple[Self, SystemClock, asyncio.Task[None]]:
+        """With a first host that has kept the time for a while, and its task that goes on keeping it."""
+        shared = cls(await Wall.open("sqlite://"))
+        kept, keeper = shared.host(1)
+        await keeper.begin()
+        keeping = asyncio.create_task(keeper.keep())
+        await asyncio.sleep(24.7)
+        return shared, kept, keeping
+
+    def __init__(self, db: Wall) -> None:
+        self.db = db
+        self.loop = asyncio.get_running_loop()
+        self.base_us = T * 10**6
+
+    def pass_on(self) -> None:
+        self.db.wall_us = self.base_us + round(self.loop.time() * 1e6)
+
+    def set_back(self, by_s: float) -> None:
+        self.base_us -= round(by_s * 1e6)
+        self.pass_on()
+
+    def host(self, machine: int) -> tuple[SystemClock, Timekeeper]:
+        def passed_ns() -> int:
+            self.pass_on()
+            return round((self.loop.time() + 1_000 * machine) * 1e9)
+
+        def wall_ns() -> int:
+            return round((T + self.loop.time()) * 1e9)
+
+        kept = SystemClock(wall_ns, passed_ns)
+        reference = EnvironmentTime(self.db, "online", machine=machine)
+        keeper = Timekeeper(kept, reference.ask, wall_ns=wall_ns)
+        keeper.bind(Lease())
+        return kept, keeper
+
+
+@pytest.mark.parametrize("back_s", [0.3, 2.0, 4.5, 6.0])
+def test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age(
+    back_s: float,
+) -> None:
+    @virtual
+    async def scenario() -> None:
+        shared, first, keeping = await Shared.after_a_while()
+        before_us = first.now_us()
+        shared.set_back(back_s)
+        await asyncio.sleep(INTERVAL_S + 0.6)
+        # A host that comes from elsewhere and one that was here all the time count the same seconds, and none again.
+        second, newcomer = shared.host(2)
+        await newcomer.begin()
+        assert second.now_us() > before_us + (INTERVAL_S + 0.5) * 1e6
+        assert abs(second.now_us() - first.now_us()) < 0.1e6 or back_s > 5
+        keeping.cancel()
+        await shared.db.close()
+
+    scenario()
+
+
+@pytest.mark.parametrize("back_s", [0.3, 2.0, 4.5, 6.0])
+def test_a_host_that_is_killed_and_started_again_counts_no_second_twice_when_the_clock_is_set_back_meanwhile(
+    back_s: float,
+) -> None:
+    @virtual
+    async def scenario() -> None:
+        shared, killed, keeping = await Shared.after_a_while()
+        keeping.cancel()
+        counted_us = killed.now_us()
+        shared.set_back(back_s)
+        again, newcomer = shared.host(1)
+        await newcomer.begin()
+        assert counted_us - 10_000 <= again.now_us() < counted_us + 0.5e6
+        await shared.db.close()
+
+    scenario()
+
+
+def test_the_time_still_returns_to_the_reference_when_a_host_has_kept_it_from_going_back() -> None:
+    @virtual
+    async def scenario() -> None:
+        shared, kept, keeping = await Shared.after_a_while()
+        shared.set_back(2.0)
+        await asyncio.sleep(10)
+        assert kept.now_us() - shared.db.wall_us > 1.8e6
+        await asyncio.sleep(2.0 / SLEW)
+        assert abs(kept.now_us() - shared.db.wall_us) < 0.05e6
+        keeping.cancel()
+        await shared.db.close()
+
+    scenario()
