@@ -17,7 +17,7 @@ published was published.
 | group | int32 | index of the group in the topic; null if not known |
 | priority | int8 | index of the priority, 0 is the highest |
 | offset | int64 | place in the queue; null where there is none |
-| id | string | message id; null where the outcome is unknown or refused |
+| id | string | message id; null where the publish was refused |
 | key | string | message key, null for none |
 | sent_us | int64 | when the publish began, microseconds since the epoch |
 | answered_us | int64 | when it returned; null if it did not |

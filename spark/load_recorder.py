@@ -131,7 +131,8 @@ class Recorder(NullTrail):
         keys = batch.keys or [None] * len(batch)
         if found is None:
             stretch = _Stretch(len(batch), batch.topic, None, None, sent_us, answered_us, outcome, error)
-            self._take(stretch, batch.seqs, [None] * len(batch), None, keys, None)
+            doubted = ids if outcome == ledger.UNKNOWN else [None] * len(batch)
+            self._take(stretch, batch.seqs, doubted, None, keys, None)
             return
         for i, (group, priority, offset, published_us) in enumerate(found):
             stretch = _Stretch(1, batch.topic, group, priority, published_us, answered_us, outcome, error)

@@ -70,8 +70,15 @@ async def _expected(session: Session, duplicates: int) -> Expectations:
     async with session.app() as opened:
         topics = await opened.catalog.list()
     quotas, bursts = limits(topics)
-    strict = [t.name for t in topics if t.options.priority_policy == "strict"]
-    return Expectations(quotas=quotas, bursts=bursts, strict=strict, duplicates_allowed=duplicates)
+    return Expectations(
+        quotas=quotas,
+        bursts=bursts,
+        strict=[t.name for t in topics if t.options.priority_policy == "strict"],
+        serial=[t.name for t in topics if t.is_sorted and t.options.ordering == "slot"],
+        max_attempts={t.name: t.options.max_attempts for t in topics if not t.is_sorted},
+        rejects=[t.name for t in topics if not t.drops_oldest],
+        duplicates_allowed=duplicates,
+    )
 
 
 def demo(

@@ -31,7 +31,7 @@ async def trace(
 ) -> None:
     """Tell a message's life and, while it is not finished, where it is and why it waits.
 
-    Its life is told by the trail (the setting trail), which hosts write every two seconds; where it is, by the store
+    Its life is told by the trail (the setting trail), which hosts write every second; where it is, by the store
     and the hosts' latest snapshots. Changes nothing.
     """
     from emq.cli import snapshots

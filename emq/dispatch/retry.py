@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from emq import errors
 from emq.model import TopicOptions
+from emq.trail import events
 
 MAX_REASON = 500
 """Characters of an error that travel with the message."""
@@ -28,18 +29,20 @@ class Decision(NamedTuple):
     score: of a message that was claimed from a slot: with which it waits there again: the retries it has left, the time
         of its next attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
     rests: it rests in the slot's prepare until `due_ms`, since its score is no time.
+    cause: of a dead letter that had attempts left: how its reason begins in the trail, see `emq.trail.events`.
     """
 
     due_ms: int | None
     reason: str
     score: float | None = None
     rests: bool = False
+    cause: str = ""
 
 
 _REFUSED = ("Cc", "Cs")
 """Categories of characters that some store refuses: control characters and surrogates."""
 
-EXPIRED = Decision(None, "expired")
+EXPIRED = Decision(None, events.EXPIRED)
 
 
 def decide(options: TopicOptions, attempt: int, failure: BaseException, now: float, random_: random.Random) -> Decision:
@@ -51,7 +54,7 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
     """
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or attempt >= options.max_attempts:
-        return Decision(None, reason)
+        return _dead(failure, reason)
     wait_s = asked_s(failure)
     if wait_s is None:
         scheduled = options.backoff_s[max(1, min(attempt, len(options.backoff_s))) - 1]
@@ -63,8 +66,12 @@ def roll_back(left: int, failure: BaseException, now: float) -> Decision:
     """As the published RMQ does: at once, with the retries left as score, until there are none."""
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or left <= 0:
-        return Decision(None, reason)
+        return _dead(failure, reason)
     return Decision(int(now * 1000), reason, left)
+
+
+def _dead(failure: BaseException, reason: str) -> Decision:
+    return Decision(None, reason, cause=events.REJECTED if isinstance(failure, errors.Reject) else "")
 
 
 def asked_s(failure: BaseException) -> float | None:

@@ -17,6 +17,7 @@ from emq.dispatch.members import MemberSettler
 from emq.owned import OwnedGroup
 from emq.owned_slot import OwnedSlot
 from emq.storage import Add, LaneStore, Settle, Verdict
+from emq.trail import events
 from emq.trail.sink import TrailSink
 from emq.troubles import Troubles
 
@@ -151,7 +152,7 @@ class Settler:
 
     def damaged(self, group: OwnedGroup, m: message.Message, reason: str) -> None:
         m.error = reason
-        self._append(_Pending(group, m, retry.Decision(None, reason)))
+        self._append(_Pending(group, m, retry.Decision(None, reason, cause=events.UNFIT)))
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
@@ -308,7 +309,7 @@ class Settler:
         if decision.due_ms is None:
             self.dead += 1
             if self._trail.enabled:
-                self._trail.dead(m, now_us, decision.reason)
+                self._trail.dead(m, now_us, decision.cause + decision.reason)
         else:
             self.retried += 1
             if self._trail.enabled:
@@ -325,14 +326,14 @@ def _body(pending: _Pending) -> bytes:
         return b""
     while field := message.whole(m):
         reason = f"the handler set {field} to what cannot be stored; it failed with: {decision.reason}"
-        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON])
+        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
         setattr(m, field, _WITHOUT[field])
     try:
         return _encoded(m, decision)
     except Exception:  # a bad message must not keep others from being settled
         fields = message.reset_unstorable(m)
         reason = f"{', '.join(fields)} had what cannot be stored; it failed with: {decision.reason}"
-        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON])
+        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
         return _encoded(m, decision)
 
 

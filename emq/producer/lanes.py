@@ -101,6 +101,8 @@ class LaneProducer:
             if not todo:
                 break
         self.published += sum(isinstance(answer, str) for answer in answers.values())
+        if self._trail.enabled:
+            self._doubt([items[place] for place, a in answers.items() if isinstance(a, errors.OutcomeUnknown)])
         return [answers[place] for place in range(len(items))]
 
     async def _astray(
@@ -161,6 +163,11 @@ class LaneProducer:
             added = await of_each(self._lanes.add([_entry(item) for item in again]), len(again))
             self._unplaced = [i for i, answer in zip(again, added, strict=True) if isinstance(answer, FAILURES)]
         return [*left, *self._unplaced]
+
+    def _doubt(self, items: Sequence[_Item]) -> None:
+        now_us = self._clock.now_us()
+        for topic, group, m, _ in items:
+            self._trail.doubted(topic.name, group, m.priority, [m.id], now_us)
 
     def _record(self, items: Sequence[_Item]) -> None:
         if self._trail.enabled:

@@ -133,6 +133,7 @@ class QueueProducer:
                 elif isinstance(answer, errors.EMQError):
                     for i in at:
                         outcomes[i] = answer
+                    self._doubt(route, group, priority, answer, [ids[i] for i in at])
                 else:
                     self.tails.put(route.topic, group, priority, tail, answer, sent_us)
                     self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
@@ -172,6 +173,7 @@ class QueueProducer:
             if isinstance(answer, errors.EMQError):
                 for i in at:
                     outcome[i] = answer
+                self._doubt(first.route, first.group, first.priority, answer, [singles[i].id for i in at])
             else:
                 self.tails.put(first.route.topic, first.group, first.priority, tail, answer, sent_us)
                 ids, keys = [singles[i].id for i in at], [singles[i].key for i in at]
@@ -192,6 +194,10 @@ class QueueProducer:
         if self._trail.enabled:
             now_us = self._clock.now_us()
             self._trail.published(route.topic.name, group, priority, offsets, ids, keys, published_us, now_us)
+
+    def _doubt(self, route: Route, group: int, priority: int, answer: errors.EMQError, ids: Sequence[str]) -> None:
+        if self._trail.enabled and isinstance(answer, errors.OutcomeUnknown):
+            self._trail.doubted(route.topic.name, group, priority, ids, self._clock.now_us())
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:

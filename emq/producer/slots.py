@@ -183,10 +183,11 @@ class SlotProducer:
     ) -> None:
         now_us = self._clock.now_us()
         for item, answer, id_ in zip(items, answers, ids, strict=True):
-            if isinstance(id_, Exception):
-                continue
             name, group = item.topic.name, item.group
-            if answer is True:
+            if isinstance(id_, Exception):
+                if isinstance(id_, errors.OutcomeUnknown):
+                    self._trail.doubted(name, group, 0, [message.slot_id(group, item.add.member)], now_us)
+            elif answer is True:
                 due = None if item.topic.kind is Kind.PRIORITY else [int(item.add.score)]
                 self._trail.published(name, group, 0, None, [id_], None, item.published_us, now_us, due)
             else:

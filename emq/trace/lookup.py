@@ -131,7 +131,7 @@ async def _unfinished(
     if state == "unknown":
         notes.append(f"the store does not have it: {_ABSENT}")
     elif state == State.FINISHED:
-        notes.append("its end is not in the trail (yet): a host writes its trail every two seconds")
+        notes.append("its end is not in the trail (yet): a host writes its trail every second")
     return Trace(message_id, topic.name, topic, state, lines, found, place, why(facts), notes)
 
 

@@ -13,10 +13,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
 from emq.trail.rows import lists, only, origins
-from emq.trail.takeovers import CutShort
-
-UNSAVED_US = 5_000_000
-"""What a killed host did so shortly before its end may be in no checkpoint; see `max_unsaved_s`."""
+from emq.trail.takeovers import UNSAVED_US, CutShort
 
 
 def of_messages(

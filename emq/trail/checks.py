@@ -40,6 +40,7 @@ class Start(NamedTuple):
     source: str
     ready_us: int
     published_us: int
+    epoch: int | None = None
 
 
 class End(NamedTuple):
@@ -161,8 +162,27 @@ def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float | Share]:
 # -------------------------------------------------------------------------------------------------------- P: priority
 
 
-def inversions(starts: Sequence[Start], ends: Sequence[End], strict: Collection[str] | None) -> Violations:
+FETCH_S = 5.0
+"""How soon an owner has what lies in a queue of its groups, unless it is full of what comes before."""
+
+BEHIND_S = 1.0
+"""For how long lower priorities must have been started before a higher one in the store, to be held against an owner
+that could read either."""
+
+OwnedUs = Callable[[str, str, int | None], int | None]
+"""When this source (second) took this place (first) under this epoch; None if nothing tells."""
+
+
+def inversions(
+    starts: Sequence[Start],
+    ends: Sequence[End],
+    strict: Collection[str] | None,
+    owned_us: OwnedUs = lambda _place, _source, _epoch: None,
+) -> Violations:
     """Starts made while a message of higher priority was ready in the same group and had to wait.
+
+    A message is ready once its owner has it in its buffer. One without a key is also held to be ready `FETCH_S` after
+    it was published and its owner had its group, up to `BEHIND_S` before its owner did have it.
 
     Excused is a ready message with a key that an earlier started, unfinished message of that key holds back. Equal
     times count for the dispatcher.
@@ -171,6 +191,7 @@ def inversions(starts: Sequence[Start], ends: Sequence[End], strict: Collection[
         starts: in order of time.
         ends: of messages with a key.
         strict: topics that serve strictly by priority; None for all.
+        owned_us: without it, only buffers are judged.
     """
     groups: dict[str, list[Start]] = defaultdict(list)
     for start in starts:
@@ -184,7 +205,7 @@ def inversions(starts: Sequence[Start], ends: Sequence[End], strict: Collection[
         line
         for group in groups.values()
         if len({start.priority for start in group}) > 1
-        for line in _group_inversions(group, finished)
+        for line in _group_inversions(group, finished, owned_us)
     )
 
 
@@ -193,12 +214,27 @@ _FINISHES, _LEAVES, _STARTS, _READY = range(4)
 now has not waited yet."""
 
 
-def _group_inversions(group: list[Start], finished: Mapping[str, int]) -> Iterable[str]:
+def in_store(start: Start, owned_us: int | None) -> tuple[int, int] | None:
+    """From when until when a message lay in the store although its owner should have had it; None for never.
+
+    Args:
+        owned_us: when its owner took the group.
+    """
+    if owned_us is None or start.key is not None or start.attempt != 1 or start.offset < 0 or not start.published_us:
+        return None
+    since = max(start.published_us, owned_us) + round(FETCH_S * MICRO)
+    until = (start.ready_us or start.time_us) - round(BEHIND_S * MICRO)
+    return (since, until) if since < until else None
+
+
+def _group_inversions(group: list[Start], finished: Mapping[str, int], owned_us: OwnedUs) -> Iterable[str]:
     events: list[tuple[int, int, int]] = []
     for i, start in enumerate(group):
         events += ((start.time_us, _LEAVES, i), (start.time_us, _STARTS, i))
         if start.ready_us:
             events.append((start.ready_us, _READY, i))
+        if stored := in_store(start, owned_us(start.place, start.source, start.epoch)):
+            events += ((stored[0], _READY, i), (stored[1], _LEAVES, i))
         if start.key is not None and start.name in finished:
             events.append((finished[start.name], _FINISHES, i))
     waiting: dict[int, _Waiting] = {p: _Waiting() for p in sorted({start.priority for start in group})}

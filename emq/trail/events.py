@@ -13,14 +13,24 @@ DEAD: Final = "dead"
 LOST: Final = "lost"
 SKIPPED: Final = "skipped"
 DROPPED: Final = "dropped"
+DOUBTED: Final = "doubted"
 RECALLED: Final = "recalled"
 REPLAYED: Final = "replayed"
 OWNED: Final = "owned"
 RELEASED: Final = "released"
 
+EXPIRED: Final = "expired"
+"""The reason of a dead letter whose time to live was over."""
+REJECTED: Final = "rejected: "
+"""How the reason of a dead letter begins that its handler wanted no more of, whatever attempts were left."""
+UNFIT: Final = "unfit: "
+"""How the reason of a dead letter begins that could not be read, or not be stored again."""
 
 COPY: Final = "~"
 """What follows this in an id tells apart messages of one id that left their slot to be tried again from their lane."""
+
+SLOT_ID: Final = f"^[0-9]+-[0-9a-f]{{24}}({COPY}.*)?$"
+"""Ids that follow from contents (`emq.message.slot_id`) and may therefore come back."""
 
 
 def origin(message_id: str) -> str:

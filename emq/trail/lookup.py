@@ -3,7 +3,7 @@
 Ids are random, so that no index and no statistics of a file can tell where one is: the column of ids has to be read,
 but nothing else where it does not hit. Row groups are gone through one after the other, so memory stays bounded; what
 is read of each is some 10 bytes a row. Damaged and foreign files are passed over (`emq trail verify` names them), as is
-the segment that a running host has not written yet: the last two seconds of events.
+the segment that a running host has not written yet: the last second of events.
 """
 
 from __future__ import annotations

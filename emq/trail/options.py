@@ -15,12 +15,15 @@ class TrailOptions:
     Attributes:
         rotate_rows: events after which a segment is written, at least 1.
         rotate_s: seconds after which a segment is written anyhow; what a crash of the process loses at most.
+        early_s: the same after a group was acquired: before its first start, which comes in the next second, so that a
+            host that is killed early is known to have owned it.
         max_pending: events that may wait in memory; more are dropped and counted. At least 2; a value below
             `rotate_rows` makes segments smaller.
     """
 
     rotate_rows: int = 500_000
-    rotate_s: float = 2.0
+    rotate_s: float = 1.0
+    early_s: float = 0.05
     max_pending: int = 1_000_000
 
     def __post_init__(self) -> None:

@@ -16,10 +16,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import account, checks, events, segments
+from emq.trail import account, checks, events, faults, segments
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
 from emq.trail.takeovers import Takeovers
@@ -38,6 +39,10 @@ class Expectations:
         bursts: of topics paced "smooth", by the same names: checked in any second instead of the aligned ones.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
+        serial: sorted topics that run one message of a slot at a time.
+        max_attempts: by topic, after how many attempts a message is dead; what is not named is not checked.
+        rejects: topics that refuse what is beyond their `max_length`.
+        max_skew_s: seconds by which the clocks of two machines may differ.
         duplicates_allowed: deliveries that a crash may repeat (what was in flight or not checkpointed).
     """
 
@@ -46,6 +51,10 @@ class Expectations:
     bursts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     allowance: checks.Allowance = checks.window_allowance
     strict: Collection[str] | None = None
+    serial: Collection[str] = ()
+    max_attempts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    rejects: Collection[str] = ()
+    max_skew_s: float = 0.25
     duplicates_allowed: int = 0
 
     def __post_init__(self) -> None:
@@ -88,10 +97,15 @@ class Proof:
         duplicates (D): messages settled more than once, or once for each publish that was not merged.
         duplicates_allowed: surplus settles that are no violation.
         surplus: settles beyond the first of each message.
+        deliveries (D): deliveries that cannot be: from two places, twice by one owner, or of what was settled.
         cap_violations (Q): seconds with too many starts.
-        priority_inversions (P): starts that overtook a ready message of higher priority.
+        priority_inversions (P): starts that overtook a message of higher priority, or had another than was published.
+        owners (O): what was started by a source that did not own the group.
+        offsets (M): two messages at one offset, or one that came from another than it was published at.
+        times (T): starts before they were due or after they expired, and messages that expired too early.
         key_order (K): overlapping runs of a key, and first deliveries out of order.
         dead_twice (X): messages that became dead letters more than once without a replay.
+        deaths (X): messages that died or lived on although they must not.
         waits: by topic.
         void_reasons: why the ledger is incomplete.
     """
@@ -112,10 +126,15 @@ class Proof:
     duplicates: Violations
     duplicates_allowed: int
     surplus: int
+    deliveries: Violations
     cap_violations: Violations
     priority_inversions: Violations
     key_order: Violations
+    owners: Violations
+    offsets: Violations
+    times: Violations
     dead_twice: Violations
+    deaths: Violations
     waits: Mapping[str, Wait]
     void_reasons: tuple[str, ...]
 
@@ -124,11 +143,14 @@ class Proof:
         """Whether each promise held, by its letter."""
         return {
             "L": not self.lost,
-            "D": self.surplus <= self.duplicates_allowed,
+            "D": self.surplus <= self.duplicates_allowed and not self.deliveries,
             "Q": not self.cap_violations,
             "P": not self.priority_inversions,
             "K": not self.key_order,
-            "X": not self.dead_twice,
+            "O": not self.owners,
+            "M": not self.offsets,
+            "T": not self.times,
+            "X": not self.dead_twice and not self.deaths,
         }
 
     @property
@@ -152,23 +174,40 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     ids = ledger.table["id"]
     table = ledger.table.append_column("name", join(ledger.table["topic"], ids))
     of_origins = ledger.table.append_column("name", join(ledger.table["topic"], origins(ids)))
-    starts, ends = _starts(of_origins), _ends(of_origins)
+    owners = faults.ownerships(table, ledger.cut_short)
+    starts, ends = _starts(of_origins), _ends(of_origins, expected.serial)
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     caps = (
         checks.aligned_caps(starts, aligned, expected.allowance),
         checks.sliding_caps(starts, expected.quotas, expected.bursts),
     )
-    order = (checks.overlaps(starts, ends, _takeovers(ledger)), checks.disorder(starts, _losses(table)))
+    takeovers = _takeovers(ledger)
+    order = (
+        checks.overlaps(starts, ends, takeovers),
+        checks.overlaps(_by_slot(starts, expected.serial), ends, takeovers),
+        checks.disorder(starts, _losses(table)),
+    )
+    single = faults.of(table, owners, expected.max_attempts, expected.rejects, round(expected.max_skew_s * 1e6))
+    broken = defaultdict(Violations, single.broken)
+    accounts = account.of_messages(table, expected.still_queued, ledger.cut_short)
+    accounts["lost"] = Violations.sum((accounts["lost"], broken["L"]))
     return Proof(
         events=table.num_rows,
         segments=ledger.segments,
-        **account.of_messages(table, expected.still_queued, ledger.cut_short),
+        **accounts,
         duplicates_allowed=expected.duplicates_allowed,
+        deliveries=broken["D"],
         cap_violations=Violations.sum(caps),
-        priority_inversions=checks.inversions(starts, ends, expected.strict),
+        priority_inversions=Violations.sum(
+            (checks.inversions(starts, ends, expected.strict, owners.owned_us), broken["P"])
+        ),
         key_order=Violations.sum(order),
+        owners=broken["O"],
+        offsets=broken["M"],
+        times=broken["T"],
+        deaths=broken["X"],
         waits=_waits(starts),
-        void_reasons=ledger.flaws,
+        void_reasons=(*ledger.flaws, *single.contradictions),
     )
 
 
@@ -182,9 +221,15 @@ def _starts(table: Any) -> list[checks.Start]:
     return list(map(checks.Start._make, zip(*lists(rows, *checks.Start._fields), strict=True)))
 
 
-def _ends(table: Any) -> list[checks.End]:
+def _by_slot(starts: Sequence[checks.Start], serial: Collection[str]) -> list[checks.Start]:
+    """Starts of these topics, with their slot for a key."""
+    return [start._replace(key=start.place) for start in starts if start.topic in serial]
+
+
+def _ends(table: Any, serial: Collection[str]) -> list[checks.End]:
     rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
-    rows = rows.filter(pc.is_valid(rows["key"]))
+    of_slots = pc.is_in(rows["topic"], pa.array(sorted(serial), pa.string()))
+    rows = rows.filter(pc.or_(pc.is_valid(rows["key"]), of_slots))
     rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
     return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
 

@@ -26,13 +26,17 @@ def render(proof: Proof) -> RenderableType:
 
 def _promises(proof: Proof) -> Table:
     table = Table("", "promise", "broken", "for example", title="Promises")
+    delivered = f"delivered once (repeats allowed: {proof.duplicates_allowed})"
     rows: tuple[tuple[str, str, Violations], ...] = (
         ("L", "no loss", proof.lost),
-        ("D", f"delivered once (repeats allowed: {proof.duplicates_allowed})", proof.duplicates),
+        ("D", delivered, Violations.sum((proof.duplicates, proof.deliveries))),
         ("Q", "the cap holds", proof.cap_violations),
         ("P", "priority", proof.priority_inversions),
         ("K", "key order", proof.key_order),
-        ("X", "dead letters once", proof.dead_twice),
+        ("O", "one owner", proof.owners),
+        ("M", "each offset one message", proof.offsets),
+        ("T", "in time", proof.times),
+        ("X", "dead letters once", Violations.sum((proof.dead_twice, proof.deaths))),
     )
     for letter, name, violations in rows:
         more = [f"... and {violations.count - _SHOWN} more"] if violations.count > _SHOWN else []

@@ -9,7 +9,7 @@
 | group | int32 | index of the group in the topic |
 | priority | int8 | index of the priority in the topic, 0 is the highest; null for merged, owned and released |
 | offset | int64 | place in the queue; -1 in a lane or slot; first of a range (skipped, dropped, lost); else null |
-| until | int64 | end of the range, exclusive (skipped, dropped, lost); else null |
+| until | int64 | end of the range, exclusive (skipped, dropped, lost); when it expires, us, or null (started, dead) |
 | id | string | message id; null where the event is not about one message; sorted topics repeat ids |
 | key | string | message key, null for none; given with published, started, settled, retried and dead |
 | attempt | int32 | 1 for the first delivery (started, settled, retried, dead); else null |

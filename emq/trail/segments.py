@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import schema
+from emq.trail import events, schema
 from emq.trail.takeovers import CutShort
 
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
@@ -63,7 +64,7 @@ def write(directory: Path, header: Header, table: Any) -> None:
     """Write one segment; it appears under its name complete or not at all.
 
     Not synced to the disk: a crash of the process cannot tear a segment, and one torn by a crash of the machine is
-    found out when it is read, which does not warrant a wait for the disk every two seconds.
+    found out when it is read, which does not warrant a wait for the disk every second.
 
     Raises:
         OSError, pyarrow.ArrowException: nothing was written; count the events as dropped.
@@ -76,6 +77,7 @@ def write(directory: Path, header: Header, table: Any) -> None:
             temporary,
             compression="zstd",
             use_dictionary=list(schema.REPETITIVE),
+            write_page_checksum=True,
         )
         temporary.replace(path)
     except BaseException:
@@ -138,17 +140,57 @@ def _read_segment(path: Path) -> tuple[Header, Any]:
     if not _NAME.fullmatch(path.name) or not path.is_file():
         raise _Flaw("foreign, not a segment of a trail")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = Header.decode(file.schema_arrow.metadata)
             if header.name != path.name:
                 raise _Flaw(f"foreign, it says that it is {header.name}")
             if header.version != schema.VERSION:
                 raise _Flaw(f"of schema version {header.version}, this program reads {schema.VERSION}")
-            return header, file.read().replace_schema_metadata(None).cast(schema.SCHEMA)
+            table = file.read(columns=schema.SCHEMA.names).replace_schema_metadata(None).cast(schema.SCHEMA)
+        if flaw := _contradiction(header, table):
+            raise _Flaw(flaw)
+        return header, table
     except KeyError:
         raise _Flaw("foreign, it carries no trail metadata") from None
     except (OSError, ValueError, pa.ArrowException) as exc:
         raise _Flaw(f"truncated or damaged ({str(exc).splitlines()[0]})") from exc
+
+
+def contradiction(path: Path) -> str | None:
+    """What in a segment's rows contradicts its header, or its other rows; None if nothing does.
+
+    Reads three columns; damage elsewhere is found by whoever reads the rest.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            header = Header.decode(file.schema_arrow.metadata)
+            return _contradiction(header, file.read(columns=["event", "time_us", "source"]))
+    except (OSError, ValueError, KeyError, pa.ArrowException) as exc:
+        return f"truncated or damaged ({str(exc).splitlines()[0]})"
+
+
+LEAP_US = 100_000
+"""How much earlier an event of a host may be dated than one that it recorded before, in microseconds."""
+
+_IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.DEAD])
+"""Events that a host records as they happen."""
+
+
+def _contradiction(header: Header, table: Any) -> str | None:
+    if not table.num_rows:
+        return None
+    strangers = sorted(set(pc.unique(table["source"].cast(pa.string())).to_pylist()) - {header.source}, key=str)
+    if strangers:
+        return f"foreign, rows of {strangers[0]} under the header of {header.source}"
+    times = pc.min_max(table["time_us"]).as_py()
+    if times["min"] < header.first_us or times["max"] > header.last_us:
+        said = f"{header.first_us} to {header.last_us}"
+        return f"its rows are of {times['min']} to {times['max']} us, and its header says {said}"
+    in_turn = table.filter(pc.is_in(table["event"].cast(pa.string()), _IN_TURN))["time_us"]
+    back_us = pc.max(pc.subtract(pc.cumulative_max(in_turn), in_turn)).as_py() or 0
+    if back_us > LEAP_US:
+        return f"events are dated up to {back_us / 1e6:.3f} s before what was recorded before them"
+    return None
 
 
 def _runs(headers: list[Header]) -> list[tuple[tuple[str, int], list[Header]]]:

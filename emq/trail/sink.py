@@ -43,6 +43,9 @@ class TrailSink(Protocol):
             due_ms: until when each is delayed, milliseconds since the epoch; None when none is.
         """
 
+    def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        """A publish of these messages failed, and they may be in the store, or not."""
+
     def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
         """Publishes to a sorted topic returned that were merged with a waiting message of the same id.
 
@@ -61,7 +64,11 @@ class TrailSink(Protocol):
         """`m`, with its attempt count as started, failed and is due again at `due_ms` (milliseconds)."""
 
     def dead(self, m: Message, now_us: int, reason: str) -> None:
-        """`m`, with its attempt count as started, went to the dead letters."""
+        """`m`, with its attempt count as started, went to the dead letters.
+
+        Args:
+            reason: begins with what `emq.trail.events` names where attempts were left.
+        """
 
     def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
         """The offsets [start, end) of the queue were taken for holes and will not be delivered."""
@@ -108,6 +115,9 @@ class NullTrail:
         now_us: int,
         due_ms: Sequence[int] | None = None,
     ) -> None:
+        pass
+
+    def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
         pass
 
     def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:

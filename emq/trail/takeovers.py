@@ -13,6 +13,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+UNSAVED_US = 5_000_000
+"""What an owner did so shortly before it ended abruptly may be in no checkpoint; see `max_unsaved_s`."""
+
 
 class CutShort(NamedTuple):
     """A trail of one source that ends without having been closed.

@@ -25,11 +25,6 @@ _CHUNK_ROWS = 4096
 """Events converted in one go: converting holds the interpreter, and the event loop must not wait for long."""
 
 
-_EARLY_S = 0.05
-"""How soon a segment is written after a group was acquired: before its first start, which comes in the next second, so
-that a host that is killed early is known to have owned it."""
-
-
 class Trail:
     """The ledger of one producer or host, as Parquet segments in a directory that many may share.
 
@@ -128,6 +123,9 @@ class Trail:
             )
         )
 
+    def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        self._append(columns.Batch(events.DOUBTED, topic, group, ids, now_us, priority))
+
     def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
         self._append(columns.Batch(events.MERGED, topic, group, ids, now_us, published_us=published_us))
 
@@ -141,7 +139,7 @@ class Trail:
                 m.group,
                 m.priority,
                 m.offset,
-                None,
+                m.expires_us or None,
                 m.id,
                 m.key,
                 m.attempt,
@@ -183,7 +181,7 @@ class Trail:
         self._failed(events.RETRIED, m, now_us, due_ms, reason)
 
     def dead(self, m: Message, now_us: int, reason: str) -> None:
-        self._failed(events.DEAD, m, now_us, None, reason)
+        self._failed(events.DEAD, m, now_us, None, reason, until=m.expires_us or None)
 
     def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
         self._other(events.SKIPPED, now_us, topic, group, priority=priority, offset=start, until=end)
@@ -222,9 +220,11 @@ class Trail:
         if self._batched >= self._chunk_rows:
             self._hand_over()
 
-    def _failed(self, event: str, m: Message, now_us: int, due_ms: int | None, reason: str) -> None:
+    def _failed(
+        self, event: str, m: Message, now_us: int, due_ms: int | None, reason: str, until: int | None = None
+    ) -> None:
         more = {"priority": m.priority, "offset": m.offset, "id": m.id, "key": m.key, "attempt": m.attempt}
-        self._other(event, now_us, m.topic, m.group, due_ms=due_ms, reason=reason, **more)
+        self._other(event, now_us, m.topic, m.group, due_ms=due_ms, reason=reason, until=until, **more)
 
     def _other(self, event: str, now_us: int, topic: str, group: int, **more: Any) -> None:
         more.update(event=event, time_us=now_us, topic=topic, group=group)
@@ -308,7 +308,7 @@ class Trail:
                     asked, closed = self._asked, self._closed
                     if self._early:
                         self._early = False
-                        deadline = min(deadline, time.monotonic() + _EARLY_S)
+                        deadline = min(deadline, time.monotonic() + self._options.early_s)
                 due = asked > self._answered or time.monotonic() >= deadline
                 if due:
                     self._take_begun()

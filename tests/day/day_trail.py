@@ -12,6 +12,19 @@ from day_record import Evidence
 from emq.model import quotas
 from emq.trail import proof
 
+PARTS = {
+    "L": ("lost",),
+    "D": ("duplicates", "deliveries"),
+    "Q": ("cap_violations",),
+    "P": ("priority_inversions",),
+    "K": ("key_order",),
+    "O": ("owners",),
+    "M": ("offsets",),
+    "T": ("times",),
+    "X": ("dead_twice", "deaths"),
+}
+"""Where a proof tells what broke a promise."""
+
 
 def trail_violations(directory: Path, e: Evidence) -> list[str]:
     """Violations that the proof finds; what a killed life had not written down yet is taken from the journal."""
@@ -30,8 +43,7 @@ def trail_violations(directory: Path, e: Evidence) -> list[str]:
     # Of keys that move, what a killed host had not saved may run again beside the next one, see `day_judge`.
     if all(_repeats_of_moved(line, ids, e) for line in found.key_order.examples):
         broken.discard("K")
-    parts = {"L": "lost", "D": "duplicates", "Q": "cap_violations", "P": "priority_inversions", "K": "key_order"}
-    lines = [f"trail, {promise} is broken: {told[parts.get(promise, 'dead_twice')]}" for promise in sorted(broken)]
+    lines = [f"trail, {promise} is broken: {told[part]}" for promise in sorted(broken) for part in PARTS[promise]]
     voids = [why for why in found.void_reasons if not any(why.startswith(f"{life}-") for life in e.killed)]
     return lines + [f"trail: {why}" for why in voids]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from rich.console import Console
@@ -18,6 +21,7 @@ from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
 from emq.model import Kind, Topic, TopicOptions, split
+from emq.shares import Division
 from emq.trail import lives, segments
 from emq.trail.checks import MAX_EXAMPLES, window_allowance
 from emq.trail.limits import limits
@@ -70,15 +74,19 @@ def clean(n: int = 20) -> list[Delivery]:
 
 
 class Story:
-    """Writes a ledger: one producer, which publishes the messages of the deliveries, and hosts, which deliver them."""
+    """Writes a ledger: one producer, which publishes the messages of the deliveries, and hosts, which deliver them.
+
+    What hosts do is recorded in the order of its times. Each takes the group just before its first start.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.trails: dict[str, Trail] = {}
+        self.epochs: dict[str, int] = {}
 
     def trail(self, source: str = "host") -> Trail:
         if source not in self.trails:
-            options = TrailOptions(rotate_s=60.0)
+            options = TrailOptions(rotate_s=60.0, early_s=60.0)
             self.trails[source] = Trail.open(self.directory, source, ManualClock(), options)
         return self.trails[source]
 
@@ -88,19 +96,24 @@ class Story:
             self.trail("producer").published("shop", 0, d.priority, offsets, [d.id], keys, T0_US, T0_US)
         return self
 
+    def own(self, source: str, at_ms: float | None) -> Story:
+        """The source takes the group; `None`: without recording it."""
+        self.epochs[source] = len(self.epochs) + 1
+        if at_ms is not None:
+            self.trail(source).owned("shop/0", self.epochs[source], T0_US + round(at_ms * MS))
+        return self
+
     def deliver(self, *deliveries: Delivery) -> Story:
-        for d in deliveries:
+        steps: list[tuple[int, Callable[[], None]]] = []
+        for d in sorted(deliveries, key=lambda d: d.start):
             trail, m = self.trail(d.source), d.message()
-            trail.started(m, 1)
-            if d.end is None:
-                continue
-            now_us = T0_US + round(d.end * MS)
-            if d.outcome == "settled":
-                trail.settled(m, now_us)
-            elif d.outcome == "retried":
-                trail.retried(m, now_us, now_us // 1000, "failed")
-            else:
-                trail.dead(m, now_us, "failed for good")
+            if d.source not in self.epochs:
+                self.own(d.source, d.start)
+            steps.append((m.started_us, partial(trail.started, m, self.epochs[d.source])))
+            if d.end is not None:
+                steps.append((T0_US + round(d.end * MS), partial(_end, trail, m, d)))
+        for _, record in sorted(steps, key=lambda step: step[0]):
+            record()
         return self
 
     def close(self) -> None:
@@ -110,6 +123,17 @@ class Story:
     def prove(self, expected: Expectations | None = None) -> Proof:
         self.close()
         return prove(self.directory, expected or Expectations(still_queued=0))
+
+
+def _end(trail: Trail, m: Message, d: Delivery) -> None:
+    assert d.end is not None
+    now_us = T0_US + round(d.end * MS)
+    if d.outcome == "settled":
+        trail.settled(m, now_us)
+    elif d.outcome == "retried":
+        trail.retried(m, now_us, now_us // 1000, "failed")
+    else:
+        trail.dead(m, now_us, "failed for good")
 
 
 @pytest.fixture
@@ -131,7 +155,7 @@ def broken(proof: Proof) -> str:
 def test_a_clean_ledger_is_proved(story: Story) -> None:
     proof = tell(story, clean(), Expectations(still_queued=(), quotas={"shop/0": 20.0, "shop": 20}))
     assert proof.ok, proof
-    assert (proof.events, proof.segments) == (60, 4)
+    assert (proof.events, proof.segments) == (61, 4)
     assert (proof.published, proof.delivered, proof.dead, proof.unfinished) == (20, 20, 0, 0)
 
 
@@ -338,7 +362,7 @@ def test_what_left_its_slot_for_the_lane_goes_on_under_its_own_id(slot: Slot) ->
             assert written.flush()
         return prove(slot.story.directory, Expectations(still_queued=still_queued))
 
-    slot.publish(0)
+    slot.publish(0).story.own("host", 5)
     m = moved.message()
     trail.started(m, 1)
     m.id = copy
@@ -414,7 +438,30 @@ def test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found(st
     story.close()
     quotas, bursts = limits([topic])
     proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
-    assert proof.cap_violations.examples == (f"shop started 4 in second {T0_S}, 2 allowed",)
+    assert f"shop started 4 in second {T0_S}, 2 allowed" in proof.cap_violations.examples
+
+
+def test_a_group_that_starts_in_a_second_that_is_not_its_own_is_found(story: Story) -> None:
+    """One start of half a start a second, which the topic as a whole may make then."""
+    topic = split(Topic("shop", qps=2, kind=Kind.RANGE_MERGE, slots=4, priorities=()))
+    second = next(s for s in range(T0_S, T0_S + 2) if not topic.division.share(0).allowance(s))
+    deliveries = [Delivery("m", 1000 * (second - T0_S) + 10, 1000 * (second - T0_S) + 20)]
+    story.publish(*deliveries).deliver(*deliveries).close()
+    quotas, bursts = limits([topic])
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert proof.cap_violations.examples == (f"shop/0 started 1 in second {second}, 0 allowed",)
+
+
+def test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_that_to_any(story: Story) -> None:
+    topic = split(Topic("shop", qps=4, group_qps=3))
+    changed = msgspec.structs.replace(topic, divisions=(Division(T0_S + 1, 4, 3, 2),))
+    assert [changed.division.share(group).ceiling for group in range(2)] == [2, 2]
+    deliveries = [Delivery(f"m{i}", t, t + 1, offset=i) for i, t in enumerate((1, 2, 3, 1001, 1002, 1003))]
+    story.publish(*deliveries).deliver(*deliveries).close()
+    for given, found in ((topic, 2), (changed, 1)):
+        quotas, bursts = limits([given])
+        proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+        assert proof.cap_violations.count == found, proof.cap_violations
 
 
 def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story: Story) -> None:
@@ -591,8 +638,8 @@ def test_what_a_killed_host_ran_is_over_when_its_group_is_taken_over(
     story: Story, owned_ms: int | None, start: float, found: int
 ) -> None:
     story.deliver(Delivery("a", 10, None, key="k"))
+    story.own("successor", owned_ms)
     if owned_ms is not None:
-        story.trail("successor").owned("shop/0", 2, T0_US + owned_ms * MS)
         story.trail("successor").owned("shop/1", 2, T0_US + 12 * MS)
     story.deliver(Delivery("b", start, start + 1, key="k", offset=1, source="successor"))
     story.trail().flush()
@@ -602,7 +649,7 @@ def test_what_a_killed_host_ran_is_over_when_its_group_is_taken_over(
 
 def test_a_host_that_lives_on_after_a_takeover_still_runs_what_it_began(story: Story) -> None:
     story.deliver(Delivery("a", 10, None, key="k"))
-    story.trail("successor").owned("shop/0", 2, T0_US + 15 * MS)
+    story.own("successor", 15)
     story.deliver(Delivery("b", 20, 21, key="k", offset=1, source="successor"), Delivery("c", 30, 31))
     story.trail().flush()
     cut_short(story)
@@ -779,7 +826,7 @@ def printed(proof: Proof) -> str:
 def test_the_proof_is_readable_and_fit_for_json(story: Story) -> None:
     proof = tell(story, clean())
     text = printed(proof)
-    assert "✓ proved from 60 events in 4 segments" in text
+    assert "✓ proved from 61 events in 4 segments" in text
     assert "✗" not in text
     assert json.loads(json.dumps(proof.to_dict()))["published"] == 20
 
@@ -790,7 +837,7 @@ def test_a_broken_and_a_void_proof_say_so(ledger: Path) -> None:
     assert "shop/0 started 20 in second" in printed(proof)
     host_segment(ledger, 3).unlink()
     assert "void: host-" in printed(prove(ledger))
-    assert proof.to_dict()["promises"] == {letter: letter != "Q" for letter in "LDQPKX"}
+    assert proof.to_dict()["promises"] == {letter: letter != "Q" for letter in "LDQPKOMTX"}
 
 
 def test_what_a_store_has_forgotten_is_no_loss_of_ours_and_what_came_in_its_place_is_another_message(
@@ -825,3 +872,161 @@ def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(stor
     story.trail().lost("shop", 0, 0, 3, 5, T0_US + 90 * MS)
     proof = story.deliver(*again).prove()
     assert proof.duplicates.count == 1, "what was before the loss was finished"
+
+
+# ---------------------------------------------------------------------------------- what is asked of each alone (O, M, T)
+
+
+def test_starts_before_owning_and_after_a_release_are_found(story: Story) -> None:
+    deliveries = clean()
+    story.own("host", 5).publish(*deliveries).deliver(*deliveries)
+    story.trail().released("shop/0", 1, T0_US + 150 * MS)
+    proof = story.prove()
+    assert broken(proof) == "O"
+    assert proof.owners.examples == (
+        "shop/0: host started 0.003000 s before it owned the group under epoch 1",
+        "shop/0: host started 0.042000 s after it had let go of the group under epoch 1",
+    )
+
+
+def test_an_owner_that_no_record_names_is_found(story: Story) -> None:
+    proof = tell(story.own("host", None), clean())
+    assert (broken(proof), proof.owners.count) == ("O", 1)
+
+
+@pytest.mark.parametrize(("takes_ms", "found"), [(-50, 1), (-48, 0), (300, 0)])
+def test_two_owners_at_a_time_are_found_beyond_the_difference_of_their_clocks(
+    story: Story, takes_ms: float, found: int
+) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries).own("other", takes_ms)
+    story.trail().released("shop/0", 1, T0_US + 201 * MS)
+    assert story.prove().owners.count == found
+
+
+def test_two_messages_at_one_offset_are_found_unless_the_store_had_lost_the_first(story: Story) -> None:
+    deliveries = [*clean(), Delivery("other", 300, 301, 299, "other", offset=3)]
+    proof = tell(story, deliveries)
+    assert broken(proof) == "M"
+    assert proof.offsets.examples == ("m6 and other were both published at offset 3 of shop/0, priority 0",)
+    again = Story(story.directory / "again")
+    again.publish(*deliveries).deliver(*deliveries)
+    again.trail().lost("shop", 0, 0, 3, 4, T0_US + 250 * MS)
+    assert again.prove().ok
+
+
+def test_a_high_message_that_waits_in_the_store_while_lows_start_is_found(story: Story) -> None:
+    lows = [Delivery(f"low{i}", 1000 * i, 1000 * i + 5, 1000 * i - 1, priority=1, offset=i) for i in range(12)]
+
+    def told(name: str, ready: float, **more: Any) -> int:
+        own = Story(story.directory / name)
+        high = Delivery("high", ready + 1, ready + 2, ready, offset=0, **more)
+        return tell(own, [*lows, high]).priority_inversions.count
+
+    assert told("long", 10_500) == 4  # those of the seconds 6 to 9
+    assert told("short", 5_900) == 0
+    assert told("keyed", 10_500, key="k") == 0
+
+
+def test_a_new_owner_has_time_to_read_what_has_long_waited(story: Story) -> None:
+    lows = [Delivery(f"low{i}", 100 * i, 100 * i + 5, 100 * i - 1, priority=1, offset=i) for i in range(40)]
+    high = Delivery("high", 4001, 4002, 4000, offset=0)
+    story.trail("producer").published("shop", 0, 0, [0], ["high"], None, T0_US - 10**8, T0_US - 10**8)
+    m = high.message()
+    m.published_us = T0_US - 10**8
+    story.publish(*lows).deliver(*lows)
+    story.trail().started(m, 1)
+    story.trail().settled(m, T0_US + 4_002 * MS)
+    assert story.prove().ok
+
+
+def test_two_of_a_slot_at_a_time_are_found_where_its_messages_run_one_by_one(story: Story) -> None:
+    deliveries = [Delivery("a", 10, 20), Delivery("b", 19, 30, offset=1), Delivery("c", 30, 40, offset=2)]
+    proof = tell(story, deliveries, Expectations(still_queued=0, serial=["shop"]))
+    assert (broken(proof), proof.key_order.count) == ("K", 1)
+    assert prove(story.directory).ok
+
+
+def test_what_contradicts_itself_proves_nothing(story: Story) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[:-1])
+    story.trail().settled(deliveries[-1].message(), T0_US + 300 * MS)
+    proof = story.prove()
+    assert proof.void_reasons == (
+        "ended without a start: 1 deliveries (shop/m19 was settled by host, and attempt 1 was never started)",
+    )
+
+
+def test_what_was_dropped_although_its_topic_refuses_instead_is_lost(story: Story) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[2:])
+    story.trail().dropped("shop", 0, 0, 0, 1, T0_US)
+    story.trail().dropped("shop", 0, 1, 0, 1, T0_US, "deleted")
+    proof = story.prove(Expectations(still_queued=0, rejects=["shop"]))
+    assert broken(proof) == "L"
+    assert proof.lost.examples == ("offsets 0 to 1 of shop/0 were dropped, and the topic refuses what is too much",)
+    assert prove(story.directory).ok
+
+
+# -------------------------------------------------------------------------------------------------- segments and rows
+
+
+def _changed(path: Path, change: Callable[[Any], Any]) -> None:
+    with pq.ParquetFile(path) as file:
+        header, table = segments.Header.decode(file.schema_arrow.metadata), file.read()
+    segments.write(path.parent, header, change(table))
+
+
+def test_one_bit_flipped_in_a_page_voids(ledger: Path) -> None:
+    path = host_segment(ledger, 2)
+    with pq.ParquetFile(path) as file:
+        header, table = segments.Header.decode(file.schema_arrow.metadata), file.read()
+        place = file.metadata.row_group(0).column(1).data_page_offset
+    pq.write_table(table.replace_schema_metadata(header.encode()), path, compression="none", write_page_checksum=True)
+    with pq.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(1)
+        place = column.data_page_offset + column.total_compressed_size // 2
+    assert prove(ledger).ok
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    [first, *_] = reasons(ledger)
+    assert first.startswith(f"{path.name}: truncated or damaged")
+    assert "\n" not in first
+
+
+def test_columns_more_are_passed_over(ledger: Path) -> None:
+    _changed(host_segment(ledger, 2), lambda table: table.append_column("more", pa.nulls(table.num_rows)))
+    assert prove(ledger).ok
+
+
+def test_rows_of_another_source_under_this_one_s_header_void(ledger: Path) -> None:
+    def change(table: Any) -> Any:
+        i = table.schema.names.index("source")
+        return table.set_column(i, "source", pa.array(["stranger"] * table.num_rows))
+
+    _changed(host_segment(ledger, 2), change)
+    assert reasons(ledger)[0].endswith("foreign, rows of stranger under the header of host")
+
+
+def test_rows_that_are_not_of_their_segment_s_time_void(ledger: Path) -> None:
+    def change(table: Any) -> Any:
+        i = table.schema.names.index("time_us")
+        return table.set_column(i, "time_us", pc.add(table["time_us"], 1_000_000))
+
+    _changed(host_segment(ledger, 2), change)
+    assert "its rows are of" in reasons(ledger)[0]
+
+
+def test_some_rows_that_are_dated_a_second_late_void(ledger: Path) -> None:
+    def change(table: Any) -> Any:
+        i = table.schema.names.index("time_us")
+        late = pc.if_else(pc.equal(table["id"], "m13"), pc.add(table["time_us"], 1_000_000), table["time_us"])
+        return table.set_column(i, "time_us", late)
+
+    path = host_segment(ledger, 2)
+    with pq.ParquetFile(path) as file:
+        header, table = segments.Header.decode(file.schema_arrow.metadata), file.read()
+    assert "m13" in table["id"].to_pylist()
+    segments.write(ledger, header._replace(last_us=header.last_us + 2_000_000), change(table))
+    assert "before what was recorded before them" in reasons(ledger)[0]

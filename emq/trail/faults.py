@@ -1,0 +1,153 @@
+"""What the histories of all messages, and the records of all owners, break: the part of the proof that asks each alone.
+
+The counts of `emq.trail.account` tell that something is missing or one too many; this tells what contradicts what.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from emq.trail import events, histories
+from emq.trail.checks import Violations
+from emq.trail.owners import Owners, Ownership
+from emq.trail.rows import join, lists, only
+from emq.trail.takeovers import CutShort
+
+_EVENTS = (
+    *(events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
+    *(events.REPLAYED, events.DOUBTED),
+)
+
+
+class Faults(NamedTuple):
+    """Attributes:
+    broken: by promise.
+    contradictions: why the trail proves nothing, one line for each kind.
+    """
+
+    broken: Mapping[str, Violations]
+    contradictions: tuple[str, ...]
+
+
+def of(
+    table: Any,
+    owners: Owners,
+    max_attempts: Mapping[str, int],
+    rejects: Collection[str],
+    slack_us: int,
+) -> Faults:
+    """Judge all messages and owners.
+
+    Args:
+        table: the trail, with a column `name`: `<topic>/<id>`.
+        max_attempts: by topic, see `emq.trail.histories.Facts`.
+        rejects: topics that refuse what is too much, and drop nothing.
+        slack_us: by how much the clocks of two machines may differ.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    kinds: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for fault in _faults(table, owners, max_attempts, slack_us):
+        if fault.promise == "E":
+            kinds[fault.kind] += 1
+            examples.setdefault(fault.kind, fault.text)
+        else:
+            found[fault.promise].append(fault.text)
+    found["O"] += owners.faults(slack_us)
+    found["M"] += _one_offset(table)
+    found["L"] += _dropped(table, rejects)
+    lines = tuple(f"{kind}: {count:,} deliveries ({examples[kind]})" for kind, count in sorted(kinds.items()))
+    return Faults({promise: Violations.of(texts) for promise, texts in found.items()}, lines)
+
+
+def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
+    """Who owned which group, by what was recorded and by what was started."""
+    said = only(table, events.OWNED, events.RELEASED, events.STARTED)
+    said = said.append_column("place", join(said["topic"], said["group"]))
+    columns = said.group_by(["place", "source", "epoch", "event"]).aggregate([("time_us", "min"), ("time_us", "max")])
+    found: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
+    names = ("place", "source", "epoch", "event", "time_us_min", "time_us_max")
+    for place, source, epoch, event, first_us, last_us in zip(*lists(columns, *names), strict=True):
+        times = found[place, source, -1 if epoch is None else epoch]
+        if event == events.OWNED:
+            times["owned_us"] = first_us
+        elif event == events.RELEASED:
+            times["released_us"] = last_us
+        else:
+            times.update(first_us=first_us, last_us=last_us)
+    return Owners((Ownership(*who)._replace(**times) for who, times in found.items()), cut_short)
+
+
+# -------------------------------------------------------------------------------------------------------- each message
+
+
+def _faults(table: Any, owners: Owners, max_attempts: Mapping[str, int], slack_us: int) -> Iterator[histories.Fault]:
+    for topic, name, steps in _histories(table):
+
+        def crashes(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
+            return owners.crashes(f"{topic}/{group}")
+
+        yield from histories.judge(name, steps, histories.Facts(max_attempts.get(topic), slack_us, crashes))
+
+
+def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
+    """Topic, name and steps of each message that is published once."""
+    rows = only(table, *_EVENTS)
+    rows = rows.filter(pc.is_valid(rows["id"]))
+    comes_back = pc.or_(
+        pc.match_substring(rows["id"], events.COPY), pc.match_substring_regex(rows["id"], events.SLOT_ID)
+    )
+    rows = rows.filter(pc.invert(comes_back))
+    rows = rows.sort_by([("name", "ascending"), ("time_us", "ascending")])
+    before, steps = None, []
+    columns = zip(*lists(rows, "topic", "name"), *lists(rows, *histories.Step._fields), strict=True)
+    for topic, name, *values in columns:
+        if before is not None and name != before[1]:
+            yield *before, histories.in_order(steps)
+            steps = []
+        before = topic, name
+        steps.append(histories.Step(*values))
+    if before is not None:
+        yield *before, histories.in_order(steps)
+
+
+# ------------------------------------------------------------------------------------------------------- each offset
+
+
+def _one_offset(table: Any) -> Iterator[str]:
+    """Two messages at one offset. What a store has lost gives its offsets out again."""
+    rows = only(table, events.PUBLISHED)
+    rows = rows.filter(pc.is_valid(rows["offset"]))
+    place = ["topic", "group", "priority", "offset"]
+    counted = rows.group_by(place).aggregate([("id", "count_distinct")])
+    twice = counted.filter(pc.greater(counted["id_count_distinct"], 1))
+    if not twice.num_rows:
+        return
+    lost: dict[tuple[str, int, int], int] = {}
+    losses = lists(only(table, events.LOST), *place)
+    for topic, group, priority, offset in zip(*losses, strict=True):
+        lost[topic, group, priority] = min(offset, lost.get((topic, group, priority), offset))
+    for topic, group, priority, offset in sorted(zip(*lists(twice, *place), strict=True)):
+        if offset < lost.get((topic, group, priority), offset + 1):
+            mask = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["offset"], offset))
+            there = rows.filter(
+                pc.and_(mask, pc.and_(pc.equal(rows["group"], group), pc.equal(rows["priority"], priority)))
+            )
+            names = " and ".join(sorted(set(there["id"].to_pylist())))
+            yield f"{names} were both published at offset {offset} of {topic}/{group}, priority {priority}"
+
+
+def _dropped(table: Any, rejects: Collection[str]) -> Iterator[str]:
+    """Messages that were dropped for want of room, of topics that refuse instead."""
+    rows = only(table, events.DROPPED)
+    rows = rows.filter(pc.is_in(rows["topic"], pa.array(sorted(rejects), pa.string())))
+    for topic, group, start, end, reason in zip(
+        *lists(rows, "topic", "group", "offset", "until", "reason"), strict=True
+    ):
+        if reason == "max_length":
+            yield f"offsets {start} to {end} of {topic}/{group} were dropped, and the topic refuses what is too much"
