@@ -874,7 +874,7 @@ def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(stor
     assert proof.duplicates.count == 1, "what was before the loss was finished"
 
 
-# ---------------------------------------------------------------------------------- what is asked of each alone (O, M, T)
+# --------------------------------------------------------------------------- what is asked of each alone (O, M, T)
 
 
 def test_starts_before_owning_and_after_a_release_are_found(story: Story) -> None:
