@@ -92,7 +92,9 @@ def window_allowance(quota: float | Share, second: int) -> int:
 # ------------------------------------------------------------------------------------------------------------ Q: caps
 
 
-def aligned_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], allowance: Allowance) -> Violations:
+def aligned_caps(
+    starts: Sequence[Start], quotas: Mapping[str, Quota], allowance: Allowance, slack_us: int = 0
+) -> Violations:
     """Seconds in which a group started more than its quota allows.
 
     In a second in which the quota changed, the one that was in force and allows most counts. The cap of a topic is
@@ -101,17 +103,53 @@ def aligned_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], allowance
     Args:
         starts: in order of time.
         quotas: by `<topic>/<group>`, or by `<topic>` for the sum over its groups. What is not named is not checked.
+        slack_us: by how much the clocks of two hosts may differ. A second in which several of them started is held
+            against nobody if it is kept once one of their clocks is set by so much.
     """
 
     def lines() -> Iterable[str]:
-        for place, times in _times(starts, quotas).items():
-            for second, count in Counter(t // MICRO for t in times).items():
-                in_force = _in_force(quotas[place], second * MICRO, (second + 1) * MICRO)
-                allowed = max((allowance(quota, second) for quota in in_force), default=0)
-                if count > allowed:
+        for place, found in _starts_of(starts, quotas).items():
+
+            def allowed_in(second: int, quota: Quota = quotas[place]) -> int:
+                in_force = _in_force(quota, second * MICRO, (second + 1) * MICRO)
+                return max((allowance(each, second) for each in in_force), default=0)
+
+            counts = Counter(time_us // MICRO for time_us, _ in found)
+            for second, count in counts.items():
+                allowed = allowed_in(second)
+                if count > allowed and not _within_slack(found, second, allowed_in, slack_us):
                     yield f"{place} started {count} in second {second}, {allowed} allowed"
 
     return Violations.of(lines())
+
+
+SHIFTS = 10
+"""How many differences of clocks are tried, each way."""
+
+
+def _within_slack(
+    found: Sequence[tuple[int, str]], second: int, allowed_in: Callable[[int], int], slack_us: int
+) -> bool:
+    """Whether a second, and those beside it, are kept once the clock of one of its hosts is set right.
+
+    Args:
+        found: time and source of each start, in order of time.
+    """
+    beside = range(second - 1, second + 2)
+    near = found[
+        bisect_left(found, ((second - 1) * MICRO - slack_us, "")) : bisect_left(
+            found, ((second + 2) * MICRO + slack_us, "")
+        )
+    ]
+    sources = {source for time_us, source in near if time_us // MICRO == second}
+    if not slack_us or len({source for _, source in near}) < 2:
+        return False
+    for mine in sources:
+        for shift_us in (slack_us * n // SHIFTS for n in range(-SHIFTS, SHIFTS + 1)):
+            moved = Counter((time_us + shift_us * (source == mine)) // MICRO for time_us, source in near)
+            if all(moved[each] <= allowed_in(each) for each in beside):
+                return True
+    return False
 
 
 def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float]) -> Violations:
@@ -124,7 +162,8 @@ def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: M
     """
 
     def lines() -> Iterable[str]:
-        for place, times in _times(starts, bursts).items():
+        for place, found in _starts_of(starts, bursts).items():
+            times = [time_us for time_us, _ in found]
             until = 0
             for i, time_us in enumerate(times):
                 if time_us < until:
@@ -139,13 +178,14 @@ def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: M
     return Violations.of(lines())
 
 
-def _times(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[str, list[int]]:
-    times: dict[str, list[int]] = {name: [] for name in wanted}
+def _starts_of(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[str, list[tuple[int, str]]]:
+    """Time and source of each start, by the places and topics that are wanted."""
+    found: dict[str, list[tuple[int, str]]] = {name: [] for name in wanted}
     for start in starts:
         for name in (start.place, start.topic):
-            if name in times:
-                times[name].append(start.time_us)
-    return times
+            if name in found:
+                found[name].append((start.time_us, start.source))
+    return found
 
 
 def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float | Share]:

@@ -70,7 +70,7 @@ def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
     said = only(table, events.OWNED, events.RELEASED, events.STARTED)
     said = said.append_column("place", join(said["topic"], said["group"]))
     columns = said.group_by(["place", "source", "epoch", "event"]).aggregate([("time_us", "min"), ("time_us", "max")])
-    found: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
+    found: dict[tuple[str, str, int], dict[str, Any]] = defaultdict(dict)
     names = ("place", "source", "epoch", "event", "time_us_min", "time_us_max")
     for place, source, epoch, event, first_us, last_us in zip(*lists(columns, *names), strict=True):
         times = found[place, source, -1 if epoch is None else epoch]

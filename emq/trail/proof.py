@@ -177,8 +177,9 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     owners = faults.ownerships(table, ledger.cut_short)
     starts, ends = _starts(of_origins), _ends(of_origins, expected.serial)
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
+    slack_us = round(expected.max_skew_s * 1e6)
     caps = (
-        checks.aligned_caps(starts, aligned, expected.allowance),
+        checks.aligned_caps(starts, aligned, expected.allowance, slack_us),
         checks.sliding_caps(starts, expected.quotas, expected.bursts),
     )
     takeovers = _takeovers(ledger)
@@ -187,7 +188,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         checks.overlaps(_by_slot(starts, expected.serial), ends, takeovers),
         checks.disorder(starts, _losses(table)),
     )
-    single = faults.of(table, owners, expected.max_attempts, expected.rejects, round(expected.max_skew_s * 1e6))
+    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us)
     broken = defaultdict(Violations, single.broken)
     accounts = account.of_messages(table, expected.still_queued, ledger.cut_short)
     accounts["lost"] = Violations.sum((accounts["lost"], broken["L"]))

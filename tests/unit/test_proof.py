@@ -509,6 +509,33 @@ def test_a_quota_that_changed_holds_from_its_time_on(story: Story) -> None:
     assert violations((2000, 2)) == 2, "before the first quota nothing is allowed"
 
 
+@pytest.mark.parametrize(
+    ("ahead_ms", "skew_s", "found"), [(100, 0.25, 0), (100, 0.05, 1), (400, 0.25, 1), (0, 0.25, 0)]
+)
+def test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not(
+    story: Story, ahead_ms: int, skew_s: float, found: int
+) -> None:
+    """Fifty a second on a host, and then on another one; the first one's clock is ahead."""
+    first = [Delivery(f"a{i}", 20 * i + ahead_ms, 20 * i + ahead_ms + 1, offset=i) for i in range(100)]
+    second = [Delivery(f"b{i}", 2000 + 20 * i, 2001 + 20 * i, offset=100 + i, source="other") for i in range(100)]
+    story.publish(*first, *second).own("host", 0).own("other", 1999).deliver(*first, *second)
+    quotas = {"shop/0": 50}
+    story.close()
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, max_skew_s=skew_s))
+    assert (proof.cap_violations.count, len(proof.owners.examples)) == (found, ahead_ms / 1000 > skew_s)
+
+
+def test_two_hosts_that_start_a_group_s_quota_in_one_second_are_found(story: Story) -> None:
+    """Each in all seconds, as if nobody had told them of the other one."""
+    both = [
+        Delivery(f"{source}{i}", 20 * i, 20 * i + 1, offset=i + 150 * (source == "b"), source=source)
+        for i in range(150)
+        for source in ("a", "b")
+    ]
+    proof = tell(story, both, Expectations(still_queued=0, quotas={"shop/0": 50}))
+    assert proof.cap_violations.count == 3
+
+
 def test_one_start_too_many_in_a_sliding_second_is_found(story: Story) -> None:
     deliveries = [Delivery(f"m{i}", 500 + 50 * i, 500 + 50 * i, offset=i) for i in range(20)]
     smooth = Expectations(still_queued=0, quotas={"shop/0": 18}, bursts={"shop/0": 2})
