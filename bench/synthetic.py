@@ -190,7 +190,7 @@ class _Host:
         self._index = int(name.rpartition("-")[2])
         self._half = shape.seconds // 2
         self._seq = 0
-        self._failed: list[_Block] = []
+        self._held: list[Any] = []
         self._owned = [self._ownership(events.OWNED, 0), self._ownership(events.OWNED, 1)]
         self._owned.append(self._ownership(events.RELEASED, 0))
         self._write([])
@@ -209,7 +209,7 @@ class _Host:
                 np.where(failed.dies, events.DEAD, events.SETTLED),
             ),
         ]
-        self._write([*self._owned, *tables])
+        self._write([*self._owned, *tables], upto_us=(T0_S + int(block.second.max()) + 1) * 1_000_000)
         self._owned = []
 
     def close(self) -> None:
@@ -268,8 +268,11 @@ class _Host:
         }
         return schema.table(self._name, columns, len(group))
 
-    def _write(self, tables: list[Any], closed: bool = False) -> None:
-        table = pa.concat_tables([schema.table(self._name, {}, 0), *tables])
+    def _write(self, tables: list[Any], upto_us: int = 1 << 62, closed: bool = False) -> None:
+        """Write in order of time what happened before `upto_us`, and keep the rest for the next segment."""
+        whole = pa.concat_tables([schema.table(self._name, {}, 0), *self._held, *tables]).sort_by("time_us")
+        self._held = [whole.filter(pc.greater_equal(whole["time_us"], upto_us))]
+        table = whole.filter(pc.less(whole["time_us"], upto_us))
         times = pc.min_max(table["time_us"]).as_py()
         first, last = times["min"] or T0_S * 1_000_000, times["max"] or T0_S * 1_000_000
         header = segments.Header(self._name, T0_S * 1_000_000, self._seq, first, last, 0, closed)

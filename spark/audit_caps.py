@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from emq import shares
 from emq.model import MICRO, Topic
-from emq.trail import events, limits
+from emq.trail import events
 from spark.audit_events import only
 from spark.audit_findings import found_in
 
@@ -21,8 +21,10 @@ class Cap(NamedTuple):
     """What one group may start, or with `group` -1 all groups of a topic together.
 
     Attributes:
-        whole, part: the quota in whole starts a second, and millionths of one.
+        whole, part, den, phase: the quota in whole starts a second, and part / den of one, which are dealt out from
+            `phase` on, see `emq.shares`.
         most: of a smooth topic: starts in any second; 0 where aligned seconds count.
+        since_s: the second from which on `part`, `den` and `phase` are known; before it one start more may be allowed.
     """
 
     topic: str
@@ -30,7 +32,16 @@ class Cap(NamedTuple):
     whole: int
     part: int
     most: int
+    den: int = MICRO
+    phase: int = 0
+    since_s: int = 0
 
+
+_CAPS: Final = "topic string, `group` int, whole long, part long, most long, den long, phase long, since_s long"
+
+LARGEST: Final = 4_000_000_000
+"""Of a denominator that can be multiplied with seconds since the epoch."""
+NEVER_S: Final = 1 << 40
 
 Catalog = Sequence[Topic]
 
@@ -65,18 +76,23 @@ def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
         if is_resized:
             share = shares.Share(max(share.ceiling, math.ceil(topic.group_qps)), 1, 0)
             most = most and share.num + math.floor(shares.burst_of(topic.qps, burst))
-        elif share.phase or share.den != MICRO:
-            share = limits.group_limit(share)
-        yield Cap(topic.name, group, *divmod(share.num * MICRO // share.den, MICRO), most)
+        divisor = math.gcd(share.num, share.den, share.phase)
+        whole, part = divmod(share.num // divisor, share.den // divisor)
+        since_s = 0 if is_resized else division.since_s if share.den // divisor <= LARGEST else NEVER_S
+        yield Cap(topic.name, group, whole, part, most, share.den // divisor, share.phase // divisor, since_s)
 
 
 def _higher(one: Cap, other: Cap) -> Cap:
-    whole, part = max(one[2:4], other[2:4])
-    if part and one[2:4] != other[2:4]:
-        whole, part = whole + 1, 0  # the lower quota may allow a start in a second in which the higher one does not
+    if one == other:
+        return one
+    whole, part, _, den, *_ = max((one, other), key=lambda cap: cap.whole + cap.part / cap.den)[2:]
+    phase = max(one.phase, other.phase)
+    if part and one._replace(since_s=0) != other._replace(since_s=0):
+        whole, part, phase = whole + 1, 0, 0  # the lower quota may allow a start where the higher one does not
     # Where the pacing was changed: the end of one aligned second and the begin of the next are one sliding second.
     aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
-    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned))
+    since_s = max(one.since_s, other.since_s)
+    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned), den, phase, since_s)
 
 
 def resized(catalogs: Sequence[Catalog]) -> list[str]:
@@ -89,7 +105,7 @@ def resized(catalogs: Sequence[Catalog]) -> list[str]:
 
 def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
     """Caps as a small data frame."""
-    return spark.createDataFrame(list(caps), "topic string, `group` int, whole long, part long, most long")
+    return spark.createDataFrame(list(caps), _CAPS)
 
 
 def unknown(seconds: DataFrame, caps: DataFrame) -> int:
@@ -100,26 +116,76 @@ def unknown(seconds: DataFrame, caps: DataFrame) -> int:
     return of_group.join(F.broadcast(whole), "topic", "left_anti").count()
 
 
-def aligned(seconds: DataFrame, caps: DataFrame) -> DataFrame:
+def aligned(seconds: DataFrame, caps: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
     """Seconds with more starts than the counter's rule allows (`emq.trail.checks.window_allowance`).
+
+    Where several hosts started in such a second, it counts only if no difference of their clocks explains it.
 
     Args:
         seconds: starts counted by topic, group and second, see `spark.audit_seconds`.
+        starts: started rows.
+        slack_us: by how much the clocks of two hosts may differ.
     """
     in_windows = F.broadcast(caps.where(F.col("most") == 0))
-    starts = only(seconds, events.STARTED)
-    by_group = starts.groupBy("topic", "group", "second").agg(F.sum("n").alias("n"))
-    sums = starts.groupBy("topic", "second").agg(F.sum("n").alias("n")).withColumn("group", F.lit(-1))
-    counted = by_group.unionByName(sums).join(in_windows, ["topic", "group"])
-    allowed = F.expr(f"whole + (part * (second + 1)) div {MICRO} - (part * second) div {MICRO}")
-    over = counted.withColumn("allowed", allowed).where(F.col("n") > F.col("allowed"))
+    mine = only(seconds, events.STARTED)
+    sums = mine.withColumn("group", F.lit(-1))
+    counted = mine.unionByName(sums).groupBy("topic", "group", "second")
+    by_place = counted.agg(F.sum("n").alias("n"), F.count_distinct("source").alias("hosts"))
+    judged = by_place.join(in_windows, ["topic", "group"])
+    over = judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
+    clear = over.where(F.col("hosts") == 1).select("topic", "group", "second", "n", "allowed")
+    doubtful = over.where(F.col("hosts") > 1)
+    broken = clear.unionByName(_beyond_slack(doubtful, starts, slack_us))
     return found_in(
-        over,
+        broken,
         *("Q", "aligned second", "topic"),
         group=F.when(F.col("group") >= 0, F.col("group")),
         at_us=F.col("second") * MICRO,
         text=F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
     )
+
+
+def _allowed(second: str) -> Column:
+    exact = f"whole + (part * ({second} + 1) + phase) div den - (part * {second} + phase) div den"
+    return F.expr(f"if({second} < since_s, whole + if(part > 0, 1, 0), {exact})")
+
+
+def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the seconds that no difference of two clocks explains; few, as groups move seldom."""
+    around = doubtful.select(
+        "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, den, phase, since_s)").alias("cap")
+    )
+    by_group = starts.select("topic", "group", "source", "time_us")
+    both = by_group.unionByName(by_group.withColumn("group", F.lit(-1)))
+    near = both.withColumn("second", F.explode(F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")))
+    joined = near.join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
+
+
+_SECONDS: Final = "topic string, `group` int, second long, n long, allowed long"
+
+
+def _judge(slack_us: int) -> Any:
+    """Judge one second with its starts and those around it; runs in a Python worker."""
+
+    def judge(key: Any, table: Any) -> Any:
+        from emq.trail import checks
+
+        second = key[2].as_py()
+        cap = table["cap"][0].as_py()
+
+        def allowed_in(each: int) -> int:
+            if each < cap["since_s"]:
+                return int(cap["whole"] + (cap["part"] > 0))
+            upto = (cap["part"] * (each + 1) + cap["phase"]) // cap["den"]
+            return int(cap["whole"] + upto - (cap["part"] * each + cap["phase"]) // cap["den"])
+
+        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
+        names = ["topic", "group", "second", "n", "allowed"]
+        keep = 0 if checks.within_slack(found, second, allowed_in, slack_us) else 1
+        return table.select(names).slice(0, keep)
+
+    return judge
 
 
 def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:

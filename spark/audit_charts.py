@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from emq.model import MICRO
+from emq.model import MICRO, Topic
 from emq.trail import events
 from spark.audit_caps import Cap
 from spark.audit_events import SENT
@@ -33,6 +33,7 @@ class Series:
         cap: starts a second; 0 if not known.
         published, started: messages a second.
         lag: published and not finished at the end of the bucket.
+        broken: buckets in which a second exceeded the cap of the tenant or of one of its groups.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Series:
     published: tuple[float, ...]
     started: tuple[float, ...]
     lag: tuple[int, ...]
+    broken: frozenset[int] = frozenset()
 
     @property
     def peak(self) -> float:
@@ -55,6 +57,7 @@ class Charts:
     tenants: the busiest, in order of their starts; `all_tenants` is how many there are.
     pauses: at moves of groups between hosts, the longest if there are many; `all_pauses` is how many there were.
     waits: by priority, (microseconds, messages) in order of the microseconds.
+    priorities: names by number, where all topics that are drawn call them the same.
     """
 
     first_s: int
@@ -65,12 +68,22 @@ class Charts:
     pauses: Sequence[Pause]
     all_pauses: int
     waits: Mapping[int, Sequence[tuple[float, int]]]
+    priorities: Mapping[int, str] = field(default_factory=dict)
 
 
-def of(seconds: DataFrame, waits: Sequence[Row], pauses: Iterable[Pause], caps: Sequence[Cap]) -> Charts:
+def of(
+    seconds: DataFrame,
+    waits: Sequence[Row],
+    pauses: Iterable[Pause],
+    caps: Sequence[Cap],
+    findings: DataFrame,
+    topics: Sequence[Topic],
+) -> Charts:
     """Gather the data.
 
     Args:
+        findings: of this audit, of which those about caps are drawn.
+        topics: as the catalog has them; none if it is not known.
         seconds: see `spark.audit_seconds.counted`.
         waits: rows of `spark.audit_seconds.waits`.
     """
@@ -93,14 +106,37 @@ def of(seconds: DataFrame, waits: Sequence[Row], pauses: Iterable[Pause], caps: 
     counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0] * n))
     for row in (*chosen, *total):
         counts[row["topic"]][row["event"]][row["bucket"]] = row["n"]
-    series = {name: _series(name, counts[name], caps_of[name], step, n) for name in ("", *busiest)}
+    broken: dict[str, set[int]] = defaultdict(set)
+    over = findings.where((F.col("promise") == "Q") & F.col("topic").isin(busiest))
+    at = F.expr(f"(at_us div {MICRO} - {first}) div {step}").cast("int").alias("bucket")
+    for row in over.select("topic", at).distinct().collect():
+        broken[row["topic"]].add(row["bucket"])
+    series = {
+        name: _series(name, counts[name], caps_of[name], step, n, frozenset(broken[name])) for name in ("", *busiest)
+    }
     found = sorted(pauses, key=lambda p: -p.gap_us)
     return Charts(
-        first, step, series[""], [series[name] for name in busiest], all_tenants, found[:PAUSES], len(found), _by(waits)
+        first,
+        step,
+        series[""],
+        [series[name] for name in busiest],
+        all_tenants,
+        found[:PAUSES],
+        len(found),
+        _by(waits),
+        _names(topics),
     )
 
 
-def _series(name: str, counts: Mapping[str, list[int]], cap: float, step: int, n: int) -> Series:
+def _names(topics: Sequence[Topic]) -> dict[int, str]:
+    """What the priorities are called, if all topics call them the same."""
+    called = {topic.priorities for topic in topics if topic.priorities}
+    return dict(enumerate(called.pop())) if len(called) == 1 else {}
+
+
+def _series(
+    name: str, counts: Mapping[str, list[int]], cap: float, step: int, n: int, broken: frozenset[int]
+) -> Series:
     zero = [0] * n
     # What a ledger and a producer's trail both tell of is one publish.
     pairs = zip(counts.get(SENT, zero), counts.get(events.PUBLISHED, zero), strict=True)
@@ -111,7 +147,7 @@ def _series(name: str, counts: Mapping[str, list[int]], cap: float, step: int, n
         lag = max(0, lag + came - went)
         lags.append(lag)
     started = counts.get(events.STARTED, zero)
-    return Series(name, cap, tuple(v / step for v in published), tuple(v / step for v in started), tuple(lags))
+    return Series(name, cap, tuple(v / step for v in published), tuple(v / step for v in started), tuple(lags), broken)
 
 
 def _by(waits: Sequence[Row]) -> dict[int, list[tuple[float, int]]]:

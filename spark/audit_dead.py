@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from emq.model import Topic
 from spark.audit_findings import found_in
-from spark.audit_store import StoreView
+from spark.audit_store import StoreView, died_us
 
 _PLACE = ("topic", "group", "priority", "offset", "id")
 
@@ -58,6 +58,45 @@ def never(judged: DataFrame, catalogs: Sequence[Sequence[Topic]]) -> DataFrame:
     )
 
 
+def delivered(judged: DataFrame) -> DataFrame:
+    """Messages that were settled, never died, and are among the dead letters of the store."""
+    found = judged.where(F.col("in_dead") & F.col("delivered") & ~F.col("is_life") & (F.col("dead") == 0))
+    return found_in(
+        found,
+        *("X", "delivered and among the dead", *_PLACE),
+        at_us=F.col("last_us"),
+        text=F.format_string("%s was settled, and is among the dead letters", "id"),
+    )
+
+
+def several(judged: DataFrame) -> DataFrame:
+    """Messages of which the store has more than one dead letter."""
+    return found_in(
+        judged.where((F.col("letters") > 1) & ~F.col("is_life")),
+        *("X", "several dead letters", *_PLACE),
+        at_us=F.col("last_us"),
+        n=F.col("letters") - 1,
+        text=F.format_string("%s is among the dead letters %d times", "id", "letters"),
+    )
+
+
+def unknown(judged: DataFrame, store: StoreView, first_us: int) -> DataFrame:
+    """Dead letters of which neither a ledger nor a trail tells.
+
+    Args:
+        first_us: when ledgers and trails begin; what died before that is unknown to them.
+    """
+    spark = judged.sparkSession
+    later = [(letter[0], letter[1]) for letter in store.dead if died_us(letter) >= first_us]
+    letters = spark.createDataFrame(later, "topic string, id string").distinct()
+    told = judged.where("in_dead").select("topic", "id")
+    return found_in(
+        letters.join(told, ["topic", "id"], "left_anti"),
+        *("X", "unknown dead letter", "topic", "id"),
+        text=F.format_string("%s is among the dead letters, and nothing tells of it", "id"),
+    )
+
+
 def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
     """Messages that died by the trail, were not replayed, and are not among the dead letters of the store.
 
@@ -65,7 +104,8 @@ def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
         until_us: what happened to a message since, the store did not know yet when it was asked.
     """
     spark = judged.sparkSession
-    kept = spark.createDataFrame([*store.dead, *store.waiting], "topic string, id string").distinct()
+    letters = [(letter[0], letter[1]) for letter in store.dead]
+    kept = spark.createDataFrame([*letters, *store.waiting], "topic string, id string").distinct()
     gone = judged.where(F.col("is_dead") & (F.col("last_us") < until_us)).join(kept, ["topic", "id"], "left_anti")
     return found_in(
         gone,

@@ -26,9 +26,6 @@ LEDGER: Final = (
     "key string, sent_us long, answered_us long, due_ms long, outcome string, error string"
 )
 
-SLOT_ID: Final = "^[0-9]+-[0-9a-f]{24}(~.*)?$"
-"""Ids that follow from contents (`emq.message.slot_id`) and may therefore come back."""
-
 ENDINGS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
 """How a delivery may end."""
 
@@ -53,9 +50,11 @@ def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
+    """Pages that do not match their checksums are an error of whoever reads them."""
     if not paths:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*map(literal, paths))
+    reader = spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
+    return reader.parquet(*map(literal, paths))
 
 
 def literal(path: str | Path) -> str:
@@ -64,10 +63,14 @@ def literal(path: str | Path) -> str:
 
 
 def united(trail: DataFrame, sent: DataFrame) -> DataFrame:
-    """Trail and ledger with the trail's columns; of the ledger only what was published or merged."""
+    """Trail and ledger with the trail's columns; of the ledger what was, or may have been, published or merged."""
     outcome = F.col("outcome")
-    published = sent.where(outcome.isin(ledger.PUBLISHED, ledger.MERGED)).select(
-        F.when(outcome == ledger.PUBLISHED, SENT).otherwise(events.MERGED).alias("event"),
+    doubted = (outcome == ledger.UNKNOWN) & F.col("id").isNotNull()
+    published = sent.where(outcome.isin(ledger.PUBLISHED, ledger.MERGED) | doubted).select(
+        F.when(outcome == ledger.PUBLISHED, SENT)
+        .when(outcome == ledger.MERGED, events.MERGED)
+        .otherwise(events.DOUBTED)
+        .alias("event"),
         F.coalesce("answered_us", "sent_us").alias("time_us"),
         F.concat(F.lit("ledger of "), "run").alias("source"),
         "topic",
@@ -89,7 +92,7 @@ def only(frame: DataFrame, *names: str) -> DataFrame:
 
 def is_slot_id() -> Column:
     """True for ids that may come back."""
-    return F.col("id").rlike(SLOT_ID)
+    return F.col("id").rlike(events.SLOT_ID)
 
 
 def origin() -> Column:

@@ -25,8 +25,11 @@ NAMES: Final[Mapping[str, str]] = {
     "K": "key order",
     "O": "one owner",
     "M": "offsets go forward, and never past what is unfinished",
+    "T": "nothing starts before its time, or after it",
     "X": "dead letters exactly once",
 }
+EVIDENCE: Final = "E"
+"""Stands where a promise does, in findings of what contradicts itself: no promise is broken, and none is proved."""
 _IDENTITY = ("promise", "topic", "group", "priority", "offset", "id", "source", "at_us")
 
 
@@ -111,4 +114,4 @@ def kinds(frame: DataFrame) -> list[Kind]:
         )
         for row in counted
     ]
-    return sorted(found, key=lambda kind: (list(NAMES).index(kind.promise), kind.excused, kind.kind))
+    return sorted(found, key=lambda kind: ([*NAMES, EVIDENCE].index(kind.promise), kind.excused, kind.kind))

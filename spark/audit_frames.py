@@ -56,6 +56,13 @@ class Frames:
         return [audit_owners.Ownership(**row.asDict()) for row in found.collect()]
 
     @functools.cached_property
+    def owned(self) -> DataFrame:
+        """When each owner took its group: topic, group, source, epoch, owned_us."""
+        rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us) for o in self.owners]
+        shape = "topic string, `group` int, source string, epoch long, owned_us long"
+        return self._spark.createDataFrame(rows, shape)
+
+    @functools.cached_property
     def messages(self) -> DataFrame:
         """Counts of messages whose ids are published once."""
         found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & (~_comes_back() | _is_copy())))

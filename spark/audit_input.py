@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +59,7 @@ class Input:
 
     Attributes:
         trail, ledger: paths of the new segments.
+        headers: of the new segments of the trail, by path.
         runs: the load runs by id.
         sources: of each `<source>-<run_us>`, what is known after this audit.
         ledger_names: `<run>/<file>` of all ledger segments read so far.
@@ -69,6 +70,7 @@ class Input:
 
     trail: list[str] = field(default_factory=list)
     ledger: list[str] = field(default_factory=list)
+    headers: dict[str, segments.Header] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     sources: dict[str, SourceRun] = field(default_factory=dict)
     ledger_names: set[str] = field(default_factory=set)
@@ -97,17 +99,21 @@ class Input:
 
 
 def find(
-    options: AuditOptions, sources: dict[str, SourceRun], ledger_names: Collection[str], without: Collection[str] = ()
+    options: AuditOptions,
+    sources: dict[str, SourceRun],
+    ledger_names: Collection[str],
+    without: Mapping[str, str] | None = None,
 ) -> Input:
     """Look through all directories.
 
     Args:
         sources, ledger_names: what earlier audits have read; not changed.
-        without: paths that turned out to be damaged.
+        without: paths that turned out to be of no use, and why.
 
     Raises:
         InvalidSettings: a directory or a run is not there.
     """
+    without = without or {}
     known = {name: msgspec.structs.replace(run, spans=list(run.spans)) for name, run in sources.items()}
     found = Input(sources=known, ledger_names=set(ledger_names))
     for directory in options.trails:
@@ -124,13 +130,13 @@ def find(
     return found
 
 
-def _find_trail(found: Input, directory: Path, without: Collection[str]) -> None:
+def _find_trail(found: Input, directory: Path, without: Mapping[str, str]) -> None:
     for path in segments.paths(directory):
         name = _NAME.fullmatch(path.name)
         run = found.sources.get(f"{name[1]}-{name[2]}") if name else None
         if name and run is not None and run.has(int(name[3])):
             continue
-        read = "truncated or damaged (its data cannot be read)" if str(path) in without else _header(path)
+        read = without.get(str(path)) or _header(path)
         if isinstance(read, str):
             found.flaws.append(f"{path.name}: {read}")
         else:
@@ -138,6 +144,7 @@ def _find_trail(found: Input, directory: Path, without: Collection[str]) -> None
             found.rows += rows
             found.sources.setdefault(f"{header.source}-{header.run_us}", SourceRun()).add(header)
             found.trail.append(str(path))
+            found.headers[str(path)] = header
 
 
 def _header(path: Path) -> tuple[segments.Header, int] | str:
@@ -191,7 +198,7 @@ def _missing(spans: Sequence[tuple[int, int]]) -> list[int]:
     return gaps
 
 
-def _find_ledger(found: Input, directory: Path, runs: Sequence[str], without: Collection[str]) -> None:
+def _find_ledger(found: Input, directory: Path, runs: Sequence[str], without: Mapping[str, str]) -> None:
     chosen: Iterable[str] = () if "*" in runs else runs
     there = ledger_reading.find(directory, tuple(chosen))
     found.flaws += there.flaws
@@ -199,7 +206,7 @@ def _find_ledger(found: Input, directory: Path, runs: Sequence[str], without: Co
     for segment in there.segments:
         name = f"{segment.run}/{segment.path.name}"
         if str(segment.path) in without:
-            found.flaws.append(f"ledger {segment.run}: {segment.path.name}: truncated or damaged")
+            found.flaws.append(f"ledger {segment.run}: {segment.path.name}: {without[str(segment.path)]}")
         elif name not in found.ledger_names:
             found.ledger_names.add(name)
             found.ledger.append(str(segment.path))

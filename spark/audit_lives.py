@@ -123,5 +123,7 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
             "surplus": F.greatest(F.lit(0), -F.col("settle_low") - 1),
             "died_again": F.greatest(F.lit(0), -F.col("death_low") - 1 - F.col("replayed")),
             "extra": extra,
+            "is_odd": F.lit(False),
+            "steps": F.lit(0),
         }
     )

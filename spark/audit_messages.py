@@ -13,11 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit_events import SENT, count
+from spark.audit_events import ENDINGS, SENT, count
 
 KEY: Final = ("topic", "id")
 
-SUMS: Final = ("sent", "published", "started", "settled", "retried", "dead", "replayed", "recalled", "first_starts")
+COUNTED_EVENTS: Final = ("sent", "published", "started", "settled", "retried", "dead", "replayed", "recalled")
+SUMS: Final = (*COUNTED_EVENTS, "first_starts", "odd", "balance")
 HIGHEST: Final[Mapping[str, str]] = {
     "group": "int",
     "priority": "byte",
@@ -26,8 +27,12 @@ HIGHEST: Final[Mapping[str, str]] = {
     "last_us": "long",
     "last_place": "long",
     "last_begun_us": "long",
+    "due_ms": "long",
 }
-LOWEST: Final = ("first_us", "first_place", "first_begun_us")
+LOWEST: Final = (
+    *("first_us", "first_place", "first_begun_us"),
+    *("first_start_us", "first_end_us", "low_priority"),
+)
 
 COUNTED: Final = ", ".join(
     (
@@ -41,12 +46,14 @@ COUNTED: Final = ", ".join(
 JUDGED: Final = (
     *("topic", "id", "group", "priority", "offset", "first_us", "last_us", "started", "failed_attempt"),
     *("publishes", "delivered", "is_dead", "is_recalled", "is_open", "in_lane", "surplus", "died_again", "extra"),
+    *("is_odd", "steps"),
 )
 """What `judged` and `spark.audit_lives.judged` answer for each message.
 
 publishes: how often it was published; delivered: settled at least once; is_open: nothing became of it yet; in_lane: it
 waits in a lane or slot if anywhere; surplus: settles that are one too many; died_again: deaths that are one too many;
-extra: delivered and not published here.
+extra: delivered and not published here; is_odd: more, or other, than a publish, a start and a settle that fit
+together, see `emq.trail.histories`; steps: how many events there are.
 """
 
 
@@ -57,13 +64,19 @@ def aggregate(rows: DataFrame) -> DataFrame:
         rows: events with an id.
     """
     event = F.col("event")
-    counted = [count(event == name).alias(name) for name in SUMS[:-1]]
+    counted = [count(event == name).alias(name) for name in COUNTED_EVENTS]
     is_publish = event.isin(SENT, events.PUBLISHED)
     begun = F.when(is_publish, F.coalesce("published_us", "time_us"))
-    in_queue = (event == events.STARTED) & (F.col("offset") >= 0)
-    place = F.when(in_queue, F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset"))
+    is_start = event == events.STARTED
+    in_queue = is_start & (F.col("offset") >= 0)
+    place = F.when(
+        in_queue | (is_publish & F.col("offset").isNotNull()),
+        F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset"),
+    )
     return rows.groupBy(*KEY).agg(
         *counted,
+        count(_is_odd()).alias("odd"),
+        F.sum(_weight()).alias("balance"),
         count(in_queue & (F.col("attempt") == 1)).alias("first_starts"),
         F.max("group").alias("group"),
         F.max("priority").alias("priority"),
@@ -72,10 +85,27 @@ def aggregate(rows: DataFrame) -> DataFrame:
         F.max("time_us").alias("last_us"),
         F.max(place).alias("last_place"),
         F.max(begun).alias("last_begun_us"),
+        F.max(F.when(is_publish, F.col("due_ms"))).alias("due_ms"),
         F.min("time_us").alias("first_us"),
         F.min(place).alias("first_place"),
         F.min(begun).alias("first_begun_us"),
+        F.min(F.when(is_start, F.col("time_us"))).alias("first_start_us"),
+        F.min(F.when(event.isin(*ENDINGS), F.col("time_us"))).alias("first_end_us"),
+        F.min("priority").cast("long").alias("low_priority"),
     )
+
+
+def _is_odd() -> Column:
+    """Events that are no publish, first start or settle, and starts of what had expired."""
+    event, is_start = F.col("event"), F.col("event") == events.STARTED
+    other = event.isin(events.RETRIED, events.DEAD, events.REPLAYED, events.DOUBTED)
+    return other | (is_start & ((F.col("attempt") != 1) | _true(F.col("until") <= F.col("time_us"))))
+
+
+def _weight() -> Column:
+    """Starts and ends of a message weigh 0 together if each end has a start, by the same host, of the same attempt."""
+    event, who = F.col("event"), F.hash("source", "attempt").cast("long")
+    return F.when(event == events.STARTED, who).when(event.isin(*ENDINGS), -who).otherwise(0)
 
 
 def merged(rows: DataFrame, carried: DataFrame) -> DataFrame:
@@ -99,6 +129,15 @@ def judged(messages: DataFrame) -> DataFrame:
     # A publish that is recorded again is one; one that was begun anew, or lies in two places, is two.
     is_twice = (F.col("first_place") < F.col("last_place")) | (F.col("first_begun_us") < F.col("last_begun_us"))
     allowed = F.when(is_twice, F.greatest(publishes, F.lit(2))).otherwise(1)
+    odd = (
+        (F.col("odd") > 0)
+        | (F.col("balance") != 0)
+        | (F.col("started") > 1)
+        | _true(F.col("first_place") < F.col("last_place"))
+        | _true(F.col("low_priority") < F.col("priority"))
+        | _true(F.col("first_end_us") < F.col("first_start_us"))
+        | _true(F.col("first_start_us") < F.col("due_ms") * 1000)
+    )
     buried = F.col("dead") > F.col("replayed")
     ended = (F.col("settled") > 0) | buried | (F.col("recalled") > 0)
     return messages.withColumns(
@@ -112,6 +151,14 @@ def judged(messages: DataFrame) -> DataFrame:
             "surplus": F.greatest(F.lit(0), F.col("settled") - allowed),
             "died_again": F.greatest(F.lit(0), F.col("dead") - allowed - F.col("replayed")),
             "extra": (publishes == 0) & (F.col("settled") > 0),
+            "is_odd": odd & ~copy,
+            "steps": F.col("sent")
+            + F.col("published")
+            + F.col("started")
+            + F.col("settled")
+            + F.col("retried")
+            + F.col("dead")
+            + F.col("replayed"),
         }
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit_events import only
+from spark.audit_events import SENT, only
 from spark.audit_findings import found_in
 from spark.audit_store import QueueView, StoreView
 
@@ -51,6 +51,7 @@ def placed(
     rows: DataFrame,
     store: StoreView | None,
     blind: DataFrame,
+    reached: DataFrame,
     *,
     drops: Collection[str],
     live: bool,
@@ -62,6 +63,7 @@ def placed(
         open_: of `spark.audit_messages.JUDGED`, those that are open.
         rows: events, of which ranges that were skipped and dropped count.
         blind: see `BLIND_GROUPS`.
+        reached: see `reach`.
         drops: topics whose stores drop the oldest messages, whether or not a host has noticed.
         live: what happened to a message after the store was asked may have taken it elsewhere.
         slack_us: by how much clocks may differ.
@@ -75,7 +77,8 @@ def placed(
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = frame_of_queues(spark, store.queues)
     waiting = spark.createDataFrame(list(store.waiting), _IDS).distinct().withColumn("waits", F.lit(True))
-    dead = spark.createDataFrame(list(store.dead), _IDS).distinct().withColumn("died", F.lit(True))
+    letters = [(letter[0], letter[1]) for letter in store.dead]
+    dead = spark.createDataFrame(letters, _IDS).distinct().withColumn("died", F.lit(True))
     joined = (
         ranged.join(F.broadcast(queues), ["topic", "group", "priority"], "left")
         .join(waiting, ["topic", "id"], "left")
@@ -85,7 +88,18 @@ def placed(
     if live:
         moved = F.col("place").isin(*LOST) & (F.col("last_us") >= store.at_us - slack_us)
         found = found.withColumn("place", F.when(moved, QUEUED).otherwise(F.col("place")))
-    return _excused(found, store, blind)
+    return _excused(found, store, blind, reached)
+
+
+def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
+    """How far owners whose trail was cut short had started the messages of each queue, by that trail.
+
+    topic, group, priority, reach (the highest offset), and whether keys may have held back what lies below.
+    """
+    found = starts.where(F.col("source").isin(list(unclosed)) & (F.col("offset") >= 0))
+    return found.groupBy("topic", "group", "priority").agg(
+        F.max("offset").alias("reach"), F.max(F.col("key").isNotNull()).alias("keyed")
+    )
 
 
 def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
@@ -149,24 +163,31 @@ def _by_store(drops: Collection[str]) -> Column:
     )
 
 
-def _excused(found: DataFrame, store: StoreView, blind: DataFrame) -> DataFrame:
+def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: DataFrame) -> DataFrame:
     """Take as many as may be claimed, or were finished unseen, out of what is missing in each group.
 
-    A killed host cannot have finished what was published after the next one had taken its group.
+    A killed host cannot have finished what was published after the next one had taken its group. Queues are started in
+    order, so what it did after its trail had ended began there, or lies above all that it had started.
     """
     spark = found.sparkSession
     claimed = spark.createDataFrame([tuple(lane) for lane in store.lanes], "topic string, `group` int, claimed int")
-    joined = found.join(F.broadcast(claimed), ["topic", "group"], "left").join(
-        F.broadcast(blind), ["topic", "group"], "left"
+    joined = (
+        found.join(F.broadcast(claimed), ["topic", "group"], "left")
+        .join(F.broadcast(blind), ["topic", "group"], "left")
+        .join(F.broadcast(reached), ["topic", "group", "priority"], "left")
     )
-    was_there = F.coalesce(F.col("first_us") <= F.col("until_us"), F.lit(False))
+    in_order = F.col("in_lane") | (F.col("started") > 0) | (F.col("offset") > F.col("reach")) | F.col("keyed")
+    in_time = F.coalesce(F.col("first_us") <= F.col("until_us"), F.lit(False))
+    was_there = in_time & F.coalesce(in_order, F.lit(True))
     ranked = joined.withColumn("was_there", was_there).withColumns(
         {"rank": _rank("topic", "group", "place"), "seen_rank": _rank("topic", "group", "place", "was_there")}
     )
     in_prepare = (F.col("place") == NOWHERE) & (F.col("rank") <= F.col("claimed"))
     unseen = F.col("place").isin(NOWHERE, PASSED) & F.col("was_there") & (F.col("seen_rank") <= F.col("most"))
     place = F.when(in_prepare, CLAIMED).when(unseen, BLIND).otherwise(F.col("place"))
-    return ranked.withColumn("place", place).drop("rank", "seen_rank", "was_there", "claimed", "most", "until_us")
+    return ranked.withColumn("place", place).drop(
+        "rank", "seen_rank", "was_there", "claimed", "most", "until_us", "reach", "keyed"
+    )
 
 
 def _rank(*columns: str) -> Column:
@@ -227,22 +248,80 @@ def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
     )
 
 
-def regressed(queues: Sequence[QueueView], before: Sequence[QueueView]) -> list[dict[str, Any]]:
-    """Findings about checkpoints as such: beyond the tail, or behind an earlier audit's (M)."""
+def one_offset(rows: DataFrame) -> DataFrame:
+    """Two messages that were published at one offset (M), but for those that a store lost."""
+    published = rows.where(F.col("event").isin(SENT, events.PUBLISHED) & F.col("offset").isNotNull())
+    hashed = published.withColumn("hash", F.xxhash64("id"))
+    place = ("topic", "group", "priority", "offset")
+    counted = hashed.groupBy(*place).agg(
+        F.min("hash").alias("low"),
+        F.max("hash").alias("high"),
+        F.max("id").alias("id"),
+        F.min("id").alias("other"),
+        F.max("time_us").alias("at_us"),
+    )
+    twice = counted.where(F.col("low") < F.col("high"))
+    losses = F.broadcast(_spans(only(rows, events.LOST)))
+    found = twice.join(losses, _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
+    return found_in(
+        found,
+        *("M", "two at one offset", *place, "id", "other", "at_us"),
+        text=F.format_string("%s and %s were both published at offset %d", "other", "id", "offset"),
+    )
+
+
+def dropped(rows: DataFrame, refusing: Sequence[str]) -> DataFrame:
+    """Messages that were dropped for want of room, of topics that refuse instead (L).
+
+    Args:
+        refusing: topics that never dropped their oldest messages.
+    """
+    ranges = only(rows, events.DROPPED).where((F.col("reason") == "max_length") & F.col("topic").isin(list(refusing)))
+    return found_in(
+        ranges,
+        *("L", "dropped", "topic", "group", "priority", "offset", "source"),
+        at_us=F.col("time_us"),
+        n=F.col("until") - F.col("offset"),
+        text=F.format_string(
+            "offsets %d to %d were dropped, and the topic refuses what is too much", "offset", "until"
+        ),
+    )
+
+
+def regressed(
+    queues: Sequence[QueueView], before: Sequence[QueueView], topics: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """Findings about checkpoints as such: beyond the tail, behind an earlier audit's, or gone (M).
+
+    Args:
+        topics: that there are; None if not known. What is gone with its topic was deleted.
+    """
     earlier = {(q.topic, q.group, q.priority): q for q in before}
     found: list[dict[str, Any]] = []
+    there = {q.topic: 0 for q in queues} if topics is None else topics
+    groups = {name: max((q.group for q in queues if q.topic == name), default=-1) for name in {q.topic for q in before}}
+    now_there = {(q.topic, q.group, q.priority) for q in queues}
+    for place, was in sorted(earlier.items()):
+        # A retired group goes when it is empty.
+        is_retired = was.group > groups[was.topic] and was.watermark >= was.tail
+        if place not in now_there and was.topic in there and not is_retired:
+            text = f"priority {was.priority}: the queue was there at the last audit, and is gone"
+            found.append({"promise": "M", "kind": "gone", **_where(was), "offset": was.watermark, "text": text})
     for q in queues:
         texts = []
         if q.watermark > q.tail:
             texts.append(("past the tail", f"the checkpoint {q.watermark} is beyond the tail {q.tail}"))
-        if (was := earlier.get((q.topic, q.group, q.priority))) is not None:
+        if (former := earlier.get((q.topic, q.group, q.priority))) is not None:
             for name in ("watermark", "head", "tail", "epoch"):
-                now, then = getattr(q, name), getattr(was, name)
+                now, then = getattr(q, name), getattr(former, name)
                 if now < then:
                     texts.append(("backwards", f"{name} went back from {then} to {now} since the last audit"))
-        place = {"topic": q.topic, "group": q.group, "priority": q.priority}
         found += [
-            {"promise": "M", "kind": kind, **place, "offset": q.watermark, "text": f"priority {q.priority}: {text}"}
+            {"promise": "M", "kind": kind, **_where(q), "offset": q.watermark, "text": f"priority {q.priority}: {text}"}
             for kind, text in texts
         ]
     return found
+
+
+def _where(queue: QueueView) -> dict[str, Any]:
+    return {"topic": queue.topic, "group": queue.group, "priority": queue.priority}

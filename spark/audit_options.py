@@ -12,6 +12,7 @@ from spark.audit_store import StoreView
 
 CARRIED_S = 600.0
 CRASH_S = 5.0
+UNWRITTEN_S = 2.0
 SKEW_S = 0.25
 
 
@@ -32,8 +33,10 @@ class AuditOptions:
         live: hosts may still run, so that no trail has to be closed and what was not delivered may still be.
         purged: dead letters may have been purged, or left by other ways that no trail shows.
         max_skew_s: seconds that the clocks of two machines may differ, 0 or more.
-        crash_s: seconds before its death of which a crash may lose or repeat what happened: the interval of
-            checkpoints or trail segments, whichever is longer, and how long writing them took.
+        crash_s: seconds before its death of which a crash may repeat what happened: the interval of checkpoints, and
+            how long writing them took.
+        unwritten_s: seconds before its death of which the trail of a killed host tells nothing: the interval of its
+            segments, and how long writing one took. What a checkpoint says that it finished then is believed.
         carried_s: seconds of the newest events that an audit with a state hands on, for what comes late.
     """
 
@@ -49,6 +52,7 @@ class AuditOptions:
     purged: bool = False
     max_skew_s: float = SKEW_S
     crash_s: float = CRASH_S
+    unwritten_s: float = UNWRITTEN_S
     carried_s: float = CARRIED_S
 
     def __post_init__(self) -> None:
@@ -59,7 +63,7 @@ class AuditOptions:
             object.__setattr__(self, "state", self.state.absolute())
         if not self.trails:
             raise errors.InvalidSettings("no trail directory was given; name at least one")
-        for name in ("max_skew_s", "crash_s", "carried_s"):
+        for name in ("max_skew_s", "crash_s", "unwritten_s", "carried_s"):
             value = getattr(self, name)
             if not 0 <= value < 1e9:
                 raise errors.InvalidSettings(f"{name} {value} must be a number of seconds, 0 or more")

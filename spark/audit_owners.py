@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from emq.trail import events
+from emq.trail import events, owners
 from spark.audit_events import only
 
 FIELDS = (
@@ -49,11 +49,16 @@ class Ownership:
 
 
 class Conflict(NamedTuple):
-    """A host acted on a group while, or after, another one did under a higher or the same epoch."""
+    """A host acted on a group while, or after, another one did under a higher or the same epoch; or, then `before` is
+    `after`, without owning it by its own records."""
 
     before: Ownership
     after: Ownership
     text: str
+
+    @property
+    def kind(self) -> str:
+        return "two owners" if self.before is not self.after else "not its owner"
 
 
 class Pause(NamedTuple):
@@ -119,6 +124,7 @@ def conflicts(groups: Collection[Sequence[Ownership]], slack_us: int) -> Iterato
     for ownerships in groups:
         latest: Ownership | None = None
         for later in ownerships:
+            yield from (Conflict(later, later, text) for text in owners.alone(_said(later)))
             if latest is not None and later.source != latest.source:
                 overlap_us = latest.until_us - later.since_us
                 if later.epoch == latest.epoch:
@@ -129,6 +135,11 @@ def conflicts(groups: Collection[Sequence[Ownership]], slack_us: int) -> Iterato
                     yield Conflict(latest, later, _text(latest, later, overlap_us))
             if latest is None or later.until_us >= latest.until_us:
                 latest = later
+
+
+def _said(o: Ownership) -> owners.Ownership:
+    place = f"{o.topic}/{o.group}"
+    return owners.Ownership(place, o.source, o.epoch, o.owned_us, o.released_us, o.first_us, o.last_us)
 
 
 def _text(before: Ownership, after: Ownership, overlap_us: int) -> str:

@@ -13,27 +13,48 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from emq.trail import events
+from emq.model import MICRO
+from emq.trail import checks, events
 from spark.audit_events import origin
 
-_LEAVES, _READY = 0, 1
+_GOES, _LEAVES, _READY = 0, 1, 2
 _PLACES: Final = 16
 """More than there can be priorities."""
 
 _FOUND: Final = "topic string, `group` int, n long, text string"
 
 
+def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
+    """With `owned_us`, and (since_us, until_us) in which a message lay in the store although its owner should have had
+    it (`emq.trail.checks.in_store`); null where it did not.
+
+    Args:
+        owners: topic, group, source, epoch and owned_us of all ownerships.
+    """
+    owned = F.broadcast(owners.where(F.col("owned_us").isNotNull()))
+    found = starts.join(owned, ["topic", "group", "source", "epoch"], "left")
+    since = F.greatest("published_us", "owned_us") + round(checks.FETCH_S * MICRO)
+    until = F.when(F.col("ready_us") > 0, F.col("ready_us")).otherwise(F.col("time_us"))
+    until = until - round(checks.BEHIND_S * MICRO)
+    first = F.col("key").isNull() & (F.col("attempt") == 1) & (F.col("offset") >= 0) & (F.col("published_us") > 0)
+    stored = first & F.col("owned_us").isNotNull() & (since < until)
+    return found.withColumns({"since_us": F.when(stored, since), "until_us": F.when(stored, until)})
+
+
 def suspects(starts: DataFrame, priorities: int) -> DataFrame:
     """Groups in which a start overtook something that was ready, keys not considered: topic, group.
 
     Args:
-        starts: started rows of topics that serve strictly.
+        starts: started rows of topics that serve strictly, see `waiting`.
         priorities: how many there are at most; 1 or less has no suspects.
     """
-    rows = starts.select("topic", "group", F.col("priority").cast("int").alias("p"), "time_us", "ready_us")
+    rows = starts.select(
+        *("topic", "group", "source", F.col("priority").cast("int").alias("p")),
+        *("time_us", "ready_us", "since_us", "until_us"),
+    )
     # What was not seen to wait is not counted, and leaves no count either.
     waited = (F.col("ready_us") > 0) & (F.col("ready_us") < F.col("time_us"))
-    same = ("topic", "group", "p")
+    same = ("topic", "group", "source", "p")
     leaves = rows.select(
         *same, F.col("time_us").alias("t"), F.lit(_LEAVES).alias("kind"), F.when(waited, -1).otherwise(0).alias("step")
     )
@@ -41,9 +62,12 @@ def suspects(starts: DataFrame, priorities: int) -> DataFrame:
         *same, F.col("ready_us").alias("t"), F.lit(_READY).alias("kind"), F.lit(1).alias("step")
     )
     # One number sorts quicker than three: time, then leaving before getting ready, then the higher priority first.
-    at = F.col("t") * (2 * _PLACES) + F.col("kind") * _PLACES + F.col("p")
-    swept = leaves.unionByName(ready).withColumn("at", at)
-    order = Window.partitionBy("topic", "group").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
+    at = F.col("t") * (3 * _PLACES) + F.col("kind") * _PLACES + F.col("p")
+    stored = rows.where(F.col("since_us").isNotNull())
+    appears = stored.select(*same, F.col("since_us").alias("t"), F.lit(_READY).alias("kind"), F.lit(1).alias("step"))
+    goes = stored.select(*same, F.col("until_us").alias("t"), F.lit(_GOES).alias("kind"), F.lit(-1).alias("step"))
+    swept = leaves.unionByName(ready).unionByName(appears).unionByName(goes).withColumn("at", at)
+    order = Window.partitionBy("topic", "group", "source").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
     above = F.lit(0)
     for priority in range(priorities - 1):
         waiting = F.sum(F.when(F.col("p") == priority, F.col("step")).otherwise(0)).over(order)
@@ -62,7 +86,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
     named = rows.withColumn("name", F.concat_ws("/", "topic", origin()))
     chosen = named.join(F.broadcast(groups), ["topic", "group"], "left_semi").select(
         *("event", "time_us", "topic", "group", "priority", "offset", "name", "key", "attempt", "source"),
-        *("ready_us", "published_us"),
+        *("ready_us", "published_us", "epoch", "owned_us"),
     )
     found = chosen.groupBy("topic", "group").applyInArrow(_judge, _FOUND)
     return found.select(F.lit("P").alias("promise"), F.lit("inversion").alias("kind"), "topic", "group", "n", "text")
@@ -72,19 +96,19 @@ def _judge(key: Any, table: Any) -> Any:
     """All of one group, as the small proof judges it; runs in a Python worker."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    from emq.trail import checks
-
     topic, group = (value.as_py() for value in key)
     place = f"{topic}/{group}"
     starts, ends = [], []
+    owned = {}
     for row in table.sort_by([("time_us", "ascending"), ("offset", "ascending")]).to_pylist():
         if row["event"] == events.STARTED:
             row["place"] = place
+            owned[row["source"], row["epoch"]] = row["owned_us"]
             starts.append(checks.Start(**{name: row[name] for name in checks.Start._fields}))
         else:
             row["final"] = True
             ends.append(checks.End(**{name: row[name] for name in checks.End._fields}))
-    found = checks.inversions(starts, ends, None)
+    found = checks.inversions(starts, ends, None, lambda _place, source, epoch: owned[source, epoch])
     lines = list(_lines(found.count, found.examples))
     return pa.table(
         {

@@ -84,7 +84,9 @@ def _head(result: Audit) -> Iterator[str]:
         css, verdict = "good", "Every promise was kept"
     counts = result.counts
     yield f'<header class="{css}"><h1>{html.escape(verdict)}</h1>'
-    yield f"<p>{counts['events']:,} events in {counts['segments']:,} segments, {_period(result.charts)}</p></header>"
+    believed = f" · {result.believed}" if result.believed else ""
+    read = f"{counts['events']:,} events in {counts['segments']:,} segments"
+    yield f"<p>{read}, {_period(result.charts)}{believed}</p></header>"
     for flaw in (*result.flaws, *(f"{letter}: {why}" for letter, why in result.unjudged.items())):
         yield f'<p class="flaw">{html.escape(flaw)}</p>'
     yield '<section class="counts">'
@@ -140,8 +142,8 @@ def _tenants(charts: Charts) -> Iterator[str]:
     rows = [(s.name, [v / (s.cap or s.peak or 1) for v in s.started]) for s in charts.tenants]
     yield _figure(
         "How much of its cap each tenant used",
-        f"{shown}; dark is all of it, red above",
-        audit_svg.heat(rows, 1140),
+        f"{shown}; dark is all of it, red where a second exceeded it",
+        audit_svg.heat(rows, 1140, [s.broken for s in charts.tenants]),
         "wide",
     )
     yield '<section class="small">'
@@ -198,7 +200,12 @@ def _waits_key(charts: Charts) -> str:
     texts = []
     for i, (priority, found) in enumerate(charts.waits.items()):
         half, _, most = (_quantile(found, share) for share in SHARES)
-        texts.append(_key(f"p{i % 4}", f"priority {priority}: p50 {span(half)}, p99 {span(most)}"))
+        texts.append(
+            _key(
+                f"p{i % 4}",
+                f"{charts.priorities.get(priority, f'priority {priority}')}: p50 {span(half)}, p99 {span(most)}",
+            )
+        )
     return "".join(texts)
 
 

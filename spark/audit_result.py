@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from spark import audit_offsets
 from spark.audit_charts import Charts
-from spark.audit_findings import NAMES, Kind
+from spark.audit_findings import EVIDENCE, NAMES, Kind
 from spark.audit_input import Input
 from spark.audit_options import AuditOptions
 from spark.audit_state import Done, Saved
@@ -54,6 +54,15 @@ class Audit:
         return not self.broken and not self.flaws
 
     @property
+    def believed(self) -> str:
+        """What is held to be kept without evidence: "139 of 2,259 messages (6 %) believed to checkpoints", or ""."""
+        unseen, published = self.counts["finished_unseen"], self.counts["published"]
+        if not unseen:
+            return ""
+        share = f"{100 * unseen / published:.0f} %" if 200 * unseen >= published else "below 1 %"
+        return f"{unseen:,} of {published:,} messages ({share}) believed to checkpoints"
+
+    @property
     def exit_status(self) -> int:
         """0, 1 where a promise was broken, 2 where the proof is void."""
         return BROKEN if self.broken else VOID if self.flaws else 0
@@ -72,6 +81,7 @@ class Audit:
                 }
                 for p, text in NAMES.items()
             },
+            "believed": self.believed,
             "counts": dict(self.counts),
             "findings": [msgspec.to_builtins(kind) for kind in self.kinds],
             "flaws": list(self.flaws),
@@ -98,13 +108,19 @@ def make(
         waits: see `spark.audit_seconds.waits`.
     """
     done = _done(before.done, found, counts, {p: places.get(p, 0) for p in audit_offsets.ended(options.live)})
-    flaws = [*found.flaws, *_skews(waits, options)]
+    flaws = [*found.flaws, *_skews(waits, options), *_contradictions(kinds)]
     violations = dict(before.violations)
     for kind in kinds:
-        if not kind.excused:
+        if not kind.excused and kind.promise != EVIDENCE:
             violations[kind.promise] = violations.get(kind.promise, 0) + kind.count
     totals = _totals(before.done, found, counts, places)
     notes = _notes(options, found, totals, places, kinds)
+    publishes = counts.get("ledger_published", 0)
+    if not before.audits and publishes > totals["published"]:
+        notes.append(
+            f"{publishes:,} publishes were of {totals['published']:,} messages: contents that a sorted topic was sent "
+            "again are one message"
+        )
     if uncapped := counts["uncapped"]:
         notes.append(f"the caps of {uncapped:,} groups are in no catalog, and were not judged")
     return Audit(totals, kinds, violations, flaws, notes, _unjudged(options, totals), charts, done)
@@ -128,6 +144,14 @@ def _skews(waits: Sequence[Row], options: AuditOptions) -> list[str]:
         f"{options.max_skew_s:g}: starts of two hosts cannot be compared"
         for source, us in sorted(behind.items())
         if us > options.slack_us
+    ]
+
+
+def _contradictions(kinds: Sequence[Kind]) -> list[str]:
+    return [
+        f"{kind.count:,} times {kind.kind}, such as {kind.examples[0]}"
+        for kind in kinds
+        if kind.promise == EVIDENCE and not kind.excused
     ]
 
 
@@ -177,6 +201,7 @@ def _totals(before: Done, found: Input, counts: Mapping[str, int], places: Mappi
 _ALLOWED = {
     ("D", "duplicate"): "repeats after a crash, of what was in flight or had ended at most {crash_s:g} s before it",
     ("D", "of unknown publishes"): "settles more than publishes are known, which publishes of unknown outcome explain",
+    ("D", "from two places"): "messages delivered from two places, which publishes that nothing tells of may explain",
     ("X", "dead twice"): "dead letters that died again after a crash, before their offsets were checkpointed",
 }
 """What is excused, by promise and kind."""

@@ -23,7 +23,7 @@ from spark.audit_events import literal
 from spark.audit_input import SourceRun
 from spark.audit_store import QueueView
 
-VERSION = 2
+VERSION = 3
 FILE = "state.json"
 
 

@@ -28,6 +28,7 @@ from spark import (
     audit_events,
     audit_findings,
     audit_handing,
+    audit_histories,
     audit_keys,
     audit_lives,
     audit_offsets,
@@ -85,11 +86,14 @@ class Steps:
         owners = audit_owners.by_group(frames.owners)
         self._judge_owners(owners)
         uncapped = self._judge_aligned_caps()
+        self._judge_ledger()
         self._say("following each message")
         unusual, counts = self._messages()
         unknown = self._unknown()
         self._say("comparing with the store")
         placed, places = self._judge_offsets(unusual, owners)
+        self._say("looking at messages that are not ordinary")
+        self._judge_histories(unusual, counts, owners)
         self._say("looking at repeats")
         self._judge_repeats(unusual, counts, owners, unknown)
         self._say("sweeping over groups and keys")
@@ -108,7 +112,14 @@ class Steps:
             places,
             audit_findings.kinds(found),
             waits,
-            audit_charts.of(frames.seconds, waits, audit_owners.pauses(owners.values()), self._caps),
+            audit_charts.of(
+                frames.seconds,
+                waits,
+                audit_owners.pauses(owners.values()),
+                self._caps,
+                found,
+                self._options.topics or (),
+            ),
         )
         audit_handing.hand_on(self._state, frames, self._found, self._options, result, unusual, placed, found, unknown)
         return result
@@ -139,7 +150,7 @@ class Steps:
         rows = [
             {
                 "promise": "O",
-                "kind": "two owners",
+                "kind": conflict.kind,
                 "topic": conflict.after.topic,
                 "group": conflict.after.group,
                 "source": conflict.before.source,
@@ -156,7 +167,8 @@ class Steps:
         if not self._caps:
             return 0
         caps = audit_caps.frame(self._spark, self._caps)
-        self._report(audit_caps.aligned(self._frames.seconds, caps))
+        frames = self._frames
+        self._report(audit_caps.aligned(frames.seconds, caps, frames.starts, self._options.slack_us))
         return audit_caps.unknown(self._frames.seconds, caps)
 
     # ---------------------------------------------------------------------------------------------------- by message
@@ -170,6 +182,10 @@ class Steps:
         ).unionByName(lives, allowMissingColumns=True)
         recent = F.col("is_open") | (F.col("last_us") >= frames.since_us)
         every = every.withColumn("goes_on", recent if frames.carries else F.lit(False))
+        every = every.join(F.broadcast(self._dead()), ["topic", "id"], "left").withColumn(
+            "in_dead", F.col("letters") > 0
+        )
+        every = every.fillna(False, ["in_dead"])
         counted = Observation("messages")
         observed = every.observe(counted, *_counts())
         unusual = observed.where(
@@ -179,10 +195,60 @@ class Steps:
             | (F.col("surplus") + F.col("died_again") > 0)
             | F.col("failed_attempt").isNotNull()
             | F.coalesce("restarted", F.lit(False))
+            | F.col("is_odd")
+            | F.col("in_dead")
             | F.col("goes_on")
         )
         kept = frames.kept("messages", unusual)
         return kept, {name: int(value or 0) for name, value in counted.get.items()}
+
+    def _judge_ledger(self) -> None:
+        """Numbers that a ledger tells of twice, though no attempt of the run has died."""
+        sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
+        mine = self._frames.sent.where(F.col("run").isin(sure))
+        counted = mine.groupBy("run", "partition", "seq").agg(F.count("*").alias("n"), F.max("id").alias("id"))
+        text = F.format_string("number %d of run %s is in the ledger %d times", "seq", "run", "n")
+        twice = counted.where(F.col("n") > 1)
+        self._report(audit_findings.found_in(twice, audit_findings.EVIDENCE, "a number twice", "id", text=text))
+
+    def _dead(self) -> DataFrame:
+        """The dead letters of the store: topic, id, and how many letters there are of each."""
+        store = self._options.store
+        letters = [(letter[0], letter[1]) for letter in (store.dead if store is not None else ())]
+        dead = self._spark.createDataFrame(letters, "topic string, id string")
+        return dead.groupBy("topic", "id").agg(F.count("*").alias("letters"))
+
+    def _judge_histories(self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners) -> None:
+        if not counts["odd"]:
+            return
+        attempts: dict[str, int] = {}
+        for t in (t for topics in self._catalogs for t in topics if not t.is_sorted):
+            attempts[t.name] = min(t.options.max_attempts, attempts.get(t.name, t.options.max_attempts))
+        crashes: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        for topic, group, _, _, ended_us, _, until_us in self._crashed_ownerships(owners):
+            crashes.setdefault((topic, group), []).append((ended_us - self._options.crash_us, until_us))
+        found = audit_histories.judged(
+            self._frames.rows,
+            unusual.where("is_odd"),
+            counts["odd"],
+            max_attempts=attempts,
+            crashes=crashes,
+            copied=self._copied(),
+            slack_us=self._options.slack_us,
+        )
+        self._report(found)
+
+    def _crashed_ownerships(self, owners: Owners) -> list[tuple[str, int, str, int, int, bool, int]]:
+        found = self._found
+        return list(audit_crashes.ownerships(owners.values(), found.last_of, found.unclosed, self._options.slack_us))
+
+    def _copied(self) -> list[str]:
+        """Topics some of whose messages may have been published twice without a record of the first publish."""
+        died = any(part.earlier for run in self._found.runs.values() for part in run.parts)
+        if died:
+            return [row["topic"] for row in self._frames.sent.select("topic").distinct().collect()]
+        unknown = self._frames.sent.where((F.col("outcome") == ledger.UNKNOWN) & F.col("id").isNull())
+        return [row["topic"] for row in unknown.select("topic").distinct().collect()]
 
     def _judge_offsets(self, unusual: DataFrame, owners: Owners) -> tuple[DataFrame, dict[str, int]]:
         """Open messages with their places, and how many there are in each."""
@@ -190,11 +256,13 @@ class Steps:
         open_ = unusual.where("is_open")
         blind = self._spark.createDataFrame(self._blind(owners), audit_offsets.BLIND_GROUPS)
         drops = {t.name for topics in self._catalogs for t in topics if t.options.overflow == "drop_oldest"}
+        refusing = sorted({t.name for topics in self._catalogs for t in topics} - drops)
         placed = audit_offsets.placed(
             open_,
             self._frames.rows,
             store,
             blind,
+            audit_offsets.reach(self._frames.starts, self._found.unclosed),
             drops=drops,
             live=options.live,
             slack_us=options.slack_us,
@@ -202,10 +270,17 @@ class Steps:
         placed = self._frames.kept("placed", placed)
         self._report(audit_offsets.lost(placed))
         self._report(audit_offsets.overrun(placed))
+        self._report(audit_offsets.one_offset(self._frames.rows))
+        self._report(audit_offsets.dropped(self._frames.rows, refusing))
         if self._catalogs:
             self._report(audit_dead.never(unusual, self._catalogs))
         if store is not None:
-            rows = audit_offsets.regressed(store.queues, self._state.saved.queues)
+            gone = {t.name for t in self._catalogs[0]} if self._catalogs else None
+            rows = audit_offsets.regressed(store.queues, self._state.saved.queues, gone)
+            self._report(audit_dead.delivered(unusual))
+            self._report(audit_dead.several(unusual))
+            if not self._state.saved.audits and not options.live:
+                self._report(audit_dead.unknown(unusual, store, self._found.first_us))
             self._report(audit_findings.of_rows(self._spark, rows))
             if not options.purged:
                 until_us = store.at_us - options.slack_us if options.live else audit_events.NEVER_US
@@ -214,14 +289,14 @@ class Steps:
 
     def _blind(self, owners: Owners) -> list[tuple[str, int, int, int]]:
         """Rows of `spark.audit_offsets.BLIND_GROUPS`."""
-        crash_s = self._options.crash_s
+        unwritten_s = self._options.unwritten_s
         quotas = {(cap.topic, cap.group): cap.whole + 1 for cap in self._caps}
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for (topic, group), of_group in owners.items():
             for i, o in enumerate(of_group):
                 if o.source in self._found.unclosed:
                     quota = quotas.get((topic, group), quotas.get((topic, -1)))
-                    most = math.ceil(quota * crash_s) if quota is not None else 1 << 61
+                    most = math.ceil(quota * unwritten_s) if quota is not None else 1 << 61
                     newer = [later.since_us for later in of_group[i + 1 :] if later.epoch > o.epoch]
                     until_us = min(newer, default=audit_events.NEVER_US) + self._options.slack_us
                     before, latest_us = found.get((topic, group), (0, 0))
@@ -233,14 +308,7 @@ class Steps:
     ) -> None:
         rows, options = self._frames.rows, self._options
         if counts["surplus"] or counts["died_again"]:
-            crashed = self._spark.createDataFrame(
-                list(
-                    audit_crashes.ownerships(
-                        owners.values(), self._found.last_of, self._found.unclosed, options.slack_us
-                    )
-                ),
-                audit_crashes.CRASHED,
-            )
+            crashed = self._spark.createDataFrame(self._crashed_ownerships(owners), audit_crashes.CRASHED)
             again = unusual.where(F.col("surplus") + F.col("died_again") > 0)
             repeats = audit_crashes.repeats(rows, again, crashed, options.crash_us)
             again = self._frames.kept(
@@ -275,10 +343,12 @@ class Steps:
         lowest = starts.agg(F.max("priority")).collect()[0][0]
         if not lowest:
             return
+        starts = audit_priority.waiting(starts, self._frames.owned)
         suspects = self._frames.kept("suspects", audit_priority.suspects(starts, lowest + 1))
         if not suspects.isEmpty():
             ends = audit_events.only(rows, events.SETTLED, events.DEAD).where(F.col("key").isNotNull())
-            self._report(audit_priority.inversions(starts.unionByName(ends), suspects))
+            both = starts.unionByName(ends, allowMissingColumns=True)
+            self._report(audit_priority.inversions(both, suspects))
 
     def _judge_keys(self) -> None:
         found = audit_keys.deliveries(self._frames.rows, self._found.cut_short)
@@ -299,6 +369,7 @@ def _counts() -> list[Any]:
         "open": F.col("is_open"),
         "extra": F.col("extra"),
         "restarted": F.coalesce("restarted", F.lit(False)),
+        "odd": F.col("is_odd"),
     }
     found = [audit_events.count(condition).alias(name) for name, condition in counted.items()]
     done = [audit_events.count(c & ~F.col("goes_on")).alias(f"done_{name}") for name, c in counted.items()]

@@ -47,15 +47,20 @@ class StoreView:
         queues: of all log topics.
         lanes: groups from whose lane or slot something is claimed.
         waiting: (topic, id) of what waits in lanes and slots.
-        dead: (topic, id) of the dead letters.
+        dead: (topic, id, microseconds since the epoch) of the dead letters; without the last where it is not known.
         at_us: when it began, microseconds since the epoch; after all that is audited where that is not known.
     """
 
     queues: Sequence[QueueView] = ()
     lanes: Sequence[LaneView] = ()
     waiting: Sequence[tuple[str, str]] = ()
-    dead: Sequence[tuple[str, str]] = ()
+    dead: Sequence[tuple[str, str] | tuple[str, str, int]] = ()
     at_us: int = 1 << 62
+
+
+def died_us(letter: tuple[str, str] | tuple[str, str, int]) -> int:
+    """When a dead letter became one; after all that is audited where that is not known."""
+    return letter[2] if len(letter) > 2 else 1 << 62
 
 
 async def look(app: App) -> tuple[list[Topic], StoreView]:
@@ -82,10 +87,12 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
             queues.append(QueueView(name, group, index, saved.watermark, saved.epoch, *bounds, saved.finished))
     waiting: list[tuple[str, str]] = []
     lanes: list[LaneView] = []
-    dead: list[tuple[str, str]] = []
+    dead: list[tuple[str, str, int]] = []
     for topic in topics:
         lanes += await _groups(app.store, topic, waiting)
-        dead += [(letter.topic, letter.id) async for letter in dead_letters.find(app.store, topic)]
+        dead += [
+            (letter.topic, letter.id, letter.dead_ms * 1000) async for letter in dead_letters.find(app.store, topic)
+        ]
     return topics, StoreView(queues, lanes, waiting, dead, at_us)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from spark.audit_owners import Pause
@@ -95,8 +95,8 @@ def _ends(texts: tuple[str, str], left: int, width: int, height: int) -> Iterato
             yield f'<text class="tick" x="{x}" y="{height - 4}" text-anchor="{anchor}">{html.escape(text)}</text>'
 
 
-def heat(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
-    """A row of cells for each name, shaded by shares of 0 to 1; above 1 is marked."""
+def heat(rows: Sequence[tuple[str, Sequence[float]]], width: int, marked: Sequence[Collection[int]]) -> str:
+    """A row of cells for each name, shaded by shares of 0 to 1; `marked` are the places of cells in another colour."""
     left, cell = 150, 16
     parts = []
     for i, (name, shares) in enumerate(rows):
@@ -105,7 +105,7 @@ def heat(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
         parts.append(f'<text class="name" x="{left - 8}" y="{y + 12}" text-anchor="end">{label}</text>')
         step = (width - left) / max(1, len(shares))
         for j, share in enumerate(shares):
-            shade = "over" if share > 1.0001 else f"h{min(8, math.ceil(share * 8))}"
+            shade = "over" if j in marked[i] else f"h{min(8, math.ceil(share * 8))}"
             x = left + j * step
             parts.append(f'<rect class="{shade}" x="{x:.1f}" y="{y}" width="{step + 0.3:.1f}" height="{cell - 2}"/>')
     return _svg(width, len(rows) * cell, parts)

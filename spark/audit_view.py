@@ -54,4 +54,5 @@ def _verdict(result: Audit) -> Text:
     if result.flaws:
         return Text(f"✗ void: trail or ledger is not complete ({read})", style="bold red")
     but = f", but for {', '.join(result.unjudged)}," if result.unjudged else ""
-    return Text(f"✓ proved{but} from {read}", style="bold green")
+    believed = f"; {result.believed}" if result.believed else ""
+    return Text(f"✓ proved{but} from {read}{believed}", style="bold green")

@@ -198,6 +198,7 @@ class Writer:
                 compression="zstd",
                 use_dictionary=list(_REPETITIVE),
                 column_encoding=_RISING,
+                write_page_checksum=True,
             )
             temporary.replace(path)
         finally:

@@ -21,7 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from emq import errors
-from spark import audit_input, audit_state
+from emq.trail.segments import Looked, out_of_turn
+from spark import audit_input, audit_segments, audit_state
 from spark.audit_options import AuditOptions as AuditOptions
 from spark.audit_result import Audit as Audit
 from spark.audit_steps import Progress, Steps
@@ -61,19 +62,27 @@ def audit(
         for left in options.state.glob(f"{_SCRATCH}*"):
             shutil.rmtree(left, ignore_errors=True)
     state = audit_state.State(spark, options.state)
-    damaged: set[str] = set()
+    without: dict[str, str] = {}
+    looks: dict[str, Looked] = {}
+    damaged = 0
     while True:
         on_progress("looking through the segments")
-        found = audit_input.find(options, state.saved.sources, state.saved.ledger_names, damaged)
+        found = audit_input.find(options, state.saved.sources, state.saved.ledger_names, without)
+        looks |= audit_segments.looks(spark, [path for path in found.trail if path not in looks])
+        if flawed := {path: str(looks[path].flaw) for path in found.trail if looks[path].flaw}:
+            without |= flawed
+            continue
+        found.flaws += out_of_turn((header, looks[path].turn) for path, header in found.headers.items())
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=options.state))
         before = _fit(spark, found.rows)
         try:
             return Steps(spark, found, state, options, scratch, on_progress).run(findings)
         except (PySparkException, Py4JJavaError) as exc:
-            again = _named(str(exc), (*found.trail, *found.ledger)) - damaged
-            if not again or len(damaged) >= DAMAGED:
+            again = _named(str(exc), (*found.trail, *found.ledger))
+            damaged += len(again)
+            if not again or damaged > DAMAGED:
                 raise
-            damaged |= again
+            without |= dict.fromkeys(again, "truncated or damaged (its data cannot be read)")
         finally:
             for name, value in before.items():
                 spark.conf.set(name, value)

@@ -117,7 +117,7 @@ def aligned_caps(
             counts = Counter(time_us // MICRO for time_us, _ in found)
             for second, count in counts.items():
                 allowed = allowed_in(second)
-                if count > allowed and not _within_slack(found, second, allowed_in, slack_us):
+                if count > allowed and not within_slack(found, second, allowed_in, slack_us):
                     yield f"{place} started {count} in second {second}, {allowed} allowed"
 
     return Violations.of(lines())
@@ -127,7 +127,7 @@ SHIFTS = 10
 """How many differences of clocks are tried, each way."""
 
 
-def _within_slack(
+def within_slack(
     found: Sequence[tuple[int, str]], second: int, allowed_in: Callable[[int], int], slack_us: int
 ) -> bool:
     """Whether a second, and those beside it, are kept once the clock of one of its hosts is set right.
@@ -221,6 +221,8 @@ def inversions(
 ) -> Violations:
     """Starts made while a message of higher priority was ready in the same group and had to wait.
 
+    Judged by the clock of one host: of two, only one owns a group at a time, see `emq.trail.owners`.
+
     A message is ready once its owner has it in its buffer. One without a key is also held to be ready `FETCH_S` after
     it was published and its owner had its group, up to `BEHIND_S` before its owner did have it.
 
@@ -233,10 +235,10 @@ def inversions(
         strict: topics that serve strictly by priority; None for all.
         owned_us: without it, only buffers are judged.
     """
-    groups: dict[str, list[Start]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Start]] = defaultdict(list)
     for start in starts:
         if strict is None or start.topic in strict:
-            groups[start.place].append(start)
+            groups[start.place, start.source].append(start)
     finished: dict[str, int] = {}
     for end in ends:
         if end.final:

@@ -64,7 +64,7 @@ class Owners:
         for place, found in self._by_place.items():
             latest: Ownership | None = None
             for o in found:
-                yield from (f"{place}: {line}" for line in _alone(o))
+                yield from (f"{place}: {line}" for line in alone(o))
                 if latest is not None and (line := _together(latest, o, slack_us)):
                     yield f"{place}: {line}"
                 if latest is None or _until_us(o) >= _until_us(latest):
@@ -84,7 +84,8 @@ def _crashes(found: Sequence[Ownership], cut_short: Collection[CutShort]) -> Ite
             yield last_us - UNSAVED_US, until_us
 
 
-def _alone(o: Ownership) -> Iterator[str]:
+def alone(o: Ownership) -> Iterator[str]:
+    """What the records of one source say against it, a line each."""
     if o.first_us is None:
         return
     if o.owned_us is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,7 +119,7 @@ def read(directory: Path) -> Ledger:
     Raises:
         InvalidSettings: there is no such directory; correct the path.
     """
-    tables, headers, flaws = [schema.SCHEMA.empty_table()], [], []
+    tables, headers, turns, flaws = [schema.SCHEMA.empty_table()], [], [], []
     for path in paths(directory):
         try:
             header, table = _read_segment(path)
@@ -126,10 +127,12 @@ def read(directory: Path) -> Ledger:
             flaws.append(f"{path.name}: {flaw}")
         else:
             headers.append(header)
+            turns.append((header, _turn(table)))
             tables.append(table)
     if not headers:
         flaws.append("there is no readable segment")
-    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *_gaps(headers)), _cut_short(headers))
+    flaws += [*out_of_turn(turns), *_gaps(headers)]
+    return Ledger(pa.concat_tables(tables), len(headers), tuple(flaws), _cut_short(headers))
 
 
 class _Flaw(Exception):
@@ -156,17 +159,44 @@ def _read_segment(path: Path) -> tuple[Header, Any]:
         raise _Flaw(f"truncated or damaged ({str(exc).splitlines()[0]})") from exc
 
 
-def contradiction(path: Path) -> str | None:
-    """What in a segment's rows contradicts its header, or its other rows; None if nothing does.
+class Looked(NamedTuple):
+    """What a look at the rows of a segment tells.
 
-    Reads three columns; damage elsewhere is found by whoever reads the rest.
+    Attributes:
+        flaw: what in them contradicts the header, or other rows; None if nothing does.
+        turn: of its first and last event that hosts record as they happen; None if there is none.
     """
+
+    flaw: str | None
+    turn: tuple[int, int] | None = None
+
+
+def look(path: Path) -> Looked:
+    """Look at three columns of a segment; damage elsewhere is found by whoever reads the rest."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = Header.decode(file.schema_arrow.metadata)
-            return _contradiction(header, file.read(columns=["event", "time_us", "source"]))
+            table = file.read(columns=["event", "time_us", "source"])
+        return Looked(_contradiction(header, table), _turn(table))
     except (OSError, ValueError, KeyError, pa.ArrowException) as exc:
-        return f"truncated or damaged ({str(exc).splitlines()[0]})"
+        return Looked(f"truncated or damaged ({str(exc).splitlines()[0]})")
+
+
+def out_of_turn(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[str]:
+    """Segments whose events are dated before those of an earlier segment of their run, one line each.
+
+    Args:
+        turns: of each segment, in any order, its header and what `Looked` tells.
+    """
+    flaws = []
+    latest: dict[tuple[str, int], int] = {}
+    for header, turn in sorted(turns, key=lambda each: each[0].seq):
+        run = header.source, header.run_us
+        if turn is not None:
+            if turn[0] < latest.get(run, turn[0]) - LEAP_US:
+                flaws.append(f"{header.name}: its events are dated before those of earlier segments of its run")
+            latest[run] = max(turn[1], latest.get(run, turn[1]))
+    return flaws
 
 
 LEAP_US = 100_000
@@ -186,11 +216,20 @@ def _contradiction(header: Header, table: Any) -> str | None:
     if times["min"] < header.first_us or times["max"] > header.last_us:
         said = f"{header.first_us} to {header.last_us}"
         return f"its rows are of {times['min']} to {times['max']} us, and its header says {said}"
-    in_turn = table.filter(pc.is_in(table["event"].cast(pa.string()), _IN_TURN))["time_us"]
+    in_turn = _in_turn(table)
     back_us = pc.max(pc.subtract(pc.cumulative_max(in_turn), in_turn)).as_py() or 0
     if back_us > LEAP_US:
         return f"events are dated up to {back_us / 1e6:.3f} s before what was recorded before them"
     return None
+
+
+def _in_turn(table: Any) -> Any:
+    return table.filter(pc.is_in(table["event"].cast(pa.string()), _IN_TURN))["time_us"]
+
+
+def _turn(table: Any) -> tuple[int, int] | None:
+    times = pc.min_max(_in_turn(table)).as_py()
+    return None if times["min"] is None else (times["min"], times["max"])
 
 
 def _runs(headers: list[Header]) -> list[tuple[tuple[str, int], list[Header]]]:

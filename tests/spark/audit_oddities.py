@@ -15,7 +15,7 @@ from spark.audit_store import QueueView
 
 NAME = "odd"
 OFFSETS = 20
-PUBLISHED = 17
+PUBLISHED = 56
 """Messages that the oddities publish, each id once."""
 
 
@@ -111,6 +111,9 @@ def a_publish_of_unknown_outcome_is_repeated(story: Story) -> None:
     for group in range(2):
         _deliver(story, "repeated", T0_US + S, group=group, offset=5)
     _sent(story, "repeated", offset=5)
+    story.sent.append(
+        {**story.sent[-1], "group": None, "offset": None, "outcome": ledger.UNKNOWN, "error": "no answer"}
+    )
 
 
 def a_failed_content_goes_to_its_lane(story: Story) -> None:
@@ -139,11 +142,9 @@ def a_publish_to_a_slot_is_of_unknown_outcome(story: Story) -> None:
 
 def the_quota_was_higher(story: Story) -> None:
     """40 starts in a second, where now 30 are allowed."""
-    name = "busy"
-    _sent(story, name, offset=None)
     for i in range(40):
-        at = T0_US + 4 * S + i * 1_000
-        _deliver(story, name, at, events.RETRIED if i < 39 else events.SETTLED, attempt=1 + (i > 0))
+        _sent(story, f"busy-{i}", offset=None)
+        _deliver(story, f"busy-{i}", T0_US + 4 * S + i * 1_000)
 
 
 def a_key_moves_to_another_group(story: Story) -> None:
@@ -175,7 +176,8 @@ def _row(story: Story, event: str, at: int, **fields: Any) -> Row:
 def _deliver(story: Story, name: str, at: int, outcome: str = events.SETTLED, took: int = 100, **fields: Any) -> None:
     fields = {"offset": -1, "attempt": 1, **fields}
     start = _row(story, events.STARTED, at, id=name, ready_us=at - 50, published_us=T0_US + 1_000, epoch=1, **fields)
-    story.trail.append(end(start, at + took, outcome))
+    why = f"{events.REJECTED}not wanted" if outcome == events.DEAD else None
+    story.trail.append(end(start, at + took, outcome) | {"reason": why})
 
 
 def _content(story: Story, content: str, at: int) -> str:

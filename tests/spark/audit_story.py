@@ -23,6 +23,8 @@ T0_US = synthetic.T0_S * S
 SHAPE = synthetic.Shape(topics=8, seconds=6)
 MERGES = "merges"
 SLOTS = "slots"
+MADE_UP = 10**6
+"""Numbers in the ledger from here on are given out anew when it is written."""
 
 
 @dataclasses.dataclass
@@ -68,6 +70,7 @@ class Story:
         """A delayed message more, delivered once."""
         like = self.of(topic, group, events.STARTED)[0]
         published = {"topic": topic, "group": group, "id": name, "sent_us": T0_US - S, "answered_us": T0_US - S}
+        published["priority"] = 2
         self.sent.append({**_blank(ledger.SCHEMA), **published, "seq": 10**6, "outcome": ledger.PUBLISHED})
         start = {"time_us": start_us, "ready_us": start_us - 100, "id": name, "offset": -1, "priority": 2, "key": None}
         start |= {"published_us": T0_US - S, "epoch": 1 if start_us < T0_US + 3 * S else 2, **fields}
@@ -83,7 +86,10 @@ class Story:
             rows = [row for row in self.trail if row["source"] == source and chosen(row)]
             _write_segment(trail, source, rows, seq, closed=source not in self.unclosed)
         writer = ledger.Writer(directory / "ledger", SHAPE.run, seq, 0)
-        rows = [row for row in self.sent if chosen({"time_us": row["answered_us"] or row["sent_us"]})]
+        numbered = [
+            {**row, "seq": row["seq"] if row["seq"] < MADE_UP else MADE_UP + i} for i, row in enumerate(self.sent)
+        ]
+        rows = [row for row in numbered if chosen({"time_us": row["answered_us"] or row["sent_us"]})]
         writer.append(len(rows), {n: [row[n] for row in rows] for n in ledger.SCHEMA.names if n not in _OWN})
         ledger.write_run(
             directory / "ledger", ledger.Run(SHAPE.run, 1, "a story", T0_US, T0_US + S, True, (writer.close(),))
@@ -194,7 +200,7 @@ def _blank(fields: Any) -> Row:
 
 
 def _write_segment(directory: Path, source: str, rows: Iterable[Row], seq: int, closed: bool) -> None:
-    table = pa.Table.from_pylist(list(rows), schema=schema.SCHEMA)
+    table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["time_us"]), schema=schema.SCHEMA)
     times = table["time_us"].to_pylist() or [T0_US]
     header = segments.Header(source, T0_US, seq, min(times), max(times), 0, closed)
     segments.write(directory, header, table)

@@ -23,8 +23,10 @@ from spark.offset_audit import Audit, AuditOptions, audit
 Planter = Callable[[Story], None]
 
 
-def run(spark: SparkSession, story: Story, directory: Path, **options: Any) -> Audit:
-    story.write(directory)
+def run(spark: SparkSession, story: Story, directory: Path, written: bool = False, **options: Any) -> Audit:
+    """Audit a story, which is `written` into the directory already or is so now."""
+    if not written:
+        story.write(directory)
     trails, ledgers = [directory / "trail"], [directory / "ledger"]
     given = {"topics": story.topics(), "store": story.store, **options}
     return audit(spark, AuditOptions(trails=trails, ledgers=ledgers, **given), directory / "findings")
@@ -63,9 +65,9 @@ def test_every_message_is_accounted_for_and_merged_and_unknown_ones_are_neither_
     assert counts["published"] == ended + counts["lost_by_store"]
     assert counts["lost_by_store"] == 1
     assert any("1 messages were lost by their store" in note for note in clean.notes)
-    assert (counts["merged"], counts["publishes_unknown"], counts["not_published_here"]) == (20, 11, 5)
+    assert (counts["merged"], counts["publishes_unknown"], counts["not_published_here"]) == (20, 12, 5)
     assert counts["lost"] == counts["in_store"] == 0
-    assert any("5 delivered messages are in no ledger" in note and "11 publishes" in note for note in clean.notes)
+    assert any("5 delivered messages are in no ledger" in note and "12 publishes" in note for note in clean.notes)
 
 
 def test_the_report_shows_each_promise_and_the_answer_fits_json(clean: Audit) -> None:
@@ -236,14 +238,18 @@ PLANTED: tuple[tuple[Planter, str, str, str, int | None], ...] = (
     (a_content_published_and_never_delivered, "L", "lost: nowhere", audit_story.MERGES, 0),
     (a_content_merged_and_never_delivered, "L", "lost: nowhere", audit_story.MERGES, 0),
     (an_occurrence_settled_twice, "D", "duplicate", "tenant-0005", 3),
+    (an_occurrence_settled_twice, "D", "started twice", "tenant-0005", 3),
     (one_second_over_its_cap, "Q", "aligned second", "tenant-0001", 2),
     (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, None),
+    (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, 0),
+    (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, 1),
     (a_sliding_second_over_its_cap, "Q", "sliding second", "tenant-0003", 0),
     (a_low_message_before_a_ready_high_one, "P", "inversion", "tenant-0005", 0),
     (two_of_a_key_at_a_time, "K", "overlap", "tenant-0002", 0),
     (a_key_out_of_order, "K", "disorder", "tenant-0002", 1),
     (two_owners_at_a_time, "O", "two owners", "tenant-0005", 1),
     (a_start_under_an_old_epoch, "O", "two owners", "tenant-0005", 2),
+    (a_start_under_an_old_epoch, "O", "not its owner", "tenant-0005", 2),
     (dead_twice, "X", "dead twice", "tenant-0003", 3),
     (put_back_instead_of_dead, "X", "never dead", "tenant-0006", 3),
     (missing_among_the_dead, "X", "not among the dead", "tenant-0004", 2),

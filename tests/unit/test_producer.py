@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from emq import errors, message
 from emq.catalog import Catalog, Changes
 from emq.clock import SystemClock
 from emq.database import Database
+from emq.message import slot_id
 from emq.model import Kind, State, Topic
-from emq.producer import router
+from emq.producer import Producer, router
 from emq.storage import Read, Trim
+from emq.trail.sink import NullTrail
 
 
 @pytest.fixture
@@ -212,6 +215,41 @@ async def test_a_store_that_fails_fails_every_publish_and_none_hangs(r: Rig, fau
             await r.producer.publish_many("orders", [b"x"])
         r.store.log.heal()
         await r.producer.publish("orders", b"x")
+
+
+class Doubted(NullTrail):
+    """Knows the ids of publishes of unknown outcome."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
+        self.ids += ids
+
+
+@pytest.mark.parametrize(("fault", "doubted"), [(errors.OutcomeUnknown("?"), True), (errors.StoreFull("full"), False)])
+async def test_publishes_of_unknown_outcome_are_recorded_with_their_ids(
+    r: Rig, fault: errors.EMQError, doubted: bool
+) -> None:
+    await r.topic("orders", 50)
+    await r.topic("sorted", 50, kind="priority", priorities=())
+    r.store.log.fail(fault, "put")
+    r.store.lanes.fail(fault, "add")
+    r.store.sorted.fail(fault, "add")
+    trail = Doubted()
+    producer = Producer(r.store, r.catalog, clock=r.clock, trail=trail)
+    outcomes = await asyncio.gather(
+        producer.publish("orders", b"x", message_id="alone"),
+        producer.publish_many("orders", [b"x"] * 2, message_ids=["first", "second"]),
+        producer.publish("orders", b"x", message_id="later", delay_ms=60_000),
+        producer.publish("sorted", b"x", priority=20),
+        return_exceptions=True,
+    )
+    assert set(map(type, outcomes)) == {type(fault)}
+    content = slot_id(zlib.crc32(b"x") % (await r.catalog.get("sorted")).slots, b"x")
+    assert sorted(trail.ids) == (sorted(["alone", "first", "second", "later", content]) if doubted else [])
 
 
 async def test_even_a_bug_in_a_store_reaches_the_publishers(r: Rig) -> None:

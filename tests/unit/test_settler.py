@@ -21,6 +21,7 @@ from emq.model import Topic, TopicOptions
 from emq.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.owned_slot import OwnedSlot
 from emq.storage import Add, Claim, Claimed, Settle, Verdict
+from emq.trail import events
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
@@ -108,6 +109,40 @@ async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_t
         await b.settler.idle()
     dead = {d.id: (d.reason, decode(d.body).attempt) for d in await b.store.lanes.dead("t/0")}
     assert dead == {"from the log": ("never", 1), "from the slot": ("ValueError: twice", 2)}
+
+
+class Deaths(NullTrail):
+    """Knows why messages died."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def dead(self, m: Message, now_us: int, reason: str) -> None:
+        self.reasons[m.id] = reason
+
+
+@virtual
+async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None:
+    b = Bench()
+    trail = b.settler._trail = Deaths()
+    async with b.settling():
+        unfit = b.started("unfit")
+        b.settler.failed(b.group, b.started("rejected"), errors.Reject("never"))
+        b.settler.failed(b.group, b.started("used up", attempt=2), ValueError("twice"))
+        b.settler.expired(b.group, b.started("expired"))
+        b.settler.damaged(b.group, b.started("damaged"), "its stored record is damaged")
+        unfit.headers = {"x": object()}  # type: ignore[dict-item]
+        b.settler.failed(b.group, unfit, ValueError("once"))
+        await b.settler.idle()
+    assert trail.reasons.pop("unfit").startswith(f"{events.UNFIT}the handler set headers to what cannot be stored")
+    assert trail.reasons == {
+        "rejected": f"{events.REJECTED}never",
+        "used up": "ValueError: twice",
+        "expired": events.EXPIRED,
+        "damaged": f"{events.UNFIT}its stored record is damaged",
+    }
 
 
 @virtual

@@ -77,6 +77,8 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
     trail.published("shop", 2, 1, None, ["m9"], None, NOW_US, NOW_US + 2)
     trail.published("shop", 2, 1, None, ["m10"], None, NOW_US, NOW_US + 3, due_ms=[1_000_000_000_700])
     trail.merged("shop", 2, ["m9", "m10"], NOW_US + 3, NOW_US + 4)
+    trail.doubted("shop", 2, 1, ["m11"], NOW_US + 5)
+    m.expires_us = NOW_US + 30
     trail.started(m, 5)
     trail.settled(m, NOW_US + 20)
     trail.retried(m, NOW_US + 21, 1_000_000_000_500, "timeout")
@@ -97,12 +99,13 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
         {**published, "time_us": NOW_US + 3, "id": "m10", "due_ms": 1_000_000_000_700},
         {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m9", "published_us": NOW_US + 3},
         {**mine, "event": "merged", "time_us": NOW_US + 4, "id": "m10", "published_us": NOW_US + 3},
+        {**mine, "event": "doubted", "time_us": NOW_US + 5, "priority": 1, "id": "m11"},
         {**one, "event": "started", "time_us": NOW_US + 7, "attempt": 1, "epoch": 5}
-        | {"published_us": NOW_US, "ready_us": NOW_US},
+        | {"published_us": NOW_US, "ready_us": NOW_US, "until": NOW_US + 30},
         {**one, "event": "settled", "time_us": NOW_US + 20, "attempt": 1},
         {**one, "event": "retried", "time_us": NOW_US + 21, "attempt": 1, "reason": "timeout"}
         | {"due_ms": 1_000_000_000_500},
-        {**one, "event": "dead", "time_us": NOW_US + 22, "attempt": 1, "reason": "gone"},
+        {**one, "event": "dead", "time_us": NOW_US + 22, "attempt": 1, "reason": "gone"} | {"until": NOW_US + 30},
         {**mine, "event": "skipped", "time_us": NOW_US + 23, "priority": 1, "offset": 10, "until": 12},
         {**mine, "event": "dropped", "time_us": NOW_US + 24, "priority": 1, "offset": 12, "until": 15}
         | {"reason": "max_length"},

@@ -1,0 +1,39 @@
+"""Segments whose rows contradict their headers or each other: looked at where they are read, a file at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from emq.trail import segments
+
+_FOUND: Final = "path string, flaw string, first_us long, last_us long"
+
+
+def looks(spark: SparkSession, paths: Sequence[str]) -> dict[str, segments.Looked]:
+    """What a look at the rows of each of these segments of a trail tells."""
+    if not paths:
+        return {}
+    tasks = min(len(paths), 4 * spark.sparkContext.defaultParallelism)
+    frame = spark.createDataFrame([(path,) for path in paths], "path string").repartition(tasks)
+    found = {}
+    for row in frame.mapInArrow(_look, _FOUND).collect():
+        turn = None if row["first_us"] is None else (row["first_us"], row["last_us"])
+        found[row["path"]] = segments.Looked(row["flaw"], turn)
+    return found
+
+
+def _look(batches: Iterable[Any]) -> Iterator[Any]:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    names = ("path", "flaw", "first_us", "last_us")
+    shape = pa.schema(list(zip(names, (pa.string(), pa.string(), pa.int64(), pa.int64()), strict=True)))
+    for batch in batches:
+        rows = []
+        for path in batch.column("path").to_pylist():
+            flaw, turn = segments.look(Path(path))
+            rows.append(dict(zip(names, (path, flaw, *(turn or (None, None))), strict=True)))
+        yield pa.RecordBatch.from_pylist(rows, shape)

@@ -1,0 +1,394 @@
+"""Faults that a single message, owner, queue or segment tells of: planted in a clean run, and found by the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import audit_story
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from audit_story import T0_US, Row, S, Story
+from pyspark.sql import SparkSession
+from test_audit import findings, run
+
+from emq.trail import events, segments
+from spark.offset_audit import Audit
+
+Planter = Callable[[Story], None]
+
+TOPIC = "tenant-0001"
+"""Without keys, paced by aligned seconds, two attempts."""
+
+
+def _extra(
+    story: Story, group: int, name: str, at_us: int = T0_US + S + 985_000, topic: str = TOPIC, **fields: Any
+) -> tuple[Row, Row]:
+    """A delayed message more that is delivered once; its start and its end."""
+    before = len(story.trail)
+    story.extra(topic, group, name, at_us, **fields)
+    start, end = story.trail[before:]
+    return start, end
+
+
+def _retry(start: Row, at_us: int, attempt: int = 2) -> Row:
+    return {**start, "time_us": at_us, "ready_us": at_us - 100, "attempt": attempt}
+
+
+def settled_without_a_start(story: Story) -> None:
+    start, _ = _extra(story, 0, "unstarted")
+    story.trail.remove(start)
+
+
+def settled_before_its_start(story: Story) -> None:
+    start, end = _extra(story, 0, "too soon")
+    end["time_us"] = start["time_us"] - 1
+
+
+def settled_by_another_host(story: Story) -> None:
+    _, end = _extra(story, 1, "elsewhere")
+    end["source"] = "host-1" if end["source"] == "host-0" else "host-0"
+
+
+def settled_and_put_back(story: Story) -> None:
+    start, end = _extra(story, 2, "put back")
+    story.trail.append(audit_story.end(start, end["time_us"] + 1, events.RETRIED))
+
+
+def settled_and_dead(story: Story) -> None:
+    start, end = _extra(story, 3, "both")
+    dead = audit_story.end(start, end["time_us"] + 1, events.DEAD) | {"reason": f"{events.REJECTED}no"}
+    story.trail.append(dead)
+
+
+def dead_too_early(story: Story) -> None:
+    _, end = _extra(story, 4, "too early")
+    end |= {"event": events.DEAD, "reason": "handler failed"}
+    story.dead.append((TOPIC, "too early"))
+
+
+def delivered_after_its_death(story: Story) -> None:
+    start, end = _extra(story, 0, "undead")
+    end |= {"event": events.DEAD, "reason": f"{events.REJECTED}no"}
+    again = _retry(start, end["time_us"] + 1_000, 1)
+    story.trail += [again, audit_story.end(again, again["time_us"] + 10)]
+
+
+def an_attempt_missing(story: Story) -> None:
+    _extra(story, 1, "second first", attempt=2)
+
+
+def a_retry_started_twice(story: Story) -> None:
+    start, end = _extra(story, 2, "twice", T0_US + S + 980_000)
+    end["event"] = events.RETRIED
+    for i in (1, 2):
+        story.trail.append(_retry(start, end["time_us"] + i * 1_000))
+    story.trail.append(audit_story.end(story.trail[-1], end["time_us"] + 3_000))
+
+
+def delivered_from_two_offsets(story: Story) -> None:
+    start, _ = _extra(story, 3, "two places", topic="tenant-0005", offset=1_000)  # none of its publishes is unknown
+    again = {**start, "offset": 1_001, "time_us": start["time_us"] + 600}
+    story.trail += [again, audit_story.end(again, again["time_us"] + 10)]
+
+
+def delivered_from_another_offset(story: Story) -> None:
+    _extra(story, 4, "moved", offset=1_000)
+    story.sent[-1]["offset"] = 999
+
+
+def at_another_priority(story: Story) -> None:
+    _extra(story, 0, "raised", priority=1)
+
+
+def started_before_its_time(story: Story) -> None:
+    start, _ = _extra(story, 1, "early")
+    story.sent[-1]["due_ms"] = start["time_us"] // 1000 + 300
+
+
+def retried_too_early(story: Story) -> None:
+    start, end = _extra(story, 2, "impatient", T0_US + S + 970_000)
+    end |= {"event": events.RETRIED, "due_ms": end["time_us"] // 1000 + 5}
+    story.trail.append(_retry(start, end["time_us"] + 4_000))
+    story.trail.append(audit_story.end(story.trail[-1], end["time_us"] + 4_100))
+
+
+def started_after_it_expired(story: Story) -> None:
+    start, _ = _extra(story, 3, "late")
+    start["until"] = start["time_us"]
+
+
+def expired_too_early(story: Story) -> None:
+    start, end = _extra(story, 4, "short-lived")
+    story.trail.remove(start)
+    end |= {"event": events.DEAD, "reason": events.EXPIRED, "until": end["time_us"] + S, "offset": -1}
+    story.dead.append((TOPIC, "short-lived"))
+
+
+def started_before_owning(story: Story) -> None:
+    [owned] = story.of("tenant-0002", 3, events.OWNED, epoch=1)
+    owned["time_us"] = story.of("tenant-0002", 3, events.STARTED)[0]["time_us"] + 1
+
+
+def no_record_of_its_owner(story: Story) -> None:
+    [owned] = story.of("tenant-0002", 4, events.OWNED, epoch=2)
+    story.trail.remove(owned)
+
+
+def started_after_its_release(story: Story) -> None:
+    [released] = story.of("tenant-0002", 2, events.RELEASED, epoch=2)
+    released["time_us"] = story.of("tenant-0002", 2, events.STARTED, epoch=2)[-1]["time_us"] - 1
+
+
+def two_at_one_offset(story: Story) -> None:
+    first, second = [row for row in story.sent if (row["topic"], row["group"]) == ("tenant-0007", 0)][:2]
+    second |= {"offset": first["offset"], "priority": first["priority"]}
+    for row in story.of("tenant-0007", 0, id=second["id"]):
+        row |= {"offset": first["offset"] if row["offset"] != -1 else -1, "priority": first["priority"]}
+
+
+def a_high_one_waits_in_the_store(story: Story) -> None:
+    """For ten seconds, while its owner starts a lower one each second."""
+    start = {**story.of("tenant-0003", 4, events.STARTED)[0], "group": 9, "key": None, "epoch": 1, "attempt": 1}
+    owned = {"event": events.OWNED, "time_us": T0_US, "id": None, "priority": None, "offset": None, "attempt": None}
+    story.trail.append({**start, **owned})
+    times = [("high", 0, T0_US + 10_600_000), *((f"low-{i}", 1, T0_US + i * S + 100) for i in range(1, 11))]
+    for i, (name, priority, at_us) in enumerate(times):
+        mine = {"id": name, "priority": priority, "offset": i, "time_us": at_us, "published_us": T0_US}
+        story.trail.append({**start, **mine, "ready_us": at_us - 50})
+        story.trail.append(audit_story.end(story.trail[-1], at_us + 50))
+        like = story.sent[0] | {"seq": audit_story.MADE_UP, "topic": "tenant-0003", "group": 9, "key": None}
+        story.sent.append(
+            {**like, "id": name, "priority": priority, "offset": i, "sent_us": T0_US, "answered_us": T0_US}
+        )
+
+
+def delivered_and_among_the_dead(story: Story) -> None:
+    settled = story.of("tenant-0004", 3, events.SETTLED)[0]
+    story.dead.append(("tenant-0004", settled["id"]))
+
+
+def a_dead_letter_twice(story: Story) -> None:
+    dead = story.of("tenant-0005", 4, events.DEAD)[0]
+    story.dead.append((dead["topic"], dead["id"]))
+
+
+def a_dead_letter_that_nobody_published(story: Story) -> None:
+    story.dead.append(("tenant-0006", "from nowhere"))
+
+
+def dropped_although_its_topic_refuses(story: Story) -> None:
+    like = story.of("tenant-0006", 4, events.STARTED)[0]
+    gone = {"event": events.DROPPED, "id": None, "offset": 900, "until": 903, "attempt": None, "reason": "max_length"}
+    story.trail.append({**like, **gone})
+
+
+def a_number_twice_in_the_ledger(story: Story) -> None:
+    story.sent[1]["seq"] = story.sent[0]["seq"]
+
+
+PLANTED: tuple[tuple[Planter, str, str, str | None, int | None], ...] = (
+    (settled_without_a_start, "E", "ended without a start", TOPIC, 0),
+    (settled_before_its_start, "E", "ended before its start", TOPIC, 0),
+    (settled_by_another_host, "O", "ended by another host", TOPIC, 1),
+    (settled_and_put_back, "D", "settled and put back", TOPIC, 2),
+    (settled_and_dead, "X", "settled and dead", TOPIC, 3),
+    (dead_too_early, "X", "dead too early", TOPIC, 4),
+    (delivered_after_its_death, "X", "delivered after its death", TOPIC, 0),
+    (an_attempt_missing, "X", "an attempt is missing", TOPIC, 1),
+    (a_retry_started_twice, "D", "started twice", TOPIC, 2),
+    (delivered_from_two_offsets, "D", "from two places", "tenant-0005", 3),
+    (delivered_from_another_offset, "M", "from another offset", TOPIC, 4),
+    (at_another_priority, "P", "another priority", TOPIC, 0),
+    (started_before_its_time, "T", "started before it was due", TOPIC, 1),
+    (retried_too_early, "T", "retried too early", TOPIC, 2),
+    (started_after_it_expired, "T", "started after it expired", TOPIC, 3),
+    (expired_too_early, "T", "expired too early", TOPIC, 4),
+    (started_before_owning, "O", "not its owner", "tenant-0002", 3),
+    (no_record_of_its_owner, "O", "not its owner", "tenant-0002", 4),
+    (started_after_its_release, "O", "not its owner", "tenant-0002", 2),
+    (two_at_one_offset, "M", "two at one offset", "tenant-0007", 0),
+    (delivered_and_among_the_dead, "X", "delivered and among the dead", "tenant-0004", 3),
+    (a_dead_letter_twice, "X", "several dead letters", "tenant-0005", 4),
+    (a_dead_letter_that_nobody_published, "X", "unknown dead letter", "tenant-0006", None),
+    (dropped_although_its_topic_refuses, "L", "dropped", "tenant-0006", 4),
+    (a_number_twice_in_the_ledger, "E", "a number twice", None, None),
+)
+
+
+@pytest.fixture(scope="module")
+def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, Path]:
+    directory = tmp_path_factory.mktemp("planted")
+    story = audit_story.clean(directory / "made")
+    for planter, *_ in PLANTED:
+        planter(story)
+    return run(spark, story, directory), directory
+
+
+@pytest.mark.parametrize(
+    ("planter", "promise", "kind", "topic", "group"), PLANTED, ids=[f"{p[1]}-{p[0].__name__}" for p in PLANTED]
+)
+def test_a_planted_fault_is_found(
+    planted: tuple[Audit, Path], planter: Planter, promise: str, kind: str, topic: str, group: int | None
+) -> None:
+    assert (promise, kind, topic, group) in findings(planted[1])
+
+
+ALSO = {
+    # Two settles of one message are a duplicate as well, and each start too many may break the cap of its second.
+    ("D", "duplicate", "tenant-0005", 3),
+    ("D", "duplicate", TOPIC, 0),
+    ("D", "started twice", TOPIC, 0),
+    ("Q", "aligned second", TOPIC, None),
+    ("Q", "aligned second", TOPIC, 2),
+}
+
+
+def test_nothing_is_found_but_what_was_planted(planted: tuple[Audit, Path]) -> None:
+    result, directory = planted
+    expected = {(promise, kind, topic, group) for _, promise, kind, topic, group in PLANTED}
+    assert findings(directory) - ALSO == expected
+    assert len([flaw for flaw in result.flaws if "times" in flaw]) == 3, result.flaws
+
+
+# ---------------------------------------------------------------------------------------------------------- segments
+
+
+def _segment(directory: Path, source: str = "host-0") -> Path:
+    [path] = (directory / "trail").glob(f"{source}-*.parquet")
+    return path
+
+
+def _rewritten(path: Path, change: Callable[[Any], Any], **header: Any) -> None:
+    with pq.ParquetFile(path) as file:
+        was, table = segments.Header.decode(file.schema_arrow.metadata), file.read()
+    segments.write(path.parent, was._replace(**header), change(table))
+
+
+def _late(table: Any, which: Any) -> Any:
+    late = pc.if_else(which, pc.add(table["time_us"], S), table["time_us"])
+    return table.set_column(table.schema.names.index("time_us"), "time_us", late)
+
+
+def _of(table: Any, topic: str, group: int) -> Any:
+    return pc.and_(pc.equal(table["topic"], topic), pc.equal(table["group"], group))
+
+
+def _stranger(table: Any) -> Any:
+    return table.set_column(table.schema.names.index("source"), "source", pa.array(["host-9"] * table.num_rows))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Story, Path]:
+    directory = tmp_path_factory.mktemp("written")
+    story = audit_story.clean(directory / "made")
+    story.write(directory)
+    return story, directory
+
+
+def _audited(spark: SparkSession, written: tuple[Story, Path], tmp_path: Path, change: Callable[[Path], None]) -> Audit:
+    """The audit of a copy of the clean run that was changed."""
+    story, directory = written
+    for name in ("trail", "ledger"):
+        for path in (directory / name).rglob("*"):
+            copy = tmp_path / path.relative_to(directory)
+            if path.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(path.read_bytes())
+    change(tmp_path)
+    return run(spark, story, tmp_path, written=True)
+
+
+def one_group_a_second_late(directory: Path) -> None:
+    path = _segment(directory)
+    with pq.ParquetFile(path) as file:
+        last_us = segments.Header.decode(file.schema_arrow.metadata).last_us
+    _rewritten(path, lambda table: _late(table, _of(table, "tenant-0003", 1)), last_us=last_us + S)
+
+
+def rows_of_another_host(directory: Path) -> None:
+    _rewritten(_segment(directory), _stranger)
+
+
+def times_that_the_header_does_not_tell(directory: Path) -> None:
+    _rewritten(_segment(directory), lambda table: _late(table, pc.equal(table["event"], events.RELEASED)))
+
+
+def a_bit_of_an_uncompressed_page(directory: Path) -> None:
+    path = _segment(directory)
+    with pq.ParquetFile(path) as file:
+        metadata, table = file.schema_arrow.metadata, file.read()
+    pq.write_table(table.replace_schema_metadata(metadata), path, compression="none", write_page_checksum=True)
+    with pq.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(table.schema.names.index("offset"))
+        place = column.data_page_offset + column.total_compressed_size // 2
+    data = bytearray(path.read_bytes())
+    data[place] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (one_group_a_second_late, "before what was recorded before them"),
+        (rows_of_another_host, "foreign, rows of host-9 under the header of host-0"),
+        (times_that_the_header_does_not_tell, "its rows are of"),
+        (a_bit_of_an_uncompressed_page, "truncated or damaged"),
+    ],
+)
+def test_evidence_that_cannot_be_trusted_voids_the_proof_in_one_line(
+    spark: SparkSession,
+    written: tuple[Story, Path],
+    tmp_path: Path,
+    change: Callable[[Path], None],
+    text: str,
+) -> None:
+    found = _audited(spark, written, tmp_path, change)
+    assert any(text in flaw and "\n" not in flaw for flaw in found.flaws), found.flaws
+    assert not found.ok
+
+
+def columns_more(directory: Path) -> None:
+    _rewritten(_segment(directory), lambda table: table.append_column("more", pa.nulls(table.num_rows)))
+
+
+def a_clock_that_is_a_tenth_ahead(directory: Path) -> None:
+    def change(table: Any) -> Any:
+        for name in ("time_us", "ready_us"):
+            ahead = pc.add(table[name], 100_000)
+            table = table.set_column(table.schema.names.index(name), name, ahead)
+        return table
+
+    path = _segment(directory)
+    with pq.ParquetFile(path) as file:
+        header = segments.Header.decode(file.schema_arrow.metadata)
+    _rewritten(path, change, first_us=header.first_us, last_us=header.last_us + 100_000)
+
+
+@pytest.mark.parametrize("change", [columns_more, a_clock_that_is_a_tenth_ahead])
+def test_what_is_lawful_is_not_condemned(
+    spark: SparkSession, written: tuple[Story, Path], tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    found = _audited(spark, written, tmp_path, change)
+    assert found.ok, (found.kinds, found.flaws)
+
+
+def test_a_high_one_that_waits_in_the_store_is_an_inversion(spark: SparkSession, tmp_path: Path) -> None:
+    story = audit_story.clean(tmp_path / "made")
+    a_high_one_waits_in_the_store(story)
+    result = run(spark, story, tmp_path)
+    assert findings(tmp_path) == {("P", "inversion", "tenant-0003", 9)}
+    assert result.broken == {"P": 5}
+
+
+def test_a_queue_that_is_gone_since_the_last_audit_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    story = audit_story.clean(tmp_path / "made")
+    assert run(spark, story, tmp_path, state=tmp_path / "state").ok
+    gone = next(iter(story.queues))
+    del story.queues[gone]
+    result = run(spark, story, tmp_path, state=tmp_path / "state", written=True)
+    assert ("M", "gone", gone[0], gone[1]) in findings(tmp_path)
+    assert result.broken == {"M": 1}
