@@ -76,10 +76,16 @@ def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
         if is_resized:
             share = shares.Share(max(share.ceiling, math.ceil(topic.group_qps)), 1, 0)
             most = most and share.num + math.floor(shares.burst_of(topic.qps, burst))
-        divisor = math.gcd(share.num, share.den, share.phase)
-        whole, part = divmod(share.num // divisor, share.den // divisor)
-        since_s = 0 if is_resized else division.since_s if share.den // divisor <= LARGEST else NEVER_S
-        yield Cap(topic.name, group, whole, part, most, share.den // divisor, share.phase // divisor, since_s)
+        yield _of_share(topic.name, group, share, most, 0 if is_resized else division.since_s)
+
+
+def _of_share(topic: str, group: int, share: shares.Share, most: int, since_s: int) -> Cap:
+    divisor = math.gcd(share.num, share.den, share.phase)
+    num, den, phase = (n // divisor for n in share)
+    whole, part = divmod(num, den)
+    if not part:
+        return Cap(topic, group, whole, 0, most)
+    return Cap(topic, group, whole, part, most, den, phase, since_s if den <= LARGEST else NEVER_S)
 
 
 def _higher(one: Cap, other: Cap) -> Cap:

@@ -41,6 +41,7 @@ def judged(
     crashes: Crashes,
     copied: Collection[str],
     slack_us: int,
+    is_whole: bool,
 ) -> DataFrame:
     """Findings about these messages.
 
@@ -49,6 +50,7 @@ def judged(
         odd: topic, id and steps of the messages, ids that are published once.
         messages: how many they are.
         max_attempts: by topic, the fewest attempts that it ever allowed.
+        is_whole: no events are missing.
         copied: topics some of whose publishes may have been made twice without a record of the first.
     """
     chosen = odd.select("topic", "id", "steps")
@@ -57,11 +59,12 @@ def judged(
     mine = mine.withColumn("event", F.when(F.col("event") == SENT, events.PUBLISHED).otherwise(F.col("event")))
     columns = ("topic", "id", "steps", *Step._fields)
     ordered = mine.select(*columns).repartition("topic", "id").sortWithinPartitions("topic", "id", "time_us")
-    return ordered.mapInArrow(_judge(dict(max_attempts), dict(crashes), frozenset(copied), slack_us), _FOUND)
+    judge_all = _judge(dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole)
+    return ordered.mapInArrow(judge_all, _FOUND)
 
 
 def _judge(
-    max_attempts: Mapping[str, int], crashes: Crashes, copied: Collection[str], slack_us: int
+    max_attempts: Mapping[str, int], crashes: Crashes, copied: Collection[str], slack_us: int, is_whole: bool
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def judge_all(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
@@ -71,7 +74,7 @@ def _judge(
             def crashes_of(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
                 return crashes.get((topic, group), ())
 
-            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole)
+            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole)
             if found := list(judge(name, steps, facts)):
                 yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], _schema())
 

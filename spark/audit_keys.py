@@ -12,7 +12,7 @@ from spark.audit_events import ENDINGS, NEVER_US, only, origin
 from spark.audit_findings import found_in
 
 
-def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> DataFrame:
+def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, failures_run: bool = True) -> DataFrame:
     """Started rows of messages with a key, with `until_us`: when that delivery ended, else when it was begun anew.
 
     What neither ended nor began anew counts as running for ever. On a host whose trail was cut short, what has no end
@@ -21,24 +21,34 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]]) -> Da
     Args:
         rows: events with their key.
         cut_short: source, first and last event of each such run, in microseconds since the epoch.
+        failures_run: a delivery that failed counts until the store knew of it, not only until its handler returned,
+            which no event tells.
     """
     keyed = only(rows, events.STARTED, *ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
     is_start = F.col("event") == events.STARTED
     chosen = keyed.select(
         *("topic", "key", "id", "time_us", "source", "attempt", "group", "priority", "offset"),
         is_start.alias("is_start"),
+        (F.col("event") == events.SETTLED).alias("succeeds"),
     )
     order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
-    following = F.struct("time_us", "is_start", "source", "attempt")
+    following = F.struct("time_us", "is_start", "source", "attempt", "succeeds")
     chosen = chosen.withColumns({"next": F.lead(following).over(order), "rank": F.row_number().over(order)})
     mine = (F.col("next.source") == F.col("source")) & (F.col("next.attempt") == F.col("attempt"))
-    until = F.when(~F.col("next.is_start") & mine, F.col("next.time_us"))
+    ended = F.when(F.col("next.succeeds") | F.lit(failures_run), F.col("next.time_us")).otherwise(F.col("time_us"))
+    until = F.when(~F.col("next.is_start") & mine, ended)
     anew = F.coalesce(F.when(F.col("next.is_start"), F.col("next.time_us")), F.lit(NEVER_US))
     for source, first_us, last_us in cut_short:
         is_cut = (F.col("source") == source) & F.col("time_us").between(first_us, last_us)
         until = until.when(is_cut, F.least(anew, F.lit(last_us)))
     until = until.otherwise(anew)
-    return chosen.where("is_start").withColumn("until_us", until).drop("next", "is_start")
+    return chosen.where("is_start").withColumn("until_us", until).drop("next", "is_start", "succeeds")
+
+
+def by_slot(rows: DataFrame, topics: Collection[str]) -> DataFrame:
+    """Rows of topics that run one message of a slot at a time, with their slot for a key."""
+    mine = rows.where(F.col("topic").isin(list(topics)))
+    return mine.withColumn("key", F.concat(F.lit("slot "), F.col("group").cast("string")))
 
 
 def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:

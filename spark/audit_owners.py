@@ -115,16 +115,17 @@ def by_group(ownerships: Iterable[Ownership]) -> dict[tuple[str, int], list[Owne
     return groups
 
 
-def conflicts(groups: Collection[Sequence[Ownership]], slack_us: int) -> Iterator[Conflict]:
+def conflicts(groups: Collection[Sequence[Ownership]], slack_us: int, is_whole: bool) -> Iterator[Conflict]:
     """Two owners of one group at one time.
 
     Args:
         slack_us: by how much the clocks of two hosts may differ.
+        is_whole: no records are missing.
     """
     for ownerships in groups:
         latest: Ownership | None = None
         for later in ownerships:
-            yield from (Conflict(later, later, text) for text in owners.alone(_said(later)))
+            yield from (Conflict(later, later, text) for text in owners.alone(_said(later), is_whole))
             if latest is not None and later.source != latest.source:
                 overlap_us = latest.until_us - later.since_us
                 if later.epoch == latest.epoch:

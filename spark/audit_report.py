@@ -222,12 +222,15 @@ def _quantile(found: Sequence[tuple[float, int]], share: float) -> float:
 def _pauses_key(charts: Charts) -> str:
     if not charts.all_pauses:
         return "no group moved"
-    worst = max(charts.pauses, key=lambda p: p.gap_us)
-    moves = "move" if charts.all_pauses == 1 else "moves"
-    return (
-        f"{charts.all_pauses:,} {moves}, longest {span(worst.gap_us)}"
-        f"{_key('good', 'handed over')}{_key('bad', 'after a crash')}"
-    )
+    texts = []
+    for css, clean, what in (("good", True, "handed over"), ("bad", False, "after a crash")):
+        gaps = sorted(p.gap_us for p in charts.pauses if p.clean is clean)
+        if gaps:
+            said = f"half within {span(gaps[(len(gaps) - 1) // 2])}, longest {span(gaps[-1])}"
+            texts.append(_key(css, f"{len(gaps):,} {what}: {said}"))
+    if charts.all_pauses > len(charts.pauses):
+        texts.append(f"the longest {len(charts.pauses):,} of {charts.all_pauses:,} moves")
+    return "".join(texts)
 
 
 def _period(charts: Charts) -> str:

@@ -158,7 +158,7 @@ class Steps:
                 "at_us": conflict.after.since_us,
                 "text": conflict.text,
             }
-            for conflict in audit_owners.conflicts(owners.values(), self._options.slack_us)
+            for conflict in audit_owners.conflicts(owners.values(), self._options.slack_us, not self._found.flaws)
         ]
         self._report(audit_findings.of_rows(self._spark, rows))
 
@@ -235,6 +235,7 @@ class Steps:
             crashes=crashes,
             copied=self._copied(),
             slack_us=self._options.slack_us,
+            is_whole=not self._found.flaws,
         )
         self._report(found)
 
@@ -356,6 +357,13 @@ class Steps:
         self._report(audit_keys.overlaps(deliveries, audit_caps.resized(self._catalogs)))
         losses = audit_events.only(self._frames.rows, events.LOST)
         self._report(audit_keys.disorder(deliveries, losses))
+        others = {
+            t.name for topics in self._catalogs for t in topics if t.options.ordering != "slot" or not t.is_sorted
+        }
+        if serial := sorted({t.name for topics in self._catalogs for t in topics} - others):
+            by_slot = audit_keys.by_slot(self._frames.rows, serial)
+            runs = self._frames.kept("runs", audit_keys.deliveries(by_slot, self._found.cut_short, failures_run=False))
+            self._report(audit_keys.overlaps(runs, ()))
 
 
 def _counts() -> list[Any]:

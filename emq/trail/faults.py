@@ -40,6 +40,7 @@ def of(
     max_attempts: Mapping[str, int],
     rejects: Collection[str],
     slack_us: int,
+    is_whole: bool,
 ) -> Faults:
     """Judge all messages and owners.
 
@@ -48,17 +49,18 @@ def of(
         max_attempts: by topic, see `emq.trail.histories.Facts`.
         rejects: topics that refuse what is too much, and drop nothing.
         slack_us: by how much the clocks of two machines may differ.
+        is_whole: nothing is missing in the trail. If something is, nothing is held against anybody that it would tell.
     """
     found: dict[str, list[str]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for fault in _faults(table, owners, max_attempts, slack_us):
+    for fault in _faults(table, owners, max_attempts, slack_us, is_whole):
         if fault.promise == "E":
             kinds[fault.kind] += 1
             examples.setdefault(fault.kind, fault.text)
         else:
             found[fault.promise].append(fault.text)
-    found["O"] += owners.faults(slack_us)
+    found["O"] += owners.faults(slack_us, is_whole)
     found["M"] += _one_offset(table)
     found["L"] += _dropped(table, rejects)
     lines = tuple(f"{kind}: {count:,} deliveries ({examples[kind]})" for kind, count in sorted(kinds.items()))
@@ -86,13 +88,16 @@ def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
 # -------------------------------------------------------------------------------------------------------- each message
 
 
-def _faults(table: Any, owners: Owners, max_attempts: Mapping[str, int], slack_us: int) -> Iterator[histories.Fault]:
+def _faults(
+    table: Any, owners: Owners, max_attempts: Mapping[str, int], slack_us: int, is_whole: bool
+) -> Iterator[histories.Fault]:
     for topic, name, steps in _histories(table):
 
         def crashes(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
             return owners.crashes(f"{topic}/{group}")
 
-        yield from histories.judge(name, steps, histories.Facts(max_attempts.get(topic), slack_us, crashes))
+        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole)
+        yield from histories.judge(name, steps, facts)
 
 
 def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:

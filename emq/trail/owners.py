@@ -55,16 +55,17 @@ class Owners:
         """When this owner took the group."""
         return next((o.owned_us for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch)), None)
 
-    def faults(self, slack_us: int) -> Iterator[str]:
+    def faults(self, slack_us: int, is_whole: bool = True) -> Iterator[str]:
         """One line for each ownership that was not one.
 
         Args:
             slack_us: by how much the clocks of two hosts may differ. What one host records needs no such room.
+            is_whole: see `alone`.
         """
         for place, found in self._by_place.items():
             latest: Ownership | None = None
             for o in found:
-                yield from (f"{place}: {line}" for line in alone(o))
+                yield from (f"{place}: {line}" for line in alone(o, is_whole))
                 if latest is not None and (line := _together(latest, o, slack_us)):
                     yield f"{place}: {line}"
                 if latest is None or _until_us(o) >= _until_us(latest):
@@ -84,12 +85,17 @@ def _crashes(found: Sequence[Ownership], cut_short: Collection[CutShort]) -> Ite
             yield last_us - UNSAVED_US, until_us
 
 
-def alone(o: Ownership) -> Iterator[str]:
-    """What the records of one source say against it, a line each."""
+def alone(o: Ownership, is_whole: bool) -> Iterator[str]:
+    """What the records of one source say against it, a line each.
+
+    Args:
+        is_whole: no records of it are missing.
+    """
     if o.first_us is None:
         return
     if o.owned_us is None:
-        yield f"{o.source} started under epoch {o.epoch}, and no record says that it owned the group"
+        if is_whole:
+            yield f"{o.source} started under epoch {o.epoch}, and no record says that it owned the group"
     elif o.first_us < o.owned_us:
         early_s = (o.owned_us - o.first_us) / 1e6
         yield f"{o.source} started {early_s:.6f} s before it owned the group under epoch {o.epoch}"

@@ -175,7 +175,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     table = ledger.table.append_column("name", join(ledger.table["topic"], ids))
     of_origins = ledger.table.append_column("name", join(ledger.table["topic"], origins(ids)))
     owners = faults.ownerships(table, ledger.cut_short)
-    starts, ends = _starts(of_origins), _ends(of_origins, expected.serial)
+    starts, ends = _starts(of_origins), _ends(of_origins)
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
@@ -185,10 +185,10 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     takeovers = _takeovers(ledger)
     order = (
         checks.overlaps(starts, ends, takeovers),
-        checks.overlaps(_by_slot(starts, expected.serial), ends, takeovers),
+        checks.overlaps(*_by_slot(of_origins, starts, expected.serial), takeovers),
         checks.disorder(starts, _losses(table)),
     )
-    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us)
+    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole)
     broken = defaultdict(Violations, single.broken)
     accounts = account.of_messages(table, expected.still_queued, ledger.cut_short)
     accounts["lost"] = Violations.sum((accounts["lost"], broken["L"]))
@@ -222,15 +222,33 @@ def _starts(table: Any) -> list[checks.Start]:
     return list(map(checks.Start._make, zip(*lists(rows, *checks.Start._fields), strict=True)))
 
 
-def _by_slot(starts: Sequence[checks.Start], serial: Collection[str]) -> list[checks.Start]:
-    """Starts of these topics, with their slot for a key."""
-    return [start._replace(key=start.place) for start in starts if start.topic in serial]
+def _by_slot(
+    table: Any, starts: Sequence[checks.Start], serial: Collection[str]
+) -> tuple[list[checks.Start], list[checks.End]]:
+    """Starts and ends of these topics, with their slot for a key.
 
-
-def _ends(table: Any, serial: Collection[str]) -> list[checks.End]:
+    A failure is recorded once the store knows of it, and the slot's next message starts as soon as the handler has
+    returned; so a delivery that failed counts as over at once.
+    """
+    mine = [start._replace(key=start.place) for start in starts if start.topic in serial]
+    begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    for start in mine:
+        begun[start.name, start.attempt, start.source].append(start.time_us)
     rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
-    of_slots = pc.is_in(rows["topic"], pa.array(sorted(serial), pa.string()))
-    rows = rows.filter(pc.or_(pc.is_valid(rows["key"]), of_slots))
+    rows = rows.filter(pc.is_in(rows["topic"], pa.array(sorted(serial), pa.string())))
+    ends = []
+    for event, time_us, name, attempt, source in zip(
+        *lists(rows, "event", "time_us", "name", "attempt", "source"), strict=True
+    ):
+        if event != events.SETTLED:
+            time_us = max((at for at in begun[name, attempt, source] if at <= time_us), default=time_us)
+        ends.append(checks.End(time_us, name, attempt, source, event != events.RETRIED))
+    return mine, ends
+
+
+def _ends(table: Any) -> list[checks.End]:
+    rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = rows.filter(pc.is_valid(rows["key"]))
     rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
     return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
 

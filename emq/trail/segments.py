@@ -94,12 +94,14 @@ class Ledger(NamedTuple):
         segments: how many files were read.
         flaws: why the ledger is not complete, one line each; empty if it is.
         cut_short: the runs that were not closed.
+        is_whole: nothing is missing, but for the ends of runs that were not closed.
     """
 
     table: Any
     segments: int
     flaws: tuple[str, ...]
     cut_short: tuple[CutShort, ...] = ()
+    is_whole: bool = True
 
 
 def paths(directory: Path) -> list[Path]:
@@ -132,7 +134,8 @@ def read(directory: Path) -> Ledger:
     if not headers:
         flaws.append("there is no readable segment")
     flaws += [*out_of_turn(turns), *_gaps(headers)]
-    return Ledger(pa.concat_tables(tables), len(headers), tuple(flaws), _cut_short(headers))
+    ends = _unclosed(headers)
+    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *ends), _cut_short(headers), not flaws)
 
 
 class _Flaw(Exception):
@@ -248,6 +251,16 @@ def _cut_short(headers: list[Header]) -> tuple[CutShort, ...]:
     )
 
 
+def _unclosed(headers: list[Header]) -> list[str]:
+    """Runs that were not closed."""
+    lasts = [(source, run_us, run[-1]) for (source, run_us), run in _runs(headers)]
+    return [
+        f"{source}-{run_us}: not closed after segment {last.seq}, the source crashed or still runs"
+        for source, run_us, last in lasts
+        if not last.closed
+    ]
+
+
 def _gaps(headers: list[Header]) -> list[str]:
     """What is missing between the segments of each run."""
     flaws = []
@@ -256,8 +269,6 @@ def _gaps(headers: list[Header]) -> list[str]:
         if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
             flaws.append(f"{source}-{run_us}: {len(missing)} segments are missing (numbers {some})")
-        if not last.closed:
-            flaws.append(f"{source}-{run_us}: not closed after segment {last.seq}, the source crashed or still runs")
         if last.dropped:
             flaws.append(f"{source}-{run_us}: {last.dropped} events were dropped")
     return flaws

@@ -34,8 +34,19 @@ def trail_violations(directory: Path, e: Evidence) -> list[str]:
     expired = {(d.topic, d.name) for d in e.deaths if d.reason == EXPECTED_DEATHS[""]}
     buried = {s.id for s in e.sent if (s.topic, s.name) in expired and s.begun_us < max(e.killed.values(), default=0)}
     caps, bursts = _caps(e)
+    topics = {name: [version.topic for version in versions] for name, versions in e.versions.items()}
     expected = proof.Expectations(
-        still_queued=ids | buried, quotas=caps, bursts=bursts, strict=e.strict, duplicates_allowed=len(ids)
+        still_queued=ids | buried,
+        quotas=caps,
+        bursts=bursts,
+        strict=e.strict,
+        serial=[name for name, found in topics.items() if found[0].is_sorted and found[0].options.ordering == "slot"],
+        max_attempts={
+            name: min(topic.options.max_attempts for topic in found)
+            for name, found in topics.items()
+            if not found[0].is_sorted
+        },
+        duplicates_allowed=len(ids),
     )
     found = proof.prove(directory, expected)
     told = found.to_dict()

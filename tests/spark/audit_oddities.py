@@ -135,7 +135,7 @@ def a_publish_to_a_slot_is_of_unknown_outcome(story: Story) -> None:
     name = _content(story, "unknown", T0_US + S)
     row = {"topic": audit_story.MERGES, "sent_us": T0_US + 2 * S, "error": "connection lost", "seq": 10**7}
     story.sent.append({**_blank(ledger.SCHEMA), **row, "priority": None, "outcome": ledger.UNKNOWN})
-    for at in (T0_US + S + 500_000, T0_US + 2 * S + 500_000):
+    for at in (T0_US + S + 503_000, T0_US + 2 * S + 503_000):
         start = _row(story, events.STARTED, at, **_of_slot(name), ready_us=at - 50, epoch=1)
         story.trail.append(end(start, at + 100))
 

@@ -143,6 +143,11 @@ def started_after_its_release(story: Story) -> None:
     released["time_us"] = story.of("tenant-0002", 2, events.STARTED, epoch=2)[-1]["time_us"] - 1
 
 
+def two_of_a_slot_at_a_time(story: Story) -> None:
+    first = story.of(audit_story.MERGES, 0, events.SETTLED)[0]
+    first["time_us"] += 250_000
+
+
 def two_at_one_offset(story: Story) -> None:
     first, second = [row for row in story.sent if (row["topic"], row["group"]) == ("tenant-0007", 0)][:2]
     second |= {"offset": first["offset"], "priority": first["priority"]}
@@ -210,6 +215,7 @@ PLANTED: tuple[tuple[Planter, str, str, str | None, int | None], ...] = (
     (started_before_owning, "O", "not its owner", "tenant-0002", 3),
     (no_record_of_its_owner, "O", "not its owner", "tenant-0002", 4),
     (started_after_its_release, "O", "not its owner", "tenant-0002", 2),
+    (two_of_a_slot_at_a_time, "K", "overlap", audit_story.MERGES, 0),
     (two_at_one_offset, "M", "two at one offset", "tenant-0007", 0),
     (delivered_and_among_the_dead, "X", "delivered and among the dead", "tenant-0004", 3),
     (a_dead_letter_twice, "X", "several dead letters", "tenant-0005", 4),
