@@ -20,6 +20,7 @@ from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
 from emq.fetcher.slots import room
+from emq.lease import Lease
 from emq.message import Message
 from emq.model import Kind, Topic
 from emq.offsets.tracker import OffsetTracker
@@ -37,7 +38,9 @@ async def ignore(m: Message) -> None:
 class Bench:
     """A puller and a retry claimer for one group of one priority, on a memory store."""
 
-    def __init__(self, qps: float = 20.0, gauge: Gauge | None = None, bodies: int = 0) -> None:
+    def __init__(
+        self, qps: float = 20.0, gauge: Gauge | None = None, bodies: int = 0, lease: Lease | None = None
+    ) -> None:
         self.gauge = gauge or Gauge()
         self.readiness = Readiness()
         self.clock = LoopClock()
@@ -65,6 +68,7 @@ class Bench:
             on_damaged=lambda group, m, why: self.damaged.append((group, m, why)),
             on_lost=self.lost.append,
             on_shrunk=self.shrunk.append,
+            lease=lease,
         )
         self.lanes = LaneClaimer(
             self.store.lanes,
@@ -76,6 +80,7 @@ class Bench:
             on_claimed=lambda *_: None,
             on_damaged=lambda group, m, why: self.damaged.append((group, m, why)),
             on_lost=self.lost.append,
+            lease=lease,
         )
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
@@ -496,3 +501,38 @@ def new_slot(gauge: Gauge) -> OwnedSlot:
     group.owner.handler = ignore
     group.slot = OwnedSlot(group, topic.slot(0))
     return group.slot
+
+
+@virtual
+async def test_nothing_is_read_or_claimed_past_the_lease_and_all_of_it_once_that_is_renewed() -> None:
+    lease = Lease(0.0)
+    b = Bench(lease=lease)
+    await b.put(5)
+    await b.store.lanes.add([Add("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+    claiming = asyncio.create_task(b.lanes.claim())
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        b.lanes.acquire(b.group)
+        await asyncio.sleep(10)
+        assert (b.store.log.calls.get("read"), b.store.lanes.calls.get("claim")) == (None, None)
+        lease.renew(b.clock.now() + 1)
+        await until(lambda: b.group.buffered == 6, 0.5)
+    claiming.cancel()
+
+
+@virtual
+async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_from_again() -> None:
+    """The claim under way may have looked before what woke it came."""
+    b = Bench()
+
+    async def comes_late() -> None:
+        await b.store.real.lanes.add([Add("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+        await asyncio.sleep(5)
+        b.lanes.woken(["t/0"])
+        await asyncio.sleep(5)
+
+    b.store.lanes.after["claim"] = comes_late
+    claiming = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await until(lambda: b.group.buffered == 1, 15)
+    claiming.cancel()
