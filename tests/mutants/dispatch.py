@@ -48,8 +48,8 @@ MUTANTS = (
         "emq/dispatch/dispatcher.py",
         "group.counter.release(self._granted, self._clock.now())",
         "pass",
-        "tests/integration/test_host.py::"
-        "test_no_group_starts_more_than_its_quota_in_an_aligned_second_and_all_of_it_is_used",
+        "tests/unit/test_dispatcher.py::"
+        "test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_ones[one-by-one]",
     ),
     Mutant(
         "priority-is-inverted",
@@ -192,6 +192,6 @@ MUTANTS = (
         "emq/dispatch/dispatcher.py",
         '"""Start nothing more. Messages in flight go on; see `cancel`."""\n        self._accepting = False',
         '"""Start nothing more. Messages in flight go on; see `cancel`."""\n        self._accepting = True',
-        "tests/integration/test_host_moves.py::test_a_stop_waits_for_handlers_and_starts_nothing_more",
+        "tests/unit/test_dispatcher.py::test_nothing_is_started_once_the_host_stops",
     ),
 )

@@ -68,7 +68,7 @@ MUTANTS = (
         "emq/fetcher/puller.py",
         "m.expires_us = min(m.expires_us or at_us, at_us)",
         "m.expires_us = at_us",
-        "tests/integration/test_delays.py::test_the_smaller_of_two_times_to_live_wins",
+        "tests/unit/test_fetcher.py::test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts",
     ),
     Mutant(
         "refill-waits-for-an-empty-buffer",
@@ -95,8 +95,7 @@ MUTANTS = (
         "emq/fetcher/readiness.py",
         "others = sum(max(group.capacity, len(group.buffers[q.priority])) for q in group.queues if q is not queue)",
         "others = 0",
-        "tests/integration/test_host_outages.py::"
-        "test_delivery_that_waits_for_checkpoints_goes_on_at_once_when_the_database_is_back",
+        "tests/unit/test_fetcher.py::test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved",
     ),
     Mutant(
         "saved-progress-wakes-nobody",
@@ -124,7 +123,7 @@ MUTANTS = (
         "emq/fetcher/waker.py",
         "self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)",
         "pass",
-        "tests/integration/test_host.py::test_idle_queues_cost_one_look_each_in_two_minutes",
+        "tests/unit/test_waker.py::test_a_few_queues_are_swept_as_well",
     ),
     Mutant(
         "sweep-rounds-its-slices-down",
@@ -169,7 +168,7 @@ MUTANTS = (
         "emq/fetcher/lanes.py",
         "group.lane_lost_ms = group.lane_lost_ms or _passed_ms()",
         "pass",
-        "tests/unit/test_fetcher.py::test_retries_of_an_unreachable_store_are_claimed_when_it_is_back",
+        "tests/integration/test_delays.py::test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once",
     ),
     Mutant(
         "recovery-does-not-wait",
@@ -224,7 +223,7 @@ MUTANTS = (
         "emq/fetcher/due.py",
         "if due_ms < self._due.get(name, _NEVER):",
         "if due_ms > self._due.get(name, -1):",
-        "tests/unit/test_fetcher.py::test_a_due_retry_is_claimed_when_it_is_due",
+        "tests/unit/test_due.py::test_of_several_times_of_a_name_the_earliest_counts_once",
     ),
     Mutant(
         "earlier-due-time-wakes-nobody",
@@ -233,6 +232,6 @@ MUTANTS = (
         "emq/fetcher/due.py",
         "self._earlier.set()",
         "pass",
-        "tests/unit/test_fetcher.py::test_a_due_retry_is_claimed_when_it_is_due",
+        "tests/unit/test_due.py::test_what_comes_earlier_ends_the_wait_for_what_was_first",
     ),
 )

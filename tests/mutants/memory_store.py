@@ -165,7 +165,8 @@ MUTANTS = (
         "storage_adapters/memory/slots.py",
         "if kept is not None and member not in self.prepared and place == self._place(kept):",
         "if kept is not None and place == self._place(kept):",
-        "tests/contract/test_sorted_merging.py::test_a_duplicate_waits_while_its_twin_is_in_prepare[range-memory]",
+        "tests/contract/test_sorted_merging.py::"
+        "test_a_duplicate_waits_also_where_the_member_has_waited_before[range-memory]",
     ),
     Mutant(
         "memory-claims-low-priorities-first",

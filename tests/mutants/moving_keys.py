@@ -12,8 +12,7 @@ MUTANTS = (
         "emq/fetcher/forwarder.py",
         "entry.added = None if isinstance(answer, FAILURES) else answer is True",
         "entry.added = None if isinstance(answer, FAILURES) else True",
-        "tests/unit/test_forwarding.py::"
-        "test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_leave_this_one",
+        "tests/unit/test_forwarding.py::test_an_entry_stays_whose_other_lane_is_sealed",
     ),
     Mutant(
         "entry-stays-in-a-retired-lane",
@@ -31,8 +30,7 @@ MUTANTS = (
         "emq/layouts.py",
         "return group == beside or group >= self._topic.groups or self.passed.get(group, -1) >= layout",
         "return True",
-        "tests/integration/test_moving_keys.py::"
-        "test_keys_keep_their_order_while_their_topic_grows_and_shrinks[window-0]",
+        "tests/unit/test_layouts.py::test_a_message_waits_for_each_former_group_of_its_key",
     ),
     Mutant(
         "gate-trusts-an-unknown-layout",
@@ -42,8 +40,7 @@ MUTANTS = (
         "if message.layout > self._topic.layout:\n"
         "            return True  # a producer has seen a change of the catalog that this host has not",
         "",
-        "tests/integration/test_moving_keys.py::"
-        "test_a_host_that_acquires_a_group_with_an_old_picture_of_the_catalog_keeps_its_keys_in_turn",
+        "tests/unit/test_layouts.py::test_what_was_routed_by_a_layout_that_the_host_does_not_know_waits",
     ),
     Mutant(
         "group-passes-what-runs",
@@ -52,16 +49,6 @@ MUTANTS = (
         "emq/passage.py",
         "if oldest <= number or any(",
         "if any(",
-        "tests/integration/test_moving_keys.py::"
-        "test_keys_keep_their_order_while_their_topic_grows_and_shrinks[window-0]",
-    ),
-    Mutant(
-        "group-passes-what-is-unread",
-        "K",
-        "a group counts as past an earlier layout before its queues are read up to it",
-        "emq/passage.py",
-        "q.position < min(t, tails.get(q.name, t))",
-        "q.position < 0",
         "tests/integration/test_moving_keys.py::"
         "test_keys_keep_their_order_while_their_topic_grows_and_shrinks[window-0]",
     ),
@@ -95,13 +82,22 @@ MUTANTS = (
         "tests/contract/test_noted_passages.py::test_what_was_noted_first_counts[sqlite]",
     ),
     Mutant(
+        "gate-waits-for-its-own-layout",
+        "K",
+        "a message waits for groups of its own layout, so that groups wait for each other",
+        "emq/layouts.py",
+        "if layout.number >= message.layout:",
+        "if layout.number > message.layout:",
+        "tests/unit/test_layouts.py::test_a_message_waits_only_for_layouts_older_than_its_own",
+    ),
+    Mutant(
         "unfinished-group-is-retired",
         "L",
         "a retired group is dropped before its queues are finished",
         "emq/retirement.py",
         "if any(await lag.unfinished(self._store.log, self._checkpoints, queues)):",
         "if False:",
-        "tests/property/test_resizing.py::test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap",
+        "tests/unit/test_retiring.py::test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused",
     ),
     Mutant(
         "retiring-queue-is-sealed-over-new-messages",
@@ -110,7 +106,7 @@ MUTANTS = (
         "emq/retirement.py",
         "finished = [saved[q].watermark if q in saved else b.head for q, b in zip(part, bounds, strict=True)]",
         "finished = [b.tail for q, b in zip(part, bounds, strict=True)]",
-        "tests/property/test_resizing.py::test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap",
+        "tests/unit/test_retiring.py::test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused",
     ),
     Mutant(
         "retired-lane-is-not-rescued",
@@ -119,8 +115,7 @@ MUTANTS = (
         "emq/retirement.py",
         "await self._rescue(slots, topic.group(0))",
         "pass",
-        "tests/integration/test_host_outages.py::"
-        "test_what_was_delayed_into_a_group_that_others_retired_meanwhile_is_placed_anew",
+        "tests/unit/test_retiring.py::test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved",
     ),
     Mutant(
         "retrying-group-is-retired",
@@ -129,6 +124,6 @@ MUTANTS = (
         "emq/retirement.py",
         "if any(s.waiting or s.prepared for s in served(await self._store.lanes.inspect(part))):",
         "if False:",
-        "tests/property/test_resizing.py::test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap",
+        "tests/unit/test_retiring.py::test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved",
     ),
 )

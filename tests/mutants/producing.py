@@ -40,8 +40,7 @@ MUTANTS = (
         "emq/producer/doubts.py",
         "if len(self._items) >= MESSAGES or self._bytes >= BYTES:",
         "if len(self._items) >= MESSAGES:",
-        "tests/integration/test_host_outages.py::"
-        "test_no_more_delayed_messages_than_can_be_looked_after_are_taken_without_the_database",
+        "tests/unit/test_producer.py::test_what_waits_for_the_database_is_bounded_in_messages_and_bytes",
     ),
     Mutant(
         "sealed-publish-keeps-its-layout",
@@ -50,7 +49,7 @@ MUTANTS = (
         "emq/producer/queues.py",
         "body = message.with_layout(body, route.topic.layout)",
         "pass",
-        "tests/integration/test_moving_keys.py::test_a_producer_that_has_not_seen_the_change_is_routed_again",
+        "tests/unit/test_producer.py::test_a_message_that_is_routed_again_says_by_which_layout",
     ),
     Mutant(
         "sealed-batch-keeps-its-layout",
@@ -59,7 +58,7 @@ MUTANTS = (
         "emq/producer/queues.py",
         "encoded[i] = message.with_layout(encoded[i], layout)",
         "pass",
-        "tests/integration/test_moving_keys.py::test_a_producer_that_has_not_seen_the_change_is_routed_again",
+        "tests/unit/test_producer.py::test_a_message_that_is_routed_again_says_by_which_layout",
     ),
     Mutant(
         "refused-publish-counts",

@@ -30,7 +30,7 @@ MUTANTS = (
         "storage_adapters/redis/lua/slot_ack.lua",
         "if epoch ~= '' and highest(owned[1], -1) > tonumber(epoch) then",
         "if false then",
-        "tests/contract/test_sorted_settling.py::test_a_higher_epoch_fences_off_lower_ones[range-redis]",
+        "tests/contract/test_sorted_settling.py::test_a_refused_verdict_leaves_the_others_of_its_call[range-redis]",
     ),
     Mutant(
         "redis-buries-for-a-stale-owner",

@@ -104,7 +104,7 @@ MUTANTS = (
         "(anew if settling.is_in_doubt(slot) and _claimed_anew(slot, settle) else left).append(place)",
         "left.append(place)",
         "tests/integration/test_sorted_doubts.py::"
-        "test_a_repeated_acknowledgement_does_not_hit_a_later_claim_of_the_same_second",
+        "test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known",
     ),
     Mutant(
         "attempts-are-not-counted",

@@ -13,7 +13,7 @@ MUTANTS = (
         "elif slot.unsure or (slot.suspect and slot.settling):",
         "elif False:",
         "tests/integration/test_sorted_doubts.py::"
-        "test_a_repeated_acknowledgement_does_not_hit_a_later_claim_of_the_same_second",
+        "test_verdicts_that_were_not_carried_out_are_repeated_and_repeat_nothing",
     ),
     Mutant(
         "lost-members-are-forgotten",
@@ -50,8 +50,7 @@ MUTANTS = (
         "emq/fetcher/slots.py",
         "size = -(-len(slots) // steps)",
         "size = len(slots) // steps",
-        "tests/integration/test_sorted_topics.py::"
-        "test_what_a_stranger_adds_starts_within_five_seconds_also_with_4096_slots",
+        "tests/unit/test_slot_sweep.py::test_each_slot_is_looked_at_once_in_each_round[8]",
     ),
     Mutant(
         "claims-under-way-count-as-room",
@@ -60,24 +59,6 @@ MUTANTS = (
         "emq/fetcher/slots.py",
         "return max(0, min(startable, owner.room() - owner.coming))",
         "return max(0, min(startable, owner.room()))",
-        "tests/integration/test_sorted_topics.py::test_no_more_is_claimed_than_a_slow_handler_can_start",
-    ),
-    Mutant(
-        "serial-slot-claims-ahead",
-        "K",
-        "a serial slot claims more than may run, so that what is sent again does not merge",
-        "emq/fetcher/slots.py",
-        "startable = min(startable, slot.run - slot.buffered)",
-        "pass",
-        "tests/integration/test_sorted_topics.py::test_what_is_sent_again_while_a_backlog_waits_runs_once",
-    ),
-    Mutant(
-        "message-sent-again-starts-as-it-was",
-        "K",
-        "what waits for a key starts though it was sent again meanwhile",
-        "emq/fetcher/slots.py",
-        "if answer is not False:  # also one of which it is not known",
-        "if False:",
-        "tests/integration/test_sorted_topics.py::test_what_is_sent_again_while_a_backlog_waits_runs_once",
+        "tests/unit/test_fetcher.py::test_claims_under_way_from_other_slots_take_their_topics_room",
     ),
 )

@@ -123,22 +123,14 @@ MUTANTS = (
         "tests/contract/test_waking.py::test_a_slot_wakes_for_an_earlier_due_time_only[sqlite]",
     ),
     Mutant(
-        "sqlite-arms-over-a-put",
-        "L",
-        "SQLite arms a queue though a put came after the read",
-        "storage_adapters/sql/sql/sqlite/queues_arm.sql",
-        " AND q.tail = r.value ->> 1",
-        "",
-        "tests/contract/test_waking.py::test_a_read_and_a_put_that_race_leave_no_message_unseen[sqlite]",
-    ),
-    Mutant(
         "postgresql-arms-over-a-put",
         "L",
         "PostgreSQL arms a queue though a put came after the read",
         "storage_adapters/sql/sql/postgresql/queues_arm.sql",
         " AND q.tail = w.tail",
         "",
-        "tests/contract/test_waking.py::test_a_read_and_a_put_that_race_leave_no_message_unseen[postgresql]",
+        "tests/contract/test_arming_races.py::"
+        "test_a_read_that_found_nothing_is_not_exhausted_if_something_came_meanwhile",
     ),
     Mutant(
         "sqlite-recovers-its-own-claims",
@@ -167,7 +159,7 @@ MUTANTS = (
         "storage_adapters/sql/sql/sqlite/messages_drop.sql",
         "msg_offset < ?",
         "msg_offset <= ?",
-        "tests/contract/test_log.py::test_bounds_follow_puts_and_trims[sqlite]",
+        "tests/contract/test_log.py::test_a_read_from_below_the_head_begins_at_the_head[sqlite]",
     ),
     Mutant(
         "postgresql-drops-one-too-many",
@@ -176,7 +168,7 @@ MUTANTS = (
         "storage_adapters/sql/sql/postgresql/messages_drop.sql",
         "m.msg_offset < r.upto",
         "m.msg_offset <= r.upto",
-        "tests/contract/test_log.py::test_bounds_follow_puts_and_trims[postgresql]",
+        "tests/contract/test_log.py::test_a_read_from_below_the_head_begins_at_the_head[postgresql]",
     ),
     Mutant(
         "sqlite-due-time-is-one-late",
@@ -186,14 +178,5 @@ MUTANTS = (
         "at_ms <= ?",
         "at_ms < ?",
         "tests/contract/test_lanes.py::test_due_entries_come_in_order_of_their_due_times[sqlite]",
-    ),
-    Mutant(
-        "postgresql-reads-beyond-its-bound",
-        "I",
-        "a read from PostgreSQL brings more bytes than it may",
-        "storage_adapters/sql/sql/postgresql/messages_read.sql",
-        "\nWHERE gathered - octet_length(body) < :max_bytes",
-        "",
-        "tests/contract/test_log.py::test_reads_stop_at_the_byte_limit_and_lose_nothing[postgresql]",
     ),
 )

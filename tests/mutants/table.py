@@ -18,7 +18,7 @@ runs the test of each, and fails if a mistake survives.
 
     make mutants                              # all of them
     make mutants NAMES="dispatch redis-*"     # those of a subsystem, or by name
-    make mutants NAMES=smooth-forgets BY="tests/unit tests/property"    # which of these tests would catch it?
+    make mutants NAMES=watermark-leaps BY="tests/unit tests/property"    # which of these tests would catch it?
     make mutants WRITE=1                      # write this file again, after a change of the list
 
 The list is in the Python files of this folder, one for each subsystem. A mutant is a text that occurs once in a file of

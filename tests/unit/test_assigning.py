@@ -31,6 +31,7 @@ class Host:
         groups: what is owned, by name.
         refuse: epochs that the stores refuse, by group.
         drained: while it is not set, what is let go of has messages in flight.
+        said: while it is not set, the cluster does not answer who says that groups are released.
         told: what happened, in order.
     """
 
@@ -40,6 +41,8 @@ class Host:
         self.refuse: dict[str, int] = {}
         self.drained = asyncio.Event()
         self.drained.set()
+        self.said = asyncio.Event()
+        self.said.set()
         self.told: list[str] = []
 
         async def catalog(version: int) -> None:
@@ -72,6 +75,7 @@ class Host:
             yield await self.assigned.get()
 
     async def released(self, groups: Iterable[str]) -> None:
+        await self.said.wait()
         self.told += [f"released {group}" for group in groups]
 
     def fenced(self, group: str, epoch: int) -> None:
@@ -133,6 +137,24 @@ async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of
         h.drained.set()
         await h.owns(a=2, b=1)
         assert h.told[2:] == ["released a", "acquire a 2"]
+
+
+@virtual
+async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> None:
+    """The others would take that for a word about the newer ownership."""
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.said.clear()
+        h.assign()
+        await h.owns()
+        h.assign(a=2)
+        await asyncio.sleep(5)
+        assert h.told == ["acquire a 1"]
+        h.said.set()
+        await h.owns(a=2)
+        assert h.told == ["acquire a 1", "released a", "acquire a 2"]
 
 
 @virtual

@@ -51,6 +51,7 @@ class Bench:
     """A dispatcher whose handlers take time without waiting, as one does that computes, or whose process was stopped.
 
     Attributes:
+        gate: the handlers wait for it, if there is one.
         takes_s: how long the next calls of the handler take; then none.
         starts, ids: when each message was started, in seconds since `T`, and which.
     """
@@ -60,6 +61,7 @@ class Bench:
         self.takes_s: deque[float] = deque()
         self.starts: list[float] = []
         self.ids: list[str] = []
+        self.gate: asyncio.Event | None = None
         self.batch_size = batch_size
         self.outcomes = Outcomes()
         self.dispatcher = Dispatcher(
@@ -82,6 +84,8 @@ class Bench:
         self.ids += [m.id for m in messages]
         self.starts += [m.started_us / 1e6 - T for m in messages]
         self.clock.advance(self.takes_s.popleft() if self.takes_s else 0.0)
+        if self.gate is not None:
+            await self.gate.wait()
 
     async def run(self, *groups: OwnedGroup) -> None:
         """Start what may be started now."""
@@ -149,3 +153,29 @@ async def test_a_group_with_a_backlog_gives_the_others_their_turn() -> None:
     assert len(bench.ids) == 9 * VISIT
     turns = [bench.ids[start][0] for start in range(0, len(bench.ids), VISIT)]
     assert turns == [*"abcabcabc"]
+
+
+@SIZES
+async def test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_ones(batch_size: int) -> None:
+    """A handler that waits ends its visit; the quota of that second is used to the full all the same."""
+    bench = Bench(batch_size)
+    bench.gate = asyncio.Event()
+    group = bench.group("t", WindowCounter(10, bench.clock.now()), 40)
+    bench.clock.advance(1.1)
+    await bench.run(group)
+    assert len(bench.starts) == 10
+    assert group.in_flight == 10
+    bench.gate.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert group.in_flight == 0
+
+
+async def test_nothing_is_started_once_the_host_stops() -> None:
+    bench = Bench()
+    group = bench.group("t", WindowCounter(100, bench.clock.now()), 10)
+    bench.clock.advance(1.1)
+    await bench.dispatcher.stop()
+    await bench.run(group)
+    assert bench.starts == []
+    assert group.buffered == 10

@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from support.doubles import FaultyStore
 from support.rig import until
@@ -22,7 +23,7 @@ from emq.fetcher.readiness import Readiness, wanted
 from emq.fetcher.slots import room
 from emq.lease import Lease
 from emq.message import Message
-from emq.model import Kind, Topic
+from emq.model import Kind, Topic, TopicOptions
 from emq.offsets.tracker import OffsetTracker
 from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
 from emq.owned_slot import OwnedSlot
@@ -318,6 +319,42 @@ async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read
 
 
 @virtual
+async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved() -> None:
+    """While nothing can be saved, what the low one takes of the bound is missing to a high message that comes later."""
+    b = Bench()
+    b.group.buffers.append(deque())
+    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
+    low.group, low.priority = b.group, 1
+    b.group.queues.append(low)
+    b.group.allowance = 50
+    low.tracker.finish_range(1, 21)  # and nothing of it is saved
+    b.group.ahead = 40
+    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=21 + i) for i in range(5)])
+    assert wanted(low) == 5
+    assert wanted(b.queue) == 10
+
+
+@virtual
+async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts() -> None:
+    b = Bench()
+    owner = b.group.owner
+    owner.topic = msgspec.structs.replace(owner.topic, options=TopicOptions(ttl_s=3.0))
+    now_us = b.clock.now_us()
+    own_s = {"shorter": 2, "longer": 100, "none": None}
+    bodies = [
+        message.encode_retry(Message(id_, b"", published_us=now_us, expires_us=now_us + s * 1_000_000 if s else 0))
+        for id_, s in own_s.items()
+    ]
+    await b.store.log.put([Put("t/0/p", bodies)])
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 3)
+    lives_s = {m.id: (m.expires_us - now_us) / 1e6 for m in b.group.buffers[0]}
+    assert lives_s == {"shorter": 2.0, "longer": 3.0, "none": 3.0}
+    assert b.group.expires_us == now_us + 2_000_000
+
+
+@virtual
 async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_one() -> None:
     b = Bench(gauge=Gauge(max_messages=10))
     other = b.new_group(5, "other")
@@ -492,6 +529,18 @@ def test_at_the_hosts_bound_a_slot_claims_one_message_if_it_has_none() -> None:
     gauge.messages = 10
     assert room(slot, now) == 1
     slot.buffered = 1
+    assert room(slot, now) == 0
+
+
+def test_claims_under_way_from_other_slots_take_their_topics_room() -> None:
+    slot, now = new_slot(Gauge()), 1.5
+    owner = slot.group.owner
+    slot.group.counter.reserve(0, now)
+    owner.limit = 8
+    assert room(slot, now) == 8
+    owner.coming = 5
+    assert room(slot, now) == 3
+    owner.in_flight = 3
     assert room(slot, now) == 0
 
 
