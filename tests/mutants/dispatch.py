@@ -194,4 +194,13 @@ MUTANTS = (
         '"""Start nothing more. Messages in flight go on; see `cancel`."""\n        self._accepting = True',
         "tests/unit/test_dispatcher.py::test_nothing_is_started_once_the_host_stops",
     ),
+    Mutant(
+        "crowd-piles-up",
+        "A",
+        "a topic that waits for places leaves something behind each time that it is looked at",
+        "emq/dispatch/sharing.py",
+        "if len(heap) > 2 * len(waiting) + 64:",
+        "if False:",
+        "tests/unit/test_sharing.py::test_a_crowd_that_is_looked_at_again_and_again_does_not_grow",
+    ),
 )

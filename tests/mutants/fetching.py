@@ -234,4 +234,22 @@ MUTANTS = (
         "pass",
         "tests/unit/test_due.py::test_what_comes_earlier_ends_the_wait_for_what_was_first",
     ),
+    Mutant(
+        "idle-queue-is-polled",
+        "A",
+        "a queue that was read to its end is read again and again",
+        "emq/fetcher/puller.py",
+        "queue.more = queue.woken or not batch.exhausted",
+        "queue.more = True",
+        "tests/unit/test_fetcher.py::test_an_exhausted_queue_costs_nothing_until_it_is_woken",
+    ),
+    Mutant(
+        "due-times-pile-up",
+        "A",
+        "each earlier time of a name leaves an outdated one behind",
+        "emq/fetcher/due.py",
+        "if len(self._heap) > 2 * len(self._due) + SPARE:",
+        "if False:",
+        "tests/unit/test_fetcher.py::test_due_times_do_not_pile_up_for_what_waits_long",
+    ),
 )

@@ -301,4 +301,22 @@ MUTANTS = (
         "WHERE c.epoch > CAST(r ->> 1 AS bigint) + 1",
         "tests/contract/test_saved_progress.py::test_a_lower_epoch_is_refused_and_changes_nothing[postgresql]",
     ),
+    Mutant(
+        "checkpoint-says-what-was-read",
+        "M",
+        "a checkpoint says that all is finished that was read",
+        "emq/offsets/checkpointer.py",
+        "queue.group.epoch, tracker.watermark, finished",
+        "queue.group.epoch, queue.position, finished",
+        "tests/unit/test_checkpointer.py::test_only_dirty_queues_are_saved_with_watermark_and_ranges",
+    ),
+    Mutant(
+        "notes-pile-up",
+        "A",
+        "a queue with a retention notes its progress at every trim",
+        "emq/offsets/retention.py",
+        "if notes and now_s < notes[-1].at_s + _retention_s(queue) / NOTES:\n            return False",
+        "pass",
+        "tests/unit/test_checkpointer.py::test_what_is_retained_for_long_takes_little_to_remember",
+    ),
 )

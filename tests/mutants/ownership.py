@@ -111,6 +111,26 @@ MUTANTS = (
         "tests/integration/test_taking_over.py::test_a_group_that_moves_between_living_hosts_repeats_nothing",
     ),
     Mutant(
+        "release-gives-nothing-back",
+        "D",
+        "what was claimed and not started is left to time out when a group moves",
+        "emq/ownership.py",
+        "await self._give_back(groups)\n        await",
+        "await",
+        "tests/integration/test_letting_go.py::"
+        "test_what_was_claimed_and_not_started_goes_back_when_its_group_is_let_go_of",
+    ),
+    Mutant(
+        "lost-group-is-saved-later",
+        "L",
+        "what ends in a group after it was let go of counts, though its store refused it",
+        "emq/ownership.py",
+        "group.lost = True  # also if it was let go of before: what ends in it from now on is not saved",
+        "pass",
+        "tests/integration/test_letting_go.py::"
+        "test_what_ends_in_a_group_that_was_let_go_of_is_not_saved_once_its_store_refuses_it",
+    ),
+    Mutant(
         "owner-forgets-finished-ranges",
         "D",
         "a new owner goes on from the watermark alone",
@@ -137,6 +157,15 @@ MUTANTS = (
         "owner.limit = in_flight_limit(topic)",
         "pass",
         "tests/integration/test_changed_options.py::test_changed_room_in_flight_counts_at_once",
+    ),
+    Mutant(
+        "deleted-topic-starts",
+        "Q",
+        "what is held of a deleted topic starts beside the new topic of its name",
+        "emq/ownership.py",
+        "for held in owner.groups.values():\n                    held.stopping = True",
+        "pass",
+        "tests/integration/test_letting_go.py::test_what_is_held_of_a_deleted_topic_stops_as_soon_as_the_host_knows",
     ),
     Mutant(
         "paused-topic-starts",

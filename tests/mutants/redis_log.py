@@ -148,7 +148,7 @@ MUTANTS = (
         "storage_adapters/redis/lua/put.lua",
         "redis.call('PUBLISH', channel, table.concat(woken[channel], '\\n'))",
         "",
-        "tests/contract/test_waking.py::test_a_put_to_an_exhausted_queue_wakes[redis]",
+        "tests/contract/test_redis_wakeups.py::test_wake_ups_do_not_wait_for_a_sweep[redis]",
     ),
     Mutant(
         "redis-put-leaves-no-word",
@@ -157,7 +157,7 @@ MUTANTS = (
         "storage_adapters/redis/lua/put.lua",
         "redis.call('ZADD', KEYS[4], 0, channel .. '\\n' .. queue)",
         "",
-        "tests/contract/test_waking.py::test_what_woke_while_nobody_watched_is_told_to_the_next_watcher[redis]",
+        "tests/contract/test_redis_wakeups.py::test_a_wake_up_that_nobody_heard_is_found_by_the_sweep[redis]",
     ),
     Mutant(
         "redis-arms-a-cut-read",
@@ -231,5 +231,23 @@ MUTANTS = (
         "new = 1 - redis.call('HEXISTS', bodies, id)",
         "new = 1",
         "tests/contract/test_lanes.py::test_an_id_is_added_once_whatever_its_state[redis]",
+    ),
+    Mutant(
+        "redis-lane-wakes-nobody",
+        "L",
+        "an entry that is due before all others of its lane wakes nobody",
+        "storage_adapters/redis/lua/lane_waking.lua",
+        "redis.call('PUBLISH', channel, slot)",
+        "",
+        "tests/contract/test_redis_wakeups.py::test_wake_ups_do_not_wait_for_a_sweep[redis]",
+    ),
+    Mutant(
+        "redis-lane-leaves-no-word",
+        "L",
+        "a lane's wake-up that nobody heard is not noted for the store's own sweep",
+        "storage_adapters/redis/lua/lane_waking.lua",
+        "redis.call('ZADD', KEYS[3], 0, channel .. '\\n' .. slot)",
+        "",
+        "tests/contract/test_redis_wakeups.py::test_a_wake_up_that_nobody_heard_is_found_by_the_sweep[redis]",
     ),
 )

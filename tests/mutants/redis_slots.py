@@ -142,4 +142,13 @@ MUTANTS = (
         "tests/contract/test_sorted_resting.py::"
         "test_what_rests_is_claimed_again_after_its_time_and_no_sooner[priority-apart-redis]",
     ),
+    Mutant(
+        "redis-slot-wakes-nobody",
+        "L",
+        "a member that comes before all others of its slot wakes nobody",
+        "storage_adapters/redis/lua/slot_waking.lua",
+        "redis.call('PUBLISH', channel, table.concat(woken[channel], '\\n'))",
+        "",
+        "tests/contract/test_redis_wakeups.py::test_wake_ups_do_not_wait_for_a_sweep[redis]",
+    ),
 )

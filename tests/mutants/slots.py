@@ -61,4 +61,24 @@ MUTANTS = (
         "return max(0, min(startable, owner.room()))",
         "tests/unit/test_fetcher.py::test_claims_under_way_from_other_slots_take_their_topics_room",
     ),
+    Mutant(
+        "serial-slot-claims-ahead",
+        "K",
+        "a serial slot claims more than may run, so that what is sent again does not merge",
+        "emq/fetcher/slots.py",
+        "startable = min(startable, slot.run - slot.buffered)",
+        "pass",
+        "tests/unit/test_fetcher.py::"
+        "test_where_messages_run_one_by_one_no_more_are_claimed_than_have_run_without_waiting",
+    ),
+    Mutant(
+        "message-sent-again-starts-as-it-was",
+        "K",
+        "what waits for a key starts though it was sent again meanwhile",
+        "emq/fetcher/slots.py",
+        "if answer is not False:  # also one of which it is not known",
+        "if False:",
+        "tests/integration/test_sorted_edges.py::"
+        "test_what_is_sent_again_while_it_waits_for_its_key_runs_once_with_its_new_payload",
+    ),
 )

@@ -544,6 +544,20 @@ def test_claims_under_way_from_other_slots_take_their_topics_room() -> None:
     assert room(slot, now) == 0
 
 
+def test_where_messages_run_one_by_one_no_more_are_claimed_than_have_run_without_waiting() -> None:
+    """What waits in the store merges with what is sent again; what is on the host does not."""
+    slot, now = new_slot(Gauge()), 1.5
+    slot.group.counter.reserve(0, now)
+    slot.group.serial = True
+    assert room(slot, now) == 1
+    slot.run = 4
+    assert room(slot, now) == 4
+    slot.buffered = 3
+    assert room(slot, now) == 1
+    slot.group.busy = True
+    assert room(slot, now) == 0
+
+
 def new_slot(gauge: Gauge) -> OwnedSlot:
     topic = Topic("t", 10, kind=Kind.PRIORITY, priorities=(), slots=1)
     group = OwnedGroup(OwnedTopic(topic), 0, 1, WindowCounter(10, 0), policy_for(topic), gauge)
