@@ -269,4 +269,13 @@ MUTANTS = (
         "weights[host] = 0.0 if order.drain else weight",
         "tests/unit/test_handoff.py::test_what_an_operator_wants_goes_before_what_a_host_is_set_to",
     ),
+    Mutant(
+        "former-owner-is-not-awaited",
+        "O",
+        "a host takes a group as soon as the plan gives it, whoever still holds it",
+        "emq/allocation/handoff.py",
+        "all(has_released(former, group) for former in entry.after)",
+        "True",
+        "simulation",
+    ),
 )

@@ -231,4 +231,13 @@ MUTANTS = (
         "# should",
         "tests/integration/test_host_moves.py::test_the_cap_holds_while_a_group_moves_between_hosts",
     ),
+    Mutant(
+        "moving-group-drops-what-runs",
+        "D",
+        "a group that moves is let go of at once, whatever runs in it or is being claimed",
+        "emq/ownership.py",
+        "if self.loops.unsettled(g) or g.is_claiming)",
+        "if False)",
+        "simulation",
+    ),
 )
