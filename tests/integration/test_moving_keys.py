@@ -140,7 +140,7 @@ async def test_a_producer_that_has_not_seen_the_change_is_routed_again() -> None
 
 @virtual
 async def test_what_no_host_has_read_yet_goes_before_what_is_published_after_the_change() -> None:
-    """A paused topic is not read, so that nothing of it runs or waits on its host; yet its old groups hold a backlog."""
+    """A paused topic is not read: nothing of it runs or waits on its host, and yet its old groups hold a backlog."""
     async with rig() as r:
         await r.topic("orders", 20, group_qps=10)
         keys = [f"k{i}" for i in range(KEYS)]
