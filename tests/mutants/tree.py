@@ -72,7 +72,8 @@ class Tree:
         if list(tests) == [SIMULATION]:
             return self._simulate(longest_s)
         self._report.unlink(missing_ok=True)
-        options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--junitxml={self._report}"]
+        options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
+        options += ["-o", "junit_family=xunit1", f"--junitxml={self._report}"]  # the family that names files
         if not keep_bytecode:
             options.append("-x")
         code = self._call(["-m", "pytest", *options, *tests], self._copy, keep_bytecode, longest_s)
@@ -85,7 +86,7 @@ class Tree:
     def _read(self) -> Run:
         passed, failed, trouble = [], [], ""
         for case in ET.parse(self._report).iter("testcase"):
-            name = f"{case.get('classname', '').replace('.', '/')}::{case.get('name')}"
+            name = _id_of(case)
             found = {child.tag: child.get("message") or "" for child in case}
             if "failure" in found:
                 failed.append(name)
@@ -122,6 +123,13 @@ class Tree:
             return None
         finally:
             _end(process)
+
+
+def _id_of(case: ET.Element) -> str:
+    """The id of a test, as pytest takes it."""
+    file, classes = case.get("file", ""), case.get("classname", "")
+    inside = classes.removeprefix(file.removesuffix(".py").replace("/", ".")).replace(".", "::")
+    return f"{file}{inside}::{case.get('name')}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -36,14 +36,26 @@ class Verdict(NamedTuple):
 
 
 def unfit(tree: Tree, mutants: Sequence[Mutant]) -> dict[str, str]:
-    """Tests that do not pass without any mistake, and so can catch none, with the reason. All run in one process."""
+    """Tests that do not pass without any mistake, and so can catch none, with the reason.
+
+    All run in one process; those of which that does not tell that they pass, once more each by itself.
+    """
     wanted = sorted({m.caught_by for m in mutants if m.caught_by != SIMULATION})
     if not wanted:
         return {}
     run = tree.run(wanted, keep_bytecode=True, longest_s=LONGEST_WITHOUT_S)
     if not run.failed and not run.trouble:
         return {}
-    return {test: why for test in wanted if (why := _why_unfit(tree.run([test], keep_bytecode=True)))}
+    doubtful = [test for test in wanted if not _passes(test, run)]
+    return {test: why for test in doubtful if (why := _why_unfit(tree.run([test], keep_bytecode=True)))}
+
+
+def _passes(test: str, run: Run) -> bool:
+    """Whether the test passed, with all its parameters if it names none."""
+    failed, passed = (
+        [id_ for id_ in ids if id_ == test or id_.startswith(f"{test}[")] for ids in (run.failed, run.passed)
+    )
+    return bool(passed) and not failed
 
 
 def _why_unfit(run: Run) -> str:
