@@ -310,13 +310,4 @@ MUTANTS = (
         "queue.group.epoch, queue.position, finished",
         "tests/unit/test_checkpointer.py::test_only_dirty_queues_are_saved_with_watermark_and_ranges",
     ),
-    Mutant(
-        "notes-pile-up",
-        "A",
-        "a queue with a retention notes its progress at every trim",
-        "emq/offsets/retention.py",
-        "if notes and now_s < notes[-1].at_s + _retention_s(queue) / NOTES:\n            return False",
-        "pass",
-        "tests/unit/test_checkpointer.py::test_what_is_retained_for_long_takes_little_to_remember",
-    ),
 )
