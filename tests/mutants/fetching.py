@@ -235,15 +235,6 @@ MUTANTS = (
         "tests/unit/test_due.py::test_what_comes_earlier_ends_the_wait_for_what_was_first",
     ),
     Mutant(
-        "idle-queue-is-polled",
-        "A",
-        "a queue that was read to its end is read again and again",
-        "emq/fetcher/puller.py",
-        "queue.more = queue.woken or not batch.exhausted",
-        "queue.more = True",
-        "tests/unit/test_fetcher.py::test_an_exhausted_queue_costs_nothing_until_it_is_woken",
-    ),
-    Mutant(
         "due-times-pile-up",
         "A",
         "each earlier time of a name leaves an outdated one behind",
