@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz day simulate lint types format bench clean
+.PHONY: help setup demo test fuzz day simulate mutants lint types format bench clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -34,6 +34,9 @@ day: setup ## a realistic day of a minute on every store: make day STORE=postgre
 
 simulate: setup ## simulate clusters in which everything goes wrong: make simulate SEEDS=5000; one of them: SEED=123
 	@cd tests && ../$(BIN)/python -m support.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+mutants: setup ## plant mistakes in a copy of the code and see that the tests catch each: make mutants NAMES="offsets redis-*"
+	@cd tests && ../$(BIN)/python -m mutants $(NAMES) $(if $(BY),--by $(BY)) $(if $(JSON),--json) $(if $(WRITE),--write)
 
 lint: setup ## check format, style and the direction of imports
 	@$(BIN)/ruff format --check .

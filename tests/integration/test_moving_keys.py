@@ -17,7 +17,7 @@ from support.virtual import virtual
 from emq import errors
 from emq.layouts import group_of_key
 from emq.message import Message
-from emq.model import MAX_EARLIER
+from emq.model import MAX_EARLIER, State
 from emq.producer import Producer
 from emq.storage import Trim
 from storage_adapters.memory import MemoryStore
@@ -135,6 +135,27 @@ async def test_a_producer_that_has_not_seen_the_change_is_routed_again() -> None
         watch = KeyWatch(1, failing=0)
         async with r.consuming(bound({"*": watch})):
             await until(lambda: len(watch.finished) == 3 * KEYS, 60)
+        assert (watch.overlaps, watch.disorders) == ([], [])
+
+
+@virtual
+async def test_what_no_host_has_read_yet_goes_before_what_is_published_after_the_change() -> None:
+    """A paused topic is not read: nothing of it runs or waits on its host, and yet its old groups hold a backlog."""
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10)
+        keys = [f"k{i}" for i in range(KEYS)]
+        for number in range(4):
+            await r.producer.publish_many("orders", [str(number)] * KEYS, keys=keys)
+        await r.admin.set_state("orders", State.PAUSED)
+        await r.admin.update("orders", qps=50)
+        watch = KeyWatch(1, failing=0)
+        async with r.consuming(bound({"*": watch})):
+            await asyncio.sleep(3)
+            await r.producer.publish_many("orders", ["4"] * KEYS, keys=keys)
+            assert (await r.catalog.get("orders")).earlier, "the old groups have not passed"
+            await r.admin.set_state("orders", State.ACTIVE)
+            await until(lambda: len(watch.finished) == 5 * KEYS, 60)
+            await settle(r)
         assert (watch.overlaps, watch.disorders) == ([], [])
 
 

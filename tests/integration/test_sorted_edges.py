@@ -112,6 +112,21 @@ async def test_within_a_key_the_more_urgent_goes_first_also_if_it_comes_last() -
 
 
 @virtual
+async def test_what_is_sent_again_while_it_waits_for_its_key_runs_once_with_its_new_payload() -> None:
+    async with rig() as r:
+        await r.topic("t", 100, kind="priority", slots=1, ordering="key", merge="key")
+        seen = Seen(lambda m: asyncio.sleep(1))
+        async with r.consuming(seen):
+            await asyncio.sleep(1)
+            for payload, merge_key in (("first", "f"), ("old", "m"), ("new", "m")):
+                await r.producer.publish("t", payload, key="k", merge_key=merge_key, priority=30)
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(5)
+        assert seen.payloads == [b"first", b"new"]
+        assert await states(r) == (0, 0, 0)
+
+
+@virtual
 async def test_what_waited_for_its_key_goes_past_nothing_more_urgent_of_another_key() -> None:
     async with rig() as r:
         await r.topic("t", 2, kind="priority", slots=1, ordering="key", merge="key")

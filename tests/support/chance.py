@@ -9,17 +9,21 @@ import os
 import zlib
 from typing import Any, TypeVar
 
-from hypothesis import seed, settings
+from hypothesis import Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine
 
 M = TypeVar("M", bound=RuleBasedStateMachine)
 
 FUZZ = os.environ.get("EMQ_FUZZ") == "1"
 
+SHRINKS = os.environ.get("EMQ_SHRINK") != "0"
+"""Whether a failing example is made small, which takes long; who only asks whether a test fails needs none of that."""
+
 
 def load_profile() -> None:
     """To be called before any test is imported: settings take what they do not say from the profile of that time."""
-    settings.register_profile("emq", derandomize=not FUZZ)
+    phases = tuple(Phase) if SHRINKS else (Phase.explicit, Phase.reuse, Phase.generate)
+    settings.register_profile("emq", derandomize=not FUZZ, phases=phases)
     settings.load_profile("emq")
 
 

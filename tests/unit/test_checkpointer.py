@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from emq.clock import ManualClock
 from emq.dispatch.counter import WindowCounter
 from emq.dispatch.priority import policy_for
 from emq.model import Topic, TopicOptions
-from emq.offsets import retention
+from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.tracker import OffsetTracker
@@ -29,10 +30,13 @@ class Saved:
         self.batches: list[list[Checkpoint]] = []
         self.refuse: set[str] = set()
         self.down = False
+        self.breaks = False
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
         if self.down:
             raise errors.DatabaseUnavailable("down")
+        if self.breaks:
+            raise RuntimeError("broken")
         self.batches.append(list(batch))
         return [c.queue for c in batch if c.queue in self.refuse]
 
@@ -107,6 +111,30 @@ async def test_what_could_not_be_saved_is_saved_later_once(b: Bench) -> None:
     await b.checkpointer.save()
     assert b.saved.batches == [[Checkpoint("t/0/p", 7, 3)]]
     assert b.checkpointer.unreachable is None
+
+
+async def test_what_a_broken_save_did_not_save_is_saved_later(b: Bench) -> None:
+    queue = await b.queue()
+    b.finish(queue, 1)
+    b.saved.breaks = True
+    with pytest.raises(RuntimeError):
+        await b.checkpointer.save()
+    b.saved.breaks = False
+    await b.checkpointer.save()
+    assert [[c.watermark for c in batch] for batch in b.saved.batches] == [[2]]
+
+
+async def test_a_group_that_is_lost_while_progress_is_gathered_is_not_saved(b: Bench) -> None:
+    """The refused count as finished here; a new owner that has saved nothing yet would not refuse the checkpoint."""
+    queues = [await b.queue(f"t{i}") for i in range(checkpointer.TOGETHER + 2)]
+    for queue in queues:
+        b.finish(queue, 1)
+    saving = asyncio.create_task(b.checkpointer.save())
+    await asyncio.sleep(0)  # the first of them are gathered
+    queues[-1].group.lost = True
+    await saving
+    [batch] = b.saved.batches
+    assert [c.queue for c in batch] == [queue.name for queue in queues[:-1]]
 
 
 async def test_the_store_is_trimmed_up_to_what_is_saved_and_no_further(b: Bench) -> None:

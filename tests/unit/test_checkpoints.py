@@ -9,7 +9,9 @@ import pytest
 
 from emq import errors
 from emq.database import Database
+from emq.marks import Mark
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.retention import Note
 
 
 @pytest.fixture
@@ -31,50 +33,12 @@ async def test_what_was_saved_is_loaded(store: CheckpointStore) -> None:
     assert await store.load(["a/0/high", "unknown"]) == {"a/0/high": saved[0]}
 
 
-async def test_a_lower_epoch_is_refused_and_changes_nothing(store: CheckpointStore) -> None:
-    await store.save([Checkpoint("a", 5, 10), Checkpoint("b", 1, 10)])
-    assert await store.save([Checkpoint("a", 4, 99), Checkpoint("b", 1, 11), Checkpoint("new", 1, 1)]) == ["a"]
-    assert await store.load_all() == {
-        "a": Checkpoint("a", 5, 10),
-        "b": Checkpoint("b", 1, 11),
-        "new": Checkpoint("new", 1, 1),
-    }
-
-
-async def test_a_watermark_never_moves_back(store: CheckpointStore) -> None:
-    await store.save([Checkpoint("a", 1, 10, ((12, 13),))])
-    assert await store.save([Checkpoint("a", 1, 8, ((9, 10),))]) == []
-    assert await store.load(["a"]) == {"a": Checkpoint("a", 1, 10, ((12, 13),))}
-    assert await store.save([Checkpoint("a", 2, 8)]) == []
-    assert await store.load(["a"]) == {"a": Checkpoint("a", 2, 10, ((12, 13),))}
-
-
-async def test_a_queue_twice_in_a_batch_counts_once(store: CheckpointStore) -> None:
-    assert await store.save([Checkpoint("a", 1, 1), Checkpoint("a", 1, 2)]) == []
-    assert (await store.load_all())["a"].watermark == 2
-    assert await store.save([]) == []
-
-
-async def test_reset_sets_the_watermark_back_and_keeps_the_fence(store: CheckpointStore) -> None:
-    await store.save([Checkpoint("a", 5, 10, ((12, 13),))])
-    assert await store.reset("a", 3) == Checkpoint("a", 5, 3)
-    assert await store.reset("new", 3) == Checkpoint("new", 0, 3)
-    assert await store.save([Checkpoint("a", 4, 99)]) == ["a"]
-    with pytest.raises(ValueError, match="watermark -1"):
-        await store.reset("a", -1)
-
-
-async def test_drop_forgets_only_the_named_queues(store: CheckpointStore) -> None:
-    await store.save([Checkpoint("a", 1, 1), Checkpoint("b", 1, 1)])
-    assert await store.drop(["a", "unknown"]) == 1
-    assert set(await store.load_all()) == {"b"}
-
-
-async def test_the_environments_share_nothing(store: CheckpointStore, db: Database) -> None:
-    sandbox = CheckpointStore(db, "sandbox")
-    await store.save([Checkpoint("a", 5, 10)])
-    assert await sandbox.load_all() == {}
-    assert await sandbox.save([Checkpoint("a", 1, 1)]) == []
+def test_a_checkpoint_taken_back_tells_of_nothing_that_the_store_has_lost() -> None:
+    """What comes anew takes the same offsets: it would count as finished."""
+    notes = (Note(1.0, 9), Note(2.0, 15))
+    checkpoint = Checkpoint("a", 1, 10, ((12, 15), (20, 30)), (Mark(29, "abc"),), notes)
+    assert checkpoint.rewound(14, ()) == Checkpoint("a", 1, 10, ((12, 14),), (), notes[:1])
+    assert checkpoint.rewound(5, ()) == Checkpoint("a", 1, 5)
 
 
 async def test_tens_of_thousands_of_queues_are_saved_and_loaded_together(store: CheckpointStore) -> None:

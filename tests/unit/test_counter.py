@@ -94,6 +94,17 @@ def test_a_change_of_a_smooth_quota_begins_empty_and_a_lower_one_counts_at_once(
     assert counter.reserve(100, T + 10.1) == 2
 
 
+def test_what_was_taken_before_a_change_of_a_smooth_quota_is_not_given_back_to_the_new_one() -> None:
+    """The new pace begins empty: what came before it is bounded by the old one."""
+    before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
+    counter = SmoothCounter([(0, pace(before, 0, None))], T)
+    counter.set_paces([(d.since_s, pace(d, 0, None)) for d in (before, after)], T + 5)
+    assert counter.reserve(100, T + 9.9) == 3
+    counter.release(3, T + 10)
+    assert counter.available(T + 10) == 0
+    assert counter.rolled_back == 3
+
+
 @dataclasses.dataclass
 class Sister:
     counter: Counter
@@ -121,6 +132,16 @@ def test_a_sister_with_messages_lends_nothing() -> None:
     b.buffered = 1
     assert a.counter.reserve(99, T + 1.9) == 10
     assert b.counter.reserve(99, T + 1.9) == 20
+
+
+def test_a_group_of_a_shrinking_topic_borrows_nothing_in_the_second_of_its_move() -> None:
+    """Its former owner may have borrowed in that second, too, up to the same most."""
+    family: deque[borrowing.Sister] = deque()
+    idle, moved = (Sister(BorrowingCounter(10, T + i, family, most=15)) for i in (0, 5))
+    family.extend([idle, moved])
+    assert moved.counter.reserve(99, T + 5.9) == 0
+    assert moved.counter.available(T + 5.9) == 0
+    assert moved.counter.reserve(99, T + 6.9) == 15
 
 
 def test_borrowing_never_exceeds_the_sum_and_is_tried_again_soon() -> None:

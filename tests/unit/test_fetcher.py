@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from support.doubles import FaultyStore
 from support.rig import until
@@ -20,8 +21,9 @@ from emq.fetcher.lanes import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
 from emq.fetcher.slots import room
+from emq.lease import Lease
 from emq.message import Message
-from emq.model import Kind, Topic
+from emq.model import Kind, Topic, TopicOptions
 from emq.offsets.tracker import OffsetTracker
 from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
 from emq.owned_slot import OwnedSlot
@@ -37,7 +39,9 @@ async def ignore(m: Message) -> None:
 class Bench:
     """A puller and a retry claimer for one group of one priority, on a memory store."""
 
-    def __init__(self, qps: float = 20.0, gauge: Gauge | None = None, bodies: int = 0) -> None:
+    def __init__(
+        self, qps: float = 20.0, gauge: Gauge | None = None, bodies: int = 0, lease: Lease | None = None
+    ) -> None:
         self.gauge = gauge or Gauge()
         self.readiness = Readiness()
         self.clock = LoopClock()
@@ -65,6 +69,7 @@ class Bench:
             on_damaged=lambda group, m, why: self.damaged.append((group, m, why)),
             on_lost=self.lost.append,
             on_shrunk=self.shrunk.append,
+            lease=lease,
         )
         self.lanes = LaneClaimer(
             self.store.lanes,
@@ -76,6 +81,7 @@ class Bench:
             on_claimed=lambda *_: None,
             on_damaged=lambda group, m, why: self.damaged.append((group, m, why)),
             on_lost=self.lost.append,
+            lease=lease,
         )
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
@@ -313,6 +319,42 @@ async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read
 
 
 @virtual
+async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved() -> None:
+    """While nothing can be saved, what the low one takes of the bound is missing to a high message that comes later."""
+    b = Bench()
+    b.group.buffers.append(deque())
+    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
+    low.group, low.priority = b.group, 1
+    b.group.queues.append(low)
+    b.group.allowance = 50
+    low.tracker.finish_range(1, 21)  # and nothing of it is saved
+    b.group.ahead = 40
+    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=21 + i) for i in range(5)])
+    assert wanted(low) == 5
+    assert wanted(b.queue) == 10
+
+
+@virtual
+async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts() -> None:
+    b = Bench()
+    owner = b.group.owner
+    owner.topic = msgspec.structs.replace(owner.topic, options=TopicOptions(ttl_s=3.0))
+    now_us = b.clock.now_us()
+    own_s = {"shorter": 2, "longer": 100, "none": None}
+    bodies = [
+        message.encode_retry(Message(id_, b"", published_us=now_us, expires_us=now_us + s * 1_000_000 if s else 0))
+        for id_, s in own_s.items()
+    ]
+    await b.store.log.put([Put("t/0/p", bodies)])
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        await until(lambda: b.group.buffered == 3)
+    lives_s = {m.id: (m.expires_us - now_us) / 1e6 for m in b.group.buffers[0]}
+    assert lives_s == {"shorter": 2.0, "longer": 3.0, "none": 3.0}
+    assert b.group.expires_us == now_us + 2_000_000
+
+
+@virtual
 async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_one() -> None:
     b = Bench(gauge=Gauge(max_messages=10))
     other = b.new_group(5, "other")
@@ -490,9 +532,70 @@ def test_at_the_hosts_bound_a_slot_claims_one_message_if_it_has_none() -> None:
     assert room(slot, now) == 0
 
 
+def test_claims_under_way_from_other_slots_take_their_topics_room() -> None:
+    slot, now = new_slot(Gauge()), 1.5
+    owner = slot.group.owner
+    slot.group.counter.reserve(0, now)
+    owner.limit = 8
+    assert room(slot, now) == 8
+    owner.coming = 5
+    assert room(slot, now) == 3
+    owner.in_flight = 3
+    assert room(slot, now) == 0
+
+
+def test_where_messages_run_one_by_one_no_more_are_claimed_than_have_run_without_waiting() -> None:
+    """What waits in the store merges with what is sent again; what is on the host does not."""
+    slot, now = new_slot(Gauge()), 1.5
+    slot.group.counter.reserve(0, now)
+    slot.group.serial = True
+    assert room(slot, now) == 1
+    slot.run = 4
+    assert room(slot, now) == 4
+    slot.buffered = 3
+    assert room(slot, now) == 1
+    slot.group.busy = True
+    assert room(slot, now) == 0
+
+
 def new_slot(gauge: Gauge) -> OwnedSlot:
     topic = Topic("t", 10, kind=Kind.PRIORITY, priorities=(), slots=1)
     group = OwnedGroup(OwnedTopic(topic), 0, 1, WindowCounter(10, 0), policy_for(topic), gauge)
     group.owner.handler = ignore
     group.slot = OwnedSlot(group, topic.slot(0))
     return group.slot
+
+
+@virtual
+async def test_nothing_is_read_or_claimed_past_the_lease_and_all_of_it_once_that_is_renewed() -> None:
+    lease = Lease(0.0)
+    b = Bench(lease=lease)
+    await b.put(5)
+    await b.store.lanes.add([Add("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+    claiming = asyncio.create_task(b.lanes.claim())
+    async with b.pulling():
+        b.readiness.add(b.queue)
+        b.lanes.acquire(b.group)
+        await asyncio.sleep(10)
+        assert (b.store.log.calls.get("read"), b.store.lanes.calls.get("claim")) == (None, None)
+        lease.renew(b.clock.now() + 1)
+        await until(lambda: b.group.buffered == 6, 0.5)
+    claiming.cancel()
+
+
+@virtual
+async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_from_again() -> None:
+    """The claim under way may have looked before what woke it came."""
+    b = Bench()
+
+    async def comes_late() -> None:
+        await b.store.real.lanes.add([Add("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+        await asyncio.sleep(5)
+        b.lanes.woken(["t/0"])
+        await asyncio.sleep(5)
+
+    b.store.lanes.after["claim"] = comes_late
+    claiming = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await until(lambda: b.group.buffered == 1, 15)
+    claiming.cancel()

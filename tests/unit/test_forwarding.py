@@ -149,6 +149,19 @@ async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_l
 
 
 @virtual
+async def test_an_entry_stays_whose_other_lane_is_sealed() -> None:
+    """The topic is being deleted, or was spared after all."""
+    async with hosts() as h:
+        assert await h.lanes.settle([Settle("orders/1", "", Verdict.SEAL)]) == [True]
+        await h.add(0)
+        await h.forward()
+        assert await h.waiting() == [0]
+        assert await h.lanes.settle([Settle("orders/1", "", Verdict.OPEN)]) == [True]
+        await h.forward(now_ms=1_000)
+        assert await h.waiting() == [1]
+
+
+@virtual
 async def test_an_entry_goes_where_the_catalog_says_and_not_where_the_host_believes() -> None:
     async with hosts() as h:
         await h.add(0)

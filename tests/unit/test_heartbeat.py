@@ -59,3 +59,36 @@ def test_a_correction_while_a_heartbeat_is_under_way_lengthens_no_lease(by_s: fl
             await asyncio.sleep(0.1)
 
     scenario()
+
+
+@virtual
+async def test_a_lease_counts_from_when_a_heartbeat_was_sent_and_ends_before_its_session() -> None:
+    """The servers count the session's time-out from its arrival at the latest; what was started needs time to end."""
+    loop = asyncio.get_running_loop()
+    clock = SystemClock(lambda: int((1_700_000_000.25 + loop.time()) * 1e9), lambda: int(loop.time() * 1e9))
+    lease = Lease(0.0)
+    beat = Heartbeat(SlowTree(), Paths("online"), clock, lease, lambda text: None)  # type: ignore[arg-type]
+    sent_s = clock.now()
+    await beat.begin("one")
+    assert lease.until == pytest.approx(sent_s + TIMEOUT_S * 2 / 3, abs=1e-3)
+    sent_s = clock.now()
+    beating = asyncio.create_task(beat.beat())
+    await asyncio.sleep(SLOW_S * 1.1)
+    beating.cancel()
+    assert lease.until == pytest.approx(sent_s + TIMEOUT_S * 2 / 3, abs=1e-3)
+
+
+@virtual
+async def test_a_heartbeat_of_a_session_that_has_ended_renews_nothing() -> None:
+    """Its answer may come when another session has begun, whose nodes the others have not seen."""
+    loop = asyncio.get_running_loop()
+    clock = SystemClock(lambda: int((1_700_000_000.25 + loop.time()) * 1e9), lambda: int(loop.time() * 1e9))
+    lease = Lease(0.0)
+    beat = Heartbeat(SlowTree(), Paths("online"), clock, lease, lambda text: None)  # type: ignore[arg-type]
+    await beat.begin("one")
+    beating = asyncio.create_task(beat.beat())
+    await asyncio.sleep(SLOW_S / 2)
+    beat.end()
+    await asyncio.sleep(SLOW_S)
+    beating.cancel()
+    assert lease.until == 0.0

@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from support.rig import Rig, rig
@@ -18,7 +18,7 @@ from emq.clock import SystemClock
 from emq.database import Database
 from emq.message import slot_id
 from emq.model import Kind, State, Topic
-from emq.producer import Producer, router
+from emq.producer import Producer, doubts, router
 from emq.storage import Read, Trim
 from emq.trail.sink import NullTrail
 
@@ -76,7 +76,7 @@ async def test_messages_without_a_key_go_round_and_those_of_a_key_stay_together(
     assert set(Counter({q: len(ms) for q, ms in (await stored(r, "orders")).items()}).values()) == {15}
 
     await r.topic("keyed", 100, group_qps=10)
-    keys = [f"k{i % 40}" for i in range(400)]
+    keys = [f"k{i % 37}" for i in range(400)]  # in turn, each key would come to each of the ten groups
     await r.producer.publish_many("keyed", [b"%d" % i for i in range(400)], keys=keys)
     await r.producer.publish("keyed", b"400", key="k0")
     of_key: dict[str | None, set[str]] = {}
@@ -88,6 +88,41 @@ async def test_messages_without_a_key_go_round_and_those_of_a_key_stay_together(
             assert order == sorted(order)
     assert all(len(queues) == 1 for queues in of_key.values())
     assert len(set.union(*of_key.values())) > 5
+
+
+async def test_a_message_that_is_routed_again_says_by_which_layout(r: Rig) -> None:
+    """By it, its new group knows to wait for those of its key that lie in the old one."""
+    await r.topic("orders", 20, group_qps=10)
+    keys = [f"k{i}" for i in range(20)]
+    await r.producer.publish_many("orders", [b"old"] * 20, keys=keys)
+    await r.admin.update("orders", qps=50)
+    await r.producer.publish_many("orders", [b"many"] * 20, keys=keys)
+    await r.admin.update("orders", qps=70)
+    await asyncio.gather(*(r.producer.publish("orders", b"one", key=key) for key in keys))
+    layouts: dict[bytes, set[int]] = {}
+    for found in (await stored(r, "orders")).values():
+        for m in found:
+            layouts.setdefault(m.payload, set()).add(m.group)  # where a stored message has its layout
+    assert layouts == {b"old": {0}, b"many": {1}, b"one": {2}}
+    assert (await r.catalog.get("orders")).layout == 2
+
+
+async def test_what_waits_for_the_database_is_bounded_in_messages_and_bytes() -> None:
+    class Item(NamedTuple):
+        size: int
+
+    async def never(items: Sequence[Item]) -> Sequence[Item]:
+        return items
+
+    for items in ([Item(0)] * doubts.MESSAGES, [Item(doubts.BYTES)]):
+        waiting = doubts.Doubts(never)
+        waiting.put(items[1:])
+        waiting.refuse_more()
+        waiting.put(items[:1])
+        with pytest.raises(errors.DatabaseUnavailable, match="nothing was published"):
+            waiting.refuse_more()
+        assert waiting._task is not None
+        waiting._task.cancel()
 
 
 async def test_ids_that_the_caller_gives_are_those_of_the_messages(r: Rig) -> None:

@@ -185,6 +185,18 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
 
 
 @virtual
+async def test_a_stale_owner_buries_nothing() -> None:
+    b = Bench()
+    await b.store.lanes.claim([Claim("t/0", 1, EPOCH + 1)], 1)
+    async with b.settling():
+        b.settler.failed(b.group, b.started("a"), errors.Reject("never"))
+        b.settler.expired(b.group, b.started("b"))
+        await b.settler.idle()
+    assert (b.settled, b.refused, b.settler.dead) == ([], ["a", "b"], 0)
+    assert await b.store.lanes.dead("t/0") == []
+
+
+@virtual
 async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() -> None:
     b = Bench()
     await b.store.real.lanes.add([Add("t/0", "of the lane", b.body("of the lane"), 1)])

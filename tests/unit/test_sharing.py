@@ -100,3 +100,11 @@ def test_a_crowd_that_is_looked_at_again_and_again_does_not_grow() -> None:
     assert len(crowd._heap) < 300
     order = [crowd.wakes_at for _ in range(100) if crowd.first() >= 0]
     assert len(order) == 100
+
+
+def test_a_lone_topic_leaves_a_fifth_of_the_places_free() -> None:
+    """For those that come next: they would find none."""
+    held = 0
+    while sharing.room(1000, held, held) > 0:
+        held += 1
+    assert held == 1000 * sharing.ALPHA // (sharing.ALPHA + 1)

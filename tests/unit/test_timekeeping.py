@@ -159,6 +159,36 @@ async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_not
     task.cancel()
 
 
+@virtual
+async def test_an_answer_is_taken_for_the_middle_of_its_round_trip() -> None:
+    kept = Kept()
+    kept.reference.there_s = kept.reference.back_s = 0.1
+    await kept.keeper.begin()
+    assert abs(kept.wrong_s) < 0.005
+    assert kept.keeper.state().uncertain_s == pytest.approx(0.1, abs=0.005)
+
+
+@virtual
+async def test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_which_it_lands() -> None:
+    """Who was in that second before may have had the same groups."""
+    kept = Kept()
+    await kept.keeper.begin()
+    task = asyncio.create_task(kept.keeper.keep())
+    await asyncio.sleep(3.2)
+    kept.reference.ahead_s += 10.4
+    before = kept.clock.now()
+    while kept.clock.now() < before + 10:
+        before = kept.clock.now()
+        await asyncio.sleep(0.01)
+    landed = int(kept.clock.now())
+    while int(kept.clock.now()) == landed:
+        assert not kept.starts
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert kept.starts
+    task.cancel()
+
+
 def test_a_suspended_machine_has_lost_its_lease_and_its_second() -> None:
     @virtual
     async def scenario() -> None:

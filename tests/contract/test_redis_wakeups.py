@@ -1,0 +1,62 @@
+"""Wake-ups of Redis come both ways: at once by a published message, and by the store's sweep if nobody heard that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from redis.asyncio.client import PubSub
+from target import Target, Watcher, put_one, read_one, watching
+
+from emq.slots import Add as Member
+from emq.slots import Claim as SlotClaim
+from emq.slots import Keep, SlotKind
+from emq.storage import Add, Claim, Store
+from storage_adapters.redis import cluster_wakeups, wakeups
+
+NOW = 1_700_000_000_000
+
+
+async def arm(store: Store, target: Target) -> None:
+    """Have a queue, a lane and a slot wake this instance for whatever comes."""
+    assert (await read_one(store.log, target.queue(), store.log.first_offset)).exhausted
+    await store.lanes.claim([Claim(target.slot(1), 1, 1)], NOW)
+    await store.sorted.claim([SlotClaim(target.sorted_slot(SlotKind.PRIORITY, group=2), 1, 1, NOW)], NOW)
+
+
+@pytest.mark.parametrize("target", ["redis", "redis_cluster"], indirect=True)
+async def test_wake_ups_do_not_wait_for_a_sweep(store: Store, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = target.sorted_slot(SlotKind.PRIORITY, group=2)
+    for module in (wakeups, cluster_wakeups):
+        monkeypatch.setattr(module, "SWEEP_S", 3600.0)
+    async with watching(store, target.queue("high", 9)) as watcher:
+        await arm(store, target)
+        await put_one(store.log, target.queue(), b"a")
+        await watcher.wakes(target.queue())
+        await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+        await watcher.wakes(target.slot(1))
+        await store.sorted.add([Member(slot, b"m", 5.0, Keep.LAST)])
+        await watcher.wakes(slot.address)
+
+
+@pytest.mark.parametrize("target", ["redis"], indirect=True)
+async def test_a_wake_up_that_nobody_heard_is_found_by_the_sweep(
+    store: Store, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hears_nothing(self: PubSub, **_: Any) -> None:
+        await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(PubSub, "get_message", hears_nothing)
+    monkeypatch.setattr(wakeups, "SWEEP_S", 0.1)
+    watcher = Watcher(store)
+    task = asyncio.create_task(watcher.run())
+    try:
+        await watcher.until(lambda: watcher.sweeps > 0, "the subscription")
+        await arm(store, target)
+        await put_one(store.log, target.queue(), b"a")
+        await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+        await watcher.wakes(target.queue(), target.slot(1))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

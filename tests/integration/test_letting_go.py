@@ -1,0 +1,65 @@
+"""What a host lets go of: nothing more of it starts, nothing of it is saved, and what was not started goes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.rig import Seen, rig, until
+from support.virtual import virtual
+
+from emq.message import Message
+
+
+@virtual
+async def test_what_is_held_of_a_deleted_topic_stops_as_soon_as_the_host_knows() -> None:
+    """A new topic of that name counts on it."""
+    async with rig() as r:
+        await r.topic("orders", 5)
+        await r.producer.publish_many("orders", [b"x"] * 100)
+        seen = Seen()
+        async with r.consuming(seen) as host:
+            await until(lambda: len(seen) == 10)
+            [group] = host.ownership.groups.values()
+            assert group.buffered > 0
+            await host.ownership.apply([], ["orders"])
+            assert group.stopping
+            started = len(seen)
+            await asyncio.sleep(3)
+            assert len(seen) == started
+
+
+@virtual
+async def test_what_ends_in_a_group_that_was_let_go_of_is_not_saved_once_its_store_refuses_it() -> None:
+    async with rig() as r:
+        await r.topic("orders", 50)
+        async with r.consuming(Seen()) as host:
+            await until(lambda: "orders/0" in host.ownership.groups)
+            group = host.ownership.groups["orders/0"]
+            await host.ownership.release(["orders/0"])
+            assert not group.lost
+            host.ownership.lost(group)
+            assert group.lost
+            assert host.ownership.lost_groups == 0, "it was not lost while it was held"
+
+
+@virtual
+async def test_what_was_claimed_and_not_started_goes_back_when_its_group_is_let_go_of() -> None:
+    """It need not wait for its time-out, and keeps its priority."""
+    async with rig() as r:
+        topic = await r.topic("urgent", 50, kind="priority", slots=1, ordering="key", merge="key")
+        hanging = asyncio.Event()
+
+        async def hang(m: Message) -> None:
+            await hanging.wait()
+
+        seen = Seen(hang)
+        for i in range(2):
+            await r.producer.publish("urgent", f"x{i}", key="k", merge_key=f"m{i}", priority=30)
+        async with r.consuming(seen) as host:
+            await until(lambda: len(host.ownership.groups) == 1)
+            [group] = host.ownership.groups.values()
+            await until(lambda: group.held == 1, 5)
+            await host.ownership.release([group.name], drain_s=0.1)
+            [state] = await r.store.sorted.inspect([topic.slot(0)], int(r.clock.now() * 1000))
+            assert (state.waiting, state.prepared, state.next_score) == (1, 1, 30)
+            hanging.set()

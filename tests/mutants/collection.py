@@ -1,0 +1,54 @@
+"""All mutants, by subsystem."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+
+from mutants import (
+    allocation,
+    counting,
+    dispatch,
+    fetching,
+    memory_store,
+    moving_keys,
+    offsets,
+    ownership,
+    producing,
+    redis_log,
+    redis_slots,
+    settling,
+    slots,
+    sql_store,
+    timekeeping,
+)
+from mutants.mutant import Mutant
+
+SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
+    "counting": counting.MUTANTS,
+    "dispatch": dispatch.MUTANTS,
+    "settling": settling.MUTANTS,
+    "offsets": offsets.MUTANTS,
+    "fetching": fetching.MUTANTS,
+    "slots": slots.MUTANTS,
+    "moving_keys": moving_keys.MUTANTS,
+    "ownership": ownership.MUTANTS,
+    "allocation": allocation.MUTANTS,
+    "producing": producing.MUTANTS,
+    "timekeeping": timekeeping.MUTANTS,
+    "memory_store": memory_store.MUTANTS,
+    "sql_store": sql_store.MUTANTS,
+    "redis_log": redis_log.MUTANTS,
+    "redis_slots": redis_slots.MUTANTS,
+}
+
+
+def chosen(patterns: Sequence[str]) -> list[Mutant]:
+    """Those of the subsystems, or with the names, that match one of the patterns; all of them if there is none."""
+    return [
+        mutant
+        for subsystem, mutants in SUBSYSTEMS.items()
+        for mutant in mutants
+        if not patterns
+        or any(fnmatch.fnmatchcase(subsystem, p) or fnmatch.fnmatchcase(mutant.name, p) for p in patterns)
+    ]

@@ -1,0 +1,112 @@
+"""Mistakes with keys that move between groups, and with groups that retire."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "entry-leaves-both-lanes",
+        "L",
+        "an entry of a key that moved leaves its lane though the other one did not take it",
+        "emq/fetcher/forwarder.py",
+        "entry.added = None if isinstance(answer, FAILURES) else answer is True",
+        "entry.added = None if isinstance(answer, FAILURES) else True",
+        "tests/unit/test_forwarding.py::test_an_entry_stays_whose_other_lane_is_sealed",
+    ),
+    Mutant(
+        "entry-stays-in-a-retired-lane",
+        "L",
+        "an entry that was handed on to a group that is gone by now is left there",
+        "emq/fetcher/forwarder.py",
+        "await self._take_back([entry for entry in batch if entry.added])",
+        "pass",
+        "tests/unit/test_forwarding.py::test_an_entry_is_taken_back_from_a_group_that_was_retired_meanwhile",
+    ),
+    Mutant(
+        "gate-opens-too-early",
+        "K",
+        "a key's new group starts its messages while its old group still holds some",
+        "emq/layouts.py",
+        "return group == beside or group >= self._topic.groups or self.passed.get(group, -1) >= layout",
+        "return True",
+        "tests/unit/test_layouts.py::test_a_message_waits_for_each_former_group_of_its_key",
+    ),
+    Mutant(
+        "gate-trusts-an-unknown-layout",
+        "K",
+        "a host that has not seen a change of the catalog starts what is routed by it",
+        "emq/layouts.py",
+        "if message.layout > self._topic.layout:\n"
+        "            return True  # a producer has seen a change of the catalog that this host has not",
+        "",
+        "tests/unit/test_layouts.py::test_what_was_routed_by_a_layout_that_the_host_does_not_know_waits",
+    ),
+    Mutant(
+        "group-passes-what-runs",
+        "K",
+        "a group counts as past an earlier layout while messages of it run",
+        "emq/passage.py",
+        "if oldest <= number or any(",
+        "if any(",
+        "tests/integration/test_moving_keys.py::"
+        "test_keys_keep_their_order_while_their_topic_grows_and_shrinks[window-0]",
+    ),
+    Mutant(
+        "group-passes-what-is-unread",
+        "K",
+        "a group counts as past an earlier layout before its queues are read up to it",
+        "emq/passage.py",
+        "q.position < min(t, tails.get(q.name, t))",
+        "q.position < 0",
+        "tests/integration/test_moving_keys.py::"
+        "test_what_no_host_has_read_yet_goes_before_what_is_published_after_the_change",
+    ),
+    Mutant(
+        "stale-owner-notes-a-passage",
+        "K",
+        "a stale owner says that a group has passed, whose newer owner still holds old messages",
+        "emq/passage.py",
+        "return [p for group, p in passed if group.name in owned and not group.lost]",
+        "return [p for group, p in passed]",
+        "tests/integration/test_moving_keys.py::"
+        "test_a_host_that_lost_a_group_unawares_does_not_say_what_the_group_has_passed",
+    ),
+    Mutant(
+        "layout-is-forgotten-early",
+        "K",
+        "an earlier layout is dropped from the topic when one of its groups has passed",
+        "emq/passage.py",
+        "if all(gate.is_past(group, layout.number) for group in range(layout.groups))",
+        "if any(gate.is_past(group, layout.number) for group in range(layout.groups))",
+        "tests/integration/test_moving_keys.py::"
+        "test_keys_keep_their_order_while_their_topic_grows_and_shrinks[window-0]",
+    ),
+    Mutant(
+        "passage-is-taken-back",
+        "K",
+        "SQLite notes that a group has not passed after it has",
+        "emq/database/sql/sqlite/passages_note.sql",
+        "SET passed = max(emq_passages.passed, excluded.passed)",
+        "SET passed = excluded.passed",
+        "tests/contract/test_noted_passages.py::test_what_was_noted_first_counts[sqlite]",
+    ),
+    Mutant(
+        "retiring-queue-is-sealed-over-new-messages",
+        "L",
+        "a retired queue is emptied up to its tail before it is sealed",
+        "emq/retirement.py",
+        "finished = [saved[q].watermark if q in saved else b.head for q, b in zip(part, bounds, strict=True)]",
+        "finished = [b.tail for q, b in zip(part, bounds, strict=True)]",
+        "tests/unit/test_retiring.py::test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused",
+    ),
+    Mutant(
+        "retired-lane-is-not-rescued",
+        "L",
+        "what came into a retired group's lane as it was dropped is left there",
+        "emq/retirement.py",
+        "await self._rescue(slots, topic.group(0))",
+        "pass",
+        "tests/unit/test_retiring.py::test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved",
+    ),
+)

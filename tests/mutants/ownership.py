@@ -1,0 +1,243 @@
+"""Mistakes in ownership: taking groups, letting go of them, following the catalog and the assignment."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "changed-quota-is-not-taken-over",
+        "Q",
+        "owners go on with the quota that the topic had when they took the group",
+        "emq/ownership.py",
+        "group.counter = pacing.follow(group.counter, topic, group.index, owner.sisters, self._clock.now())",
+        "pass",
+        "tests/integration/test_host.py::test_a_new_qps_counts_while_the_host_runs",
+    ),
+    Mutant(
+        "checkpoints-are-not-fenced",
+        "O",
+        "a new owner raises no fence for checkpoints, so that its predecessor saves over it",
+        "emq/ownership.py",
+        "return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}",
+        "return refused",
+        "tests/integration/test_taking_over.py::"
+        "test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints",
+    ),
+    Mutant(
+        "owner-reads-before-its-fence",
+        "O",
+        "a new owner reads checkpoints before it fences its predecessor off",
+        "emq/ownership.py",
+        "            newly_refused = await self._fence(wanted, topics, waiting)\n"
+        "            if newly_refused:\n"
+        "                refused |= newly_refused\n"
+        "                continue\n"
+        "            if any(not topic.is_sorted for topic in topics.values()):\n"
+        "                # Behind the fence: a former owner that knew more of the catalog may have "
+        "said that keys have moved away\n"
+        "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
+        "                await self.loops.look()\n"
+        "            saved = await self._prepare({g: e for g, e in wanted.items() if g not in "
+        "waiting}, topics, waiting)\n",
+        "            saved = await self._prepare({g: e for g, e in wanted.items() if g not in "
+        "waiting}, topics, waiting)\n"
+        "            newly_refused = await self._fence(wanted, topics, waiting)\n"
+        "            if newly_refused:\n"
+        "                refused |= newly_refused\n"
+        "                continue\n"
+        "            if any(not topic.is_sorted for topic in topics.values()):\n"
+        "                # Behind the fence: a former owner that knew more of the catalog may have "
+        "said that keys have moved away\n"
+        "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
+        "                await self.loops.look()\n",
+        "tests/integration/test_taking_over.py::"
+        "test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints",
+    ),
+    Mutant(
+        "owner-does-not-look-behind-its-fence",
+        "K",
+        "a new owner goes by the catalog as it knew it before its fence",
+        "emq/ownership.py",
+        "await self.loops.look()",
+        "pass",
+        "tests/integration/test_moving_keys.py::"
+        "test_a_host_that_acquires_a_group_with_an_old_picture_of_the_catalog_keeps_its_keys_in_turn",
+    ),
+    Mutant(
+        "first-checkpoint-is-not-fenced",
+        "O",
+        "a queue without a checkpoint gets no row, so that a former owner may write its first one",
+        "emq/ownership.py",
+        "await self._checkpoints.save(begun)",
+        "pass",
+        "tests/integration/test_taking_over.py::"
+        "test_a_former_owner_cannot_save_its_first_checkpoint_once_another_has_taken_over",
+    ),
+    Mutant(
+        "lanes-are-not-recovered",
+        "L",
+        "what a former owner had claimed from a lane stays claimed",
+        "emq/ownership.py",
+        "answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()",
+        "answers = [0] * len(wanted)",
+        "tests/integration/test_host_moves.py::test_retries_that_a_host_had_claimed_are_delivered_by_the_next",
+    ),
+    Mutant(
+        "slots-are-not-recovered",
+        "L",
+        "what a former owner had claimed from a slot waits for its time-out",
+        "emq/ownership.py",
+        "recovered = await of_each(self._store.sorted.recover(recovers, now_ms), len(recovers))",
+        "recovered = [0] * len(recovers)",
+        "tests/integration/test_taking_over.py::test_what_a_former_owner_had_claimed_from_a_slot_is_delivered_at_once",
+    ),
+    Mutant(
+        "release-does-not-drain",
+        "D",
+        "a group is let go of while its messages are in flight",
+        "emq/ownership.py",
+        "if self.loops.unsettled(g) or g.is_claiming)",
+        "if g.is_claiming)",
+        "tests/integration/test_host_moves.py::test_a_stop_waits_for_handlers_and_starts_nothing_more",
+    ),
+    Mutant(
+        "release-saves-nothing",
+        "D",
+        "a group is let go of without a last checkpoint",
+        "emq/ownership.py",
+        "await self._give_back(groups)\n        await self.loops.checkpointer.save()",
+        "await self._give_back(groups)",
+        "tests/integration/test_taking_over.py::test_a_group_that_moves_between_living_hosts_repeats_nothing",
+    ),
+    Mutant(
+        "release-gives-nothing-back",
+        "D",
+        "what was claimed and not started is left to time out when a group moves",
+        "emq/ownership.py",
+        "await self._give_back(groups)\n        await",
+        "await",
+        "tests/integration/test_letting_go.py::"
+        "test_what_was_claimed_and_not_started_goes_back_when_its_group_is_let_go_of",
+    ),
+    Mutant(
+        "lost-group-is-saved-later",
+        "L",
+        "what ends in a group after it was let go of counts, though its store refused it",
+        "emq/ownership.py",
+        "group.lost = True  # also if it was let go of before: what ends in it from now on is not saved",
+        "pass",
+        "tests/integration/test_letting_go.py::"
+        "test_what_ends_in_a_group_that_was_let_go_of_is_not_saved_once_its_store_refuses_it",
+    ),
+    Mutant(
+        "owner-forgets-finished-ranges",
+        "D",
+        "a new owner goes on from the watermark alone",
+        "emq/ownership.py",
+        "tracker = OffsetTracker(checkpoint.watermark, checkpoint.finished)",
+        "tracker = OffsetTracker(checkpoint.watermark)",
+        "tests/integration/test_host_moves.py::test_what_finished_out_of_order_is_not_repeated_after_a_crash",
+    ),
+    Mutant(
+        "changed-policy-is-not-taken-over",
+        "P",
+        "owners go on with the priority policy that the topic had when they took the group",
+        "emq/ownership.py",
+        "        group.policy = priority.policy_for(topic)\n",
+        "",
+        "tests/integration/test_changed_options.py::"
+        "test_a_changed_priority_policy_counts_for_the_backlog_that_is_there",
+    ),
+    Mutant(
+        "changed-limit-is-not-taken-over",
+        "I",
+        "owners go on with the room in flight that the topic had when they took the group",
+        "emq/ownership.py",
+        "owner.limit = in_flight_limit(topic)",
+        "pass",
+        "tests/integration/test_changed_options.py::test_changed_room_in_flight_counts_at_once",
+    ),
+    Mutant(
+        "deleted-topic-starts",
+        "Q",
+        "what is held of a deleted topic starts beside the new topic of its name",
+        "emq/ownership.py",
+        "for held in owner.groups.values():\n                    held.stopping = True",
+        "pass",
+        "tests/integration/test_letting_go.py::test_what_is_held_of_a_deleted_topic_stops_as_soon_as_the_host_knows",
+    ),
+    Mutant(
+        "paused-topic-starts",
+        "Q",
+        "a topic that is paused goes on",
+        "emq/ownership.py",
+        "if binding is None or owner.topic.state is State.PAUSED:",
+        "if binding is None:",
+        "tests/integration/test_host.py::test_pause_stops_starting_and_resume_goes_on_with_nothing_lost",
+    ),
+    Mutant(
+        "former-topic-keeps-its-groups",
+        "O",
+        "a topic created again goes on with the groups, and the fence, of the former one",
+        "emq/ownership.py",
+        "if topic.name not in self.topics:\n                former +=",
+        "if False:\n                former +=",
+        "tests/integration/test_created_again.py::"
+        "test_a_host_that_keeps_the_groups_of_a_topic_created_again_consumes_them",
+    ),
+    Mutant(
+        "group-is-taken-while-it-is-let-go-of",
+        "O",
+        "a host takes a group again while it is letting go of it",
+        "emq/assignments.py",
+        "if g not in owned and g not in self._letting_go and self._refused.get(g) != e",
+        "if g not in owned and self._refused.get(g) != e",
+        "tests/unit/test_assigning.py::test_a_group_is_not_taken_again_before_it_is_said_to_be_released",
+    ),
+    Mutant(
+        "refused-group-is-asked-for-again",
+        "O",
+        "a host takes a group again under an epoch that the store has refused",
+        "emq/assignments.py",
+        "if g not in owned and g not in self._letting_go and self._refused.get(g) != e",
+        "if g not in owned and g not in self._letting_go",
+        "tests/unit/test_assigning.py::test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused",
+    ),
+    Mutant(
+        "new-era-keeps-the-old-groups",
+        "O",
+        "a host whose membership was lost goes on with the groups that belong to others",
+        "emq/assignments.py",
+        "await self._ownership.forget_all()\n                self._told.clear()",
+        "self._told.clear()",
+        "tests/unit/test_assigning.py::test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once",
+    ),
+    Mutant(
+        "stranger-takes-the-rest-unnoticed",
+        "O",
+        "a host that a stranger took a group from does not ask about its other groups",
+        "emq/assignments.py",
+        "await self._ownership.look_at_lanes()",
+        "pass",
+        "tests/unit/test_assigning.py::test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others",
+    ),
+    Mutant(
+        "group-is-not-said-to-be-released",
+        "O",
+        "a host that let go of a group does not say so",
+        "emq/assignments.py",
+        "await self._membership.released(done)  # should",
+        "# should",
+        "tests/integration/test_host_moves.py::test_the_cap_holds_while_a_group_moves_between_hosts",
+    ),
+    Mutant(
+        "moving-group-drops-what-runs",
+        "D",
+        "a group that moves is let go of at once, whatever runs in it or is being claimed",
+        "emq/ownership.py",
+        "if self.loops.unsettled(g) or g.is_claiming)",
+        "if False)",
+        "simulation",
+    ),
+)

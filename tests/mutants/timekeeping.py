@@ -1,0 +1,64 @@
+"""Mistakes in keeping the time."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "time-goes-back",
+        "Q",
+        "the environment's time goes back when the reference's clock does",
+        "emq/timekeeping.py",
+        "return Successor(max(noted.time_us, reference_us))",
+        "return Successor(reference_us)",
+        "tests/unit/test_timekeeping.py::test_the_time_of_an_environment_never_goes_back_and_returns_to_the_reference",
+    ),
+    Mutant(
+        "answer-counts-as-it-came",
+        "Q",
+        "the reference's answer is taken for the time of its arrival, not of the middle of its round trip",
+        "emq/timekeeping.py",
+        "middle_us = (asked.sent_us + asked.came_us) // 2",
+        "middle_us = asked.came_us",
+        "tests/unit/test_timekeeping.py::test_an_answer_is_taken_for_the_middle_of_its_round_trip",
+    ),
+    Mutant(
+        "worst-answer-is-kept",
+        "Q",
+        "the answer with the longest round trip counts",
+        "emq/timekeeping.py",
+        "return min(self._answers, key=lambda a: a.error_at(now_us), default=None)",
+        "return max(self._answers, key=lambda a: a.error_at(now_us), default=None)",
+        "tests/unit/test_timekeeping.py::test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_nothing",
+    ),
+    Mutant(
+        "drift-is-forgotten",
+        "Q",
+        "a clock that was right once stays sure for ever",
+        "emq/timekeeping.py",
+        "return self.error_us + (passed_us - self.at_us) * DRIFT",
+        "return self.error_us",
+        "tests/unit/test_timekeeping.py::"
+        "test_a_host_goes_on_without_the_database_until_its_clock_may_be_wrong_by_the_bound",
+    ),
+    Mutant(
+        "doubtful-host-starts",
+        "Q",
+        "a host whose time is uncertain beyond the bound goes on",
+        "emq/timekeeping.py",
+        "if best is None or best.error_us >= self._bound_us:\n            return 0.0",
+        "if best is None or best.error_us >= self._bound_us:\n            return float(2**40)",
+        "tests/unit/test_timekeeping.py::test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_nothing",
+    ),
+    Mutant(
+        "landing-host-starts-at-once",
+        "Q",
+        "a host whose clock jumped forward starts in the second in which it lands",
+        "emq/timekeeping.py",
+        "self._landed = True",
+        "pass",
+        "tests/unit/test_timekeeping.py::"
+        "test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_which_it_lands",
+    ),
+)

@@ -1,0 +1,220 @@
+"""What a host takes and lets go of, as it is assigned, taken away, refused, and assigned again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, cast
+
+from support.rig import until
+from support.virtual import LoopClock, virtual
+
+from emq.allocation.membership import Assignment, Membership
+from emq.assignments import Assignments
+from emq.owned import OwnedGroup
+from emq.ownership import Acquired, Ownership
+
+
+class Group:
+    """As much of an owned group as the assignments look at."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        self.name = name
+        self.epoch = epoch
+
+
+class Host:
+    """A membership that assigns what it is told to, and an ownership that takes and drains on demand.
+
+    Attributes:
+        groups: what is owned, by name.
+        refuse: epochs that the stores refuse, by group.
+        drained: while it is not set, what is let go of has messages in flight.
+        said: while it is not set, the cluster does not answer who says that groups are released.
+        told: what happened, in order.
+    """
+
+    def __init__(self) -> None:
+        self.assigned: asyncio.Queue[Assignment] = asyncio.Queue()
+        self.groups: dict[str, Group] = {}
+        self.refuse: dict[str, int] = {}
+        self.drained = asyncio.Event()
+        self.drained.set()
+        self.said = asyncio.Event()
+        self.said.set()
+        self.told: list[str] = []
+
+        async def catalog(version: int) -> None:
+            """It is new enough."""
+
+        self.assignments = Assignments(
+            cast(Membership, self), cast(Ownership, self), LoopClock(), drain_s=10.0, catalog=catalog
+        )
+
+    def assign(self, era: int = 0, **groups: int) -> None:
+        self.assigned.put_nowait(Assignment(groups, era))
+
+    async def owns(self, **groups: int) -> None:
+        await until(lambda: {name: group.epoch for name, group in self.groups.items()} == groups, 10)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(self.assignments.follow()), asyncio.create_task(self.assignments.carry_out())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------------------------------- of the membership
+
+    async def assignments_of(self) -> AsyncIterator[Assignment]:
+        while True:
+            yield await self.assigned.get()
+
+    async def released(self, groups: Iterable[str]) -> None:
+        await self.said.wait()
+        self.told += [f"released {group}" for group in groups]
+
+    def fenced(self, group: str, epoch: int) -> None:
+        self.told.append(f"fenced {group} {epoch}")
+
+    # ----------------------------------------------------------------------------------------- of the ownership
+
+    async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool]) -> Acquired:
+        refused = [name for name, epoch in assigned.items() if self.refuse.get(name) == epoch]
+        for name, epoch in assigned.items():
+            assert name not in self.groups, "it is owned already"
+            self.told.append(f"acquire {name} {epoch}")
+            if name not in refused:
+                self.groups[name] = Group(name, epoch)
+        return Acquired(refused)
+
+    async def releasing(self, names: Iterable[str], drain_s: float) -> AsyncIterator[list[str]]:
+        names = list(names)
+        await self.drained.wait()
+        for name in names:
+            self.groups.pop(name, None)
+        yield names
+
+    async def forget_all(self) -> None:
+        self.told.append("forget all")
+        self.groups.clear()
+
+    def lost(self, group: Any) -> None:
+        self.groups.pop(group.name, None)
+
+    async def look_at_lanes(self) -> None:
+        self.told.append("look at lanes")
+
+
+def host() -> Host:
+    made = Host()
+    # One double plays both parts; the name is taken by the part under test.
+    made.assignments._membership = cast(Membership, _Part(made))
+    return made
+
+
+class _Part:
+    def __init__(self, of: Host) -> None:
+        self.assignments = of.assignments_of
+        self.released = of.released
+        self.fenced = of.fenced
+
+
+@virtual
+async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1, b=1)
+        await h.owns(a=1, b=1)
+        h.drained.clear()
+        h.assign(a=2, b=1)
+        await asyncio.sleep(5)
+        assert h.groups["a"].epoch == 1
+        h.drained.set()
+        await h.owns(a=2, b=1)
+        assert h.told[2:] == ["released a", "acquire a 2"]
+
+
+@virtual
+async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> None:
+    """The others would take that for a word about the newer ownership."""
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.said.clear()
+        h.assign()
+        await h.owns()
+        h.assign(a=2)
+        await asyncio.sleep(5)
+        assert h.told == ["acquire a 1"]
+        h.said.set()
+        await h.owns(a=2)
+        assert h.told == ["acquire a 1", "released a", "acquire a 2"]
+
+
+@virtual
+async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_go_of_once() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.drained.clear()
+        h.assign()
+        await asyncio.sleep(2)
+        h.assign(a=3)
+        await asyncio.sleep(2)
+        h.drained.set()
+        await h.owns(a=3)
+        assert h.told == ["acquire a 1", "released a", "acquire a 3"]
+
+
+@virtual
+async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused() -> None:
+    h = host()
+    h.refuse["a"] = 1
+    async with h.running():
+        h.assign(a=1)
+        await until(lambda: "fenced a 1" in h.told, 5)
+        h.assign(a=1, b=1)
+        await h.owns(b=1)
+        await asyncio.sleep(5)
+        assert h.told.count("acquire a 1") == 1
+        h.assign(a=2, b=1)
+        await h.owns(a=2, b=1)
+
+
+@virtual
+async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once() -> None:
+    """It belongs to others: it is not drained, nor said to be released."""
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.drained.clear()
+        h.assign(era=1, b=2)
+        await h.owns(b=2)
+        assert h.told == ["acquire a 1", "forget all", "acquire b 2"]
+
+
+@virtual
+async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1, b=1, c=1)
+        await h.owns(a=1, b=1, c=1)
+        h.assignments.fenced(cast(OwnedGroup, h.groups["a"]))
+        h.assignments.fenced(cast(OwnedGroup, h.groups["b"]))
+        await asyncio.sleep(0.5)
+        assert h.told.count("look at lanes") == 1, "once for all that it loses in that moment"
+        assert "fenced a 1" in h.told
+        await h.owns(c=1)
+        h.assign(c=1)
+        await asyncio.sleep(2)
+        h.assignments.fenced(cast(OwnedGroup, Group("b", 1)))
+        await asyncio.sleep(0.5)
+        assert h.told.count("look at lanes") == 1, "that the plan took it away is as it should be"

@@ -1,0 +1,47 @@
+"""The gate: a message of a key that has moved waits until its key's former groups have nothing left of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from emq.layouts import KeyGate, group_of_key
+from emq.message import Message
+from emq.model import Layout, Topic
+
+KEY = next(key for key in map(str, range(1_000)) if [group_of_key(key, n) for n in (2, 3, 5)] == [1, 2, 4])
+"""Of the second, third and last group among two, three and five."""
+
+TOPIC = msgspec.structs.replace(
+    Topic("t", 100, active_groups=5, groups=5), layout=2, earlier=(Layout(0, 2), Layout(1, 3))
+)
+
+
+def held(passed: dict[int, int], layout: int = 2, group: int = 4) -> bool:
+    return KeyGate(TOPIC, passed).holds(Message("m", b"", KEY, layout=layout), group)
+
+
+def test_a_message_waits_for_each_former_group_of_its_key() -> None:
+    assert held({})
+    assert held({1: 0})
+    assert held({2: 1})
+    assert not held({1: 0, 2: 1})
+    assert held({0: 1, 3: 1, 4: 1}), "those of other keys do not matter"
+
+
+def test_a_message_waits_only_for_layouts_older_than_its_own() -> None:
+    assert held({}, layout=1, group=2)
+    assert not held({1: 0}, layout=1, group=2)
+    assert not held({}, layout=0, group=1)
+
+
+def test_a_group_does_not_wait_for_itself_nor_for_one_that_is_gone() -> None:
+    assert not held({1: 0}, group=2)
+    smaller = msgspec.structs.replace(TOPIC, groups=2, active_groups=2)
+    assert not KeyGate(smaller, {1: 0}).holds(Message("m", b"", KEY, layout=2), 1)
+
+
+@pytest.mark.parametrize("passed", [{}, dict.fromkeys(range(5), 9)])
+def test_what_was_routed_by_a_layout_that_the_host_does_not_know_waits(passed: dict[int, int]) -> None:
+    """Its key's former group may be one that the host takes for its present one."""
+    assert held(passed, layout=3)

@@ -1,0 +1,124 @@
+"""Whatever comes to a retired group while it is being retired is not lost, at whichever moment it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support.rig import Rig, rig
+from support.virtual import virtual
+
+from emq import errors, message
+from emq.message import Message
+from emq.model import Topic
+from emq.offsets.checkpoints import CheckpointStore
+from emq.retirement import Retirement
+from emq.storage import Add, Put
+
+QUEUE, LANE = "orders/1/mid", "orders/1"
+
+LATER_MS = 1 << 50
+"""Due when nobody waits for it any more."""
+
+MOMENTS = 16
+"""More than the calls that a retirement makes of the store."""
+
+
+class Interrupted:
+    """A part of a store; right behind the n-th call of all parts, somebody else's turn comes."""
+
+    def __init__(self, real: Any, count: Callable[[], Awaitable[None]]) -> None:
+        self._real = real
+        self._count = count
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+
+        async def called(*args: Any, **kwargs: Any) -> Any:
+            answer = await found(*args, **kwargs)
+            await self._count()
+            return answer
+
+        return called
+
+
+class Interruption:
+    """The store as the retirement sees it.
+
+    Attributes:
+        came: whether the moment came.
+    """
+
+    def __init__(self, r: Rig, moment: int, then: Callable[[], Awaitable[None]]) -> None:
+        self._left = moment
+        self._then = then
+        self.came = False
+        self.log = Interrupted(r.store.real.log, self._count)
+        self.lanes = Interrupted(r.store.real.lanes, self._count)
+        self.sorted = r.store.real.sorted
+
+    async def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.came = True
+            await self._then()
+
+
+async def shrunk(r: Rig) -> Topic:
+    """A topic with one group that has retired, and of which nothing is left."""
+    await r.topic("orders", 100, group_qps=50, priorities=("mid",))
+    await r.admin.update("orders", qps=50)
+    topic = await r.catalog.get("orders")
+    assert (topic.active_groups, topic.groups) == (1, 2)
+    return topic
+
+
+def retirement(r: Rig, store: Any) -> Retirement:
+    return Retirement(r.catalog, store, CheckpointStore(r.db, "online"), list, r.clock)
+
+
+@pytest.mark.parametrize("moment", range(1, MOMENTS))
+@virtual
+async def test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused(moment: int) -> None:
+    async with rig() as r:
+        topic = await shrunk(r)
+        answers: list[Any] = []
+
+        async def publish() -> None:
+            body = message.encode("late", b"x", None, 1, None)
+            answers.extend(await r.store.real.log.put([Put(QUEUE, [body])]))
+
+        store = Interruption(r, moment, publish)
+        retired = await retirement(r, store).retire(topic)
+        [bounds] = await r.store.real.log.bounds([QUEUE])
+        if not store.came:
+            assert retired
+        elif isinstance(answers[0], errors.QueueSealed):
+            assert bounds.head == bounds.tail
+        else:
+            assert not retired
+            assert bounds.tail - bounds.head == 1
+            assert (await r.catalog.get("orders")).groups == 2
+
+
+@pytest.mark.parametrize("moment", range(1, MOMENTS))
+@virtual
+async def test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved(moment: int) -> None:
+    """As long as the catalog shows the group; later, whoever adds it finds out."""
+    async with rig() as r:
+        topic = await shrunk(r)
+        shown: list[int] = []
+
+        async def add() -> None:
+            shown.append((await r.catalog.get("orders")).groups)
+            await r.store.real.lanes.add([Add(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)])
+
+        store = Interruption(r, moment, add)
+        retired = await retirement(r, store).retire(topic)
+        lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
+        if not store.came:
+            assert retired
+        elif shown == [2]:
+            assert [len(entries) for entries in lanes] == ([1, 0] if retired else [0, 1])
+            assert (await r.catalog.get("orders")).groups == (1 if retired else 2)

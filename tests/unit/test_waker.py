@@ -1,0 +1,116 @@
+"""Wake-ups may be lost: the sweep comes to every queue and lane, and a store in doubt has everything looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import cast
+
+from support.virtual import virtual
+
+from emq.dispatch.counter import WindowCounter
+from emq.dispatch.priority import STRICT
+from emq.fetcher.readiness import Readiness
+from emq.fetcher.waker import SLICES, SWEEP_S, Waker
+from emq.model import Kind, Topic
+from emq.offsets.tracker import OffsetTracker
+from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.owned_slot import OwnedSlot
+from emq.storage import Store
+
+
+class Told:
+    """A store whose wake-ups are what is put here."""
+
+    def __init__(self, *told: Sequence[str] | None) -> None:
+        self.told = told
+
+    async def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        for names in self.told:
+            yield names
+        await asyncio.Event().wait()
+
+
+class Bench:
+    """Attributes:
+    woken: queues that the readiness was told of.
+    lanes, slots, doubted: names that were passed on.
+    """
+
+    def __init__(self, groups: int, *told: Sequence[str] | None) -> None:
+        self.groups: dict[str, OwnedGroup] = {}
+        self.queues: dict[str, OwnedQueue] = {}
+        for i in range(groups):
+            self.add(f"t{i}")
+        self.woken: list[str] = []
+        self.lanes: list[str] = []
+        self.slots: list[str] = []
+        self.doubted: list[str] = []
+        readiness = Readiness()
+        readiness.woken = lambda queue: self.woken.append(queue.name)  # type: ignore[method-assign]
+        self.waker = Waker(
+            cast(Store, Told(*told)),
+            self.queues,
+            self.groups,
+            readiness,
+            self.lanes.extend,
+            self.slots.extend,
+            lambda group: self.doubted.append(group.name),
+        )
+
+    def add(self, name: str, kind: Kind = Kind.LOG) -> OwnedGroup:
+        topic = Topic(name, 10, priorities=("p",)) if kind is Kind.LOG else Topic(name, 10, kind=kind, slots=1)
+        group = OwnedGroup(OwnedTopic(topic), 0, 1, WindowCounter(1, 0), STRICT, Gauge())
+        group.buffers = [deque()]
+        if topic.is_sorted:
+            group.slot = OwnedSlot(group, topic.slot(0))
+        else:
+            group.queues = [OwnedQueue(group, 0, OffsetTracker(1), 1.0)]
+            group.queues[0].more = False  # it is armed
+            self.queues[group.queues[0].name] = group.queues[0]
+        self.groups[group.name] = group
+        return group
+
+
+@virtual
+async def test_the_sweep_comes_to_every_queue_and_lane_once() -> None:
+    bench = Bench(SLICES + 7)
+    sweeping = asyncio.create_task(bench.waker.sweep())
+    await asyncio.sleep(SWEEP_S + 0.5)
+    sweeping.cancel()
+    assert sorted(bench.woken) == sorted(bench.queues)
+    assert sorted(bench.lanes) == sorted(bench.groups)
+
+
+@virtual
+async def test_a_few_queues_are_swept_as_well() -> None:
+    bench = Bench(3)
+    sweeping = asyncio.create_task(bench.waker.sweep())
+    await asyncio.sleep(SWEEP_S + 0.5)
+    sweeping.cancel()
+    assert sorted(bench.woken) == sorted(bench.queues)
+
+
+@virtual
+async def test_a_store_in_doubt_has_queues_lanes_and_slots_looked_at() -> None:
+    bench = Bench(2, None)
+    group = bench.add("s", Kind.PRIORITY)
+    assert group.slot is not None
+    bench.waker.open()
+    listening = asyncio.create_task(bench.waker.listen())
+    await asyncio.sleep(1)
+    listening.cancel()
+    assert bench.woken == [*bench.queues]
+    assert bench.doubted == [*bench.groups]
+    assert bench.slots == [group.slot.address]
+
+
+@virtual
+async def test_each_name_goes_where_it_belongs() -> None:
+    bench = Bench(2, ["t0/0/p", "t1/0", "s/0/"])
+    bench.waker.open()
+    listening = asyncio.create_task(bench.waker.listen())
+    await asyncio.sleep(1)
+    listening.cancel()
+    assert (bench.woken, bench.lanes, bench.slots) == (["t0/0/p"], ["t1/0"], ["s/0/"])
