@@ -27,7 +27,7 @@ from storage_adapters.memory import MemoryStore, World
 from support.simulation.evidence import Evidence
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
-from support.simulation.promises import Rules
+from support.simulation.rules import Rules
 from support.simulation.publisher import Publisher
 from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule, TopicPlan
 from support.simulation.work import Work
@@ -37,6 +37,9 @@ QUIET_S = 120.0
 
 WATCH_S = 0.4
 
+STARTED_S = 1.0
+"""So long after the beginning every host is at work."""
+
 UNINFORMING = ("database_delay", "database_loss", "database_down", "pause", "reference_jump")
 """Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
 
@@ -45,6 +48,8 @@ class Cluster:
     """Attributes:
     alive: hosts that run or are paused, in the order of their start.
     gone: hosts that were killed.
+    weights: what operators have ordered, by name of a host; 0 for one that is to have nothing.
+    calm: see `Rules`, but for the first span.
     """
 
     def __init__(self, schedule: Schedule, db: ReferenceDatabase, evidence: Evidence) -> None:
@@ -70,6 +75,9 @@ class Cluster:
         self.admin = Admin(self.catalog, operators, self.checkpoints, self._next_epoch)
         self.quotas: dict[str, list[tuple[float, Share]]] = {}
         self.divisions: dict[str, list[Division]] = {}
+        self.publishers: dict[str, Publisher] = {}
+        self.weights: dict[str, float] = {}
+        self.calm: list[tuple[float, float]] = []
         self._sizes: Counter[str] = Counter()
         self._clocks = itertools.cycle(schedule.offsets_s)
         self._lives: Counter[str] = Counter()
@@ -87,7 +95,8 @@ class Cluster:
             self.join()
         producer = Producer(self.store, Catalog(RemoteDatabase(self.db), ENVIRONMENT, None), clock=self.clock)
         for plan in self.schedule.topics:
-            self.spawn(Publisher(producer, plan, self.evidence, self.schedule.seed).run(END_S + 2.0))
+            publisher = self.publishers[plan.name] = Publisher(producer, plan, self.evidence, self.schedule.seed)
+            self.spawn(publisher.run(END_S + 2.0))
 
     def join(self, name: str = "") -> Member:
         """Start a host; one of a name that was there before is another life of it."""
@@ -119,6 +128,12 @@ class Cluster:
         task = asyncio.create_task(work)
         self._tasks.append(task)
 
+    async def set_qps(self, name: str, qps: float) -> None:
+        """Change a topic's capacity."""
+        before = (await self.catalog.get(name)).qps
+        await self.admin.update(name, qps=qps)
+        self.evidence.note(name, f"qps is {qps} now, and was {before}")
+
     async def resize(self, pick: int) -> None:
         """Set the next size of a topic that has sizes, once hosts can hear of it: nobody changes an absent catalog."""
         while self.alive and all(member.database.network.is_away for member in self.alive):
@@ -143,6 +158,9 @@ class Cluster:
             # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
             begun = topic.division
             since_s = begun.since_s or int(EPOCH_S + 0.25 + self.db.ahead_s + self.evidence.now) + 1
+            # Hosts do not follow a clock that was set back.
+            seconds = [s.started_us // 1_000_000 for s in self.evidence.starts if s.work.topic == plan.name]
+            since_s = max(since_s, max(seconds, default=0) + 1)
             known = [d for d in self.divisions[plan.name] if d.since_s < since_s]
             self.divisions[plan.name] = [*known, msgspec.structs.replace(begun, since_s=since_s)]
             self.evidence.note(plan.name, f"created again with qps {qps}, from second {since_s} on")
@@ -160,6 +178,7 @@ class Cluster:
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
+        self.weights[member.name] = 0.0 if order.drain else order.weight or 1.0
         path, data = records.Paths(ENVIRONMENT).order(member.name), records.encode(order)
         while True:
             try:
@@ -178,15 +197,14 @@ class Cluster:
         return next((m for m in self.alive if node is not None and m.name == node.data.decode()), None)
 
     def rules(self) -> Rules:
-        topics = self.schedule.topics
+        first = min((event.at for event in self.schedule.events), default=END_S)
         return Rules(
             self.schedule.clean,
             self.quotas,
             self.divisions,
             not any(e.what in UNINFORMING for e in self.schedule.events),
-            frozenset(t.name for t in topics if t.options.get("pacing") == "smooth"),
-            frozenset(t.name for t in topics if t.keys and not t.sizes),
-            {t.name: t.options.get("max_attempts", 17) for t in topics},
+            {plan.name: plan for plan in self.schedule.topics},
+            [(STARTED_S, first), *self.calm],
         )
 
     # --------------------------------------------------------------------------------------------------------- the end

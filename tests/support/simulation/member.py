@@ -108,6 +108,7 @@ class Member:
     name: of the host.
     life: name and which of its lives; what the evidence calls it.
     ahead_s: how far its machine's wall clock is ahead of the true time.
+    loops: of the host, each a task that goes on until it stops.
     """
 
     def __init__(
@@ -154,8 +155,15 @@ class Member:
             trail=_Trail(life, evidence),
             options=HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
         )
+        self.loops: list[asyncio.Task[None]] = []
+        start = self.host.guard.start
+        setattr(self.host.guard, "start", lambda loops: self._noted(start(loops)))  # noqa: B010
         self._evidence = evidence
         self.task: asyncio.Task[None] | None = None
+
+    def _noted(self, loops: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+        self.loops = self.loops + loops
+        return loops
 
     def start(self) -> asyncio.Task[None]:
         self.task = self.process.start(self._run())
@@ -215,4 +223,4 @@ class Member:
             succeeded = True
         finally:
             self.running.discard(number)
-            self._evidence.ended(number, succeeded)
+            self._evidence.ended(number, succeeded, self.clock.now_us())

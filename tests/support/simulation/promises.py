@@ -6,10 +6,12 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from emq.shares import Division, Share, share_of, smooth_burst
+from support.simulation import priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start, Violation
+from support.simulation.rules import Rules
+from support.simulation.waits import Waits
 
 SLACK = 1e-6
 
@@ -20,34 +22,13 @@ LONGEST_OUTAGE_S = 30.0
 """Of the database, for one host, at worst: several may come one after the other."""
 
 
-class Rules(NamedTuple):
-    """What the promises depend on.
-
-    Attributes:
-        clean: nothing but clean joins, leaves and moves happened.
-        quotas: of a group, all that it had: (from when by true time, its share).
-        divisions: of a topic, how its groups shared it, in order of time.
-        informed: no host was kept from reading the catalog.
-        smooth: topics with smooth pacing.
-        keyed: topics whose keys were never routed anew.
-        dead_after: of a topic: attempts after which a message is dead.
-    """
-
-    clean: bool
-    quotas: dict[str, list[tuple[float, Share]]]
-    divisions: dict[str, list[Division]]
-    informed: bool
-    smooth: frozenset[str]
-    keyed: frozenset[str]
-    dead_after: dict[str, int]
-
-
 def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violation]:
     """Every violation found.
 
     Args:
         dead: names of the works in the dead letters in the end, each as often as it is there.
     """
+    waits = Waits(evidence, rules)
     return [
         *evidence.violations,
         *_nothing_lost(evidence, rules, dead),
@@ -55,6 +36,8 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
         *_caps(evidence, rules),
         *_keys(evidence, rules),
         *_owners(evidence),
+        *priorities.judge(evidence, rules, waits),
+        *use.judge(evidence, rules, waits),
     ]
 
 
@@ -68,14 +51,16 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     if twice is not None:
         yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
     for name, (work, confirmed) in evidence.published.items():
-        doomed = work.fails >= rules.dead_after[work.topic]
+        doomed = work.fails >= rules.plans[work.topic].dead_after
         if name in evidence.forgotten:
             continue
         if confirmed and name not in evidence.succeeded and name not in buried:
             seen = "was never started" if name not in where else "never ended well"
             yield Violation("L", where.get(name, work.topic), f"{name} is lost: it {seen} and is not dead")
         if name in buried and not doomed:
-            yield Violation("X", where.get(name, ""), f"{name} is dead after {rules.dead_after[work.topic]} attempts")
+            yield Violation(
+                "X", where.get(name, ""), f"{name} is dead after {rules.plans[work.topic].dead_after} attempts"
+            )
         if name in evidence.succeeded and name in buried:
             yield Violation("X", where.get(name, ""), f"{name} has succeeded and is dead")
     for name in where:
@@ -118,12 +103,12 @@ def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         by_topic[start.work.topic].append(start)
     for group, starts in by_group.items():
         topic = group.rpartition("/")[0]
-        judge = _smooth_group if topic in rules.smooth else _window_group
+        judge = _smooth_group if rules.plans[topic].is_smooth else _window_group
         yield from judge(group, starts, rules.quotas[group], rules.divisions[topic])
     for topic, starts in by_topic.items():
         divisions = rules.divisions[topic]
         if len(divisions) == 1 or rules.informed:
-            judge_sum = _smooth_topic if topic in rules.smooth else _window_topic
+            judge_sum = _smooth_topic if rules.plans[topic].is_smooth else _window_topic
             yield from judge_sum(topic, starts, divisions)
 
 
@@ -197,7 +182,7 @@ def _in_force(quotas: Sequence[tuple[float, Share]], at: float) -> list[Share]:
 def _keys(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     by_key: dict[tuple[str, str], list[Start]] = defaultdict(list)
     for start in evidence.starts:
-        if start.work.key and start.work.topic in rules.keyed:
+        if start.work.key and not rules.plans[start.work.topic].moving:
             by_key[start.work.topic, start.work.key].append(start)
     for starts in by_key.values():
         yield from _serial(evidence, rules, starts)

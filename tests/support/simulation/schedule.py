@@ -62,6 +62,30 @@ class TopicPlan(NamedTuple):
     options: Mapping[str, Any] = {}
     slots: int = 0
 
+    @property
+    def is_smooth(self) -> bool:
+        return self.options.get("pacing") == "smooth"
+
+    @property
+    def is_strict(self) -> bool:
+        """A topic with named priorities, of which the highest goes first."""
+        return self.kind is Kind.LOG and self.options.get("priority_policy", "strict") == "strict"
+
+    @property
+    def is_serial(self) -> bool:
+        """One message of a slot runs at a time."""
+        return self.kind is not Kind.LOG and self.options.get("ordering", "slot") == "slot"
+
+    @property
+    def moving(self) -> bool:
+        """Its keys are routed anew when it is resized."""
+        return bool(self.keys and self.sizes)
+
+    @property
+    def dead_after(self) -> int:
+        """Attempts after which a message is dead."""
+        return int(self.options.get("max_attempts", 17))
+
 
 SHARDS = ("shard_down", "shard_silent")
 """Faults of a part of the store."""
