@@ -24,6 +24,7 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.shares import Division, Share
 from storage_adapters.memory import MemoryStore, World
+from support.simulation import memory
 from support.simulation.evidence import Evidence
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
@@ -91,6 +92,7 @@ class Cluster:
             await self.admin.create([_topic(plan, plan.qps)])
         await self._look_at_quotas()
         self.spawn(self._watch_quotas())
+        self.spawn(memory.watch(self))
         for _ in range(self.schedule.hosts):
             self.join()
         producer = Producer(self.store, Catalog(RemoteDatabase(self.db), ENVIRONMENT, None), clock=self.clock)

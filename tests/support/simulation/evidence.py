@@ -80,6 +80,7 @@ class Evidence:
             id) or (slot, member).
         first_due_ms: the same of first deliveries, by name of the work; lanes and slots have told of it.
         ended_us: by number of the start, when the handler returned by the host's clock.
+        let_go: when a host let go of a group in order: (host, group, epoch).
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -107,6 +108,7 @@ class Evidence:
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
         self.first_due_ms: dict[str, float] = {}
         self.ended_us: dict[int, int] = {}
+        self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
@@ -174,6 +176,7 @@ class Evidence:
             self.loaded[host, queue, epoch].append((len(self.starts), checkpoint))
 
     def released(self, host: str, group: str, epoch: int) -> None:
+        self.let_go[host, group, epoch] = self.now
         self.note(group, f"{host} releases epoch {epoch}")
 
     # ------------------------------------------------------------------------------------ what stores and database took

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from emq.owned import MAX_BUFFER, OwnedGroup
+from emq.owned import OwnedGroup
 
 if TYPE_CHECKING:
     from support.simulation.cluster import Cluster
@@ -118,11 +118,3 @@ def unbalanced(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
         if loads.get(name, 0.0) > most:
             text = f"it has {loads[name]:.2f} of {total:.2f} starts a second; its fair share is {fair:.2f}"
             yield "balance", "", (f"{name}: {text}, {most:.2f} at most; loads {loads}, weights {weights}")
-
-
-# -------------------------------------------------------------------------------------------------------------- memory
-
-
-def most_buffered(group: OwnedGroup) -> int:
-    """Messages that a group may have in its buffers: what its queues, and its lane for each priority, may fill."""
-    return sum(queue.capacity + group.capacity for queue in group.queues) + MAX_BUFFER * (group.slot is not None)
