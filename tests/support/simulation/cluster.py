@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -19,7 +20,7 @@ from emq.allocation.memory_tree import MemoryEnsemble
 from emq.catalog import Catalog
 from emq.database.database import ANSWER_S
 from emq.lag import unfinished
-from emq.model import Kind, Topic, TopicOptions
+from emq.model import Kind, State, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.shares import Division, Share
@@ -28,9 +29,11 @@ from support.simulation import memory
 from support.simulation.evidence import Evidence
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
-from support.simulation.rules import Rules
+from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
-from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule, TopicPlan
+from support.simulation.rules import Rules
+from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
+from support.simulation.varied import VARIED
 from support.simulation.work import Work
 
 QUIET_S = 120.0
@@ -80,6 +83,7 @@ class Cluster:
         self.weights: dict[str, float] = {}
         self.calm: list[tuple[float, float]] = []
         self._sizes: Counter[str] = Counter()
+        self._pauses = 0
         self._clocks = itertools.cycle(schedule.offsets_s)
         self._lives: Counter[str] = Counter()
         self._names = itertools.count(1)
@@ -113,6 +117,7 @@ class Cluster:
             self.ensemble,
             self.evidence,
             ahead_s=next(self._clocks),
+            batches={plan.name: plan.batch for plan in self.schedule.topics if plan.batch > 1},
             session_s=SESSION_S,
         )
         self.alive.append(member)
@@ -130,6 +135,23 @@ class Cluster:
         task = asyncio.create_task(work)
         self._tasks.append(task)
 
+    async def pause(self) -> None:
+        """Pause the topic that is paused now and then; each pause ends with `go_on`."""
+        self._pauses += 1
+        if self._pauses == 1:
+            await self.admin.set_state(VARIED, State.PAUSED)
+            self.evidence.note(VARIED, "paused")
+            self.evidence.paused.append((VARIED, self.evidence.now, math.inf))
+
+    async def go_on(self) -> None:
+        """End a pause; the topic goes on with the last one."""
+        self._pauses -= 1
+        if self._pauses == 0:
+            _, since, _ = self.evidence.paused[-1]
+            self.evidence.paused[-1] = VARIED, since, self.evidence.now
+            await self.admin.set_state(VARIED, State.ACTIVE)
+            self.evidence.note(VARIED, "goes on")
+
     async def set_qps(self, name: str, qps: float) -> None:
         """Change a topic's capacity."""
         before = (await self.catalog.get(name)).qps
@@ -140,8 +162,14 @@ class Cluster:
         """Set the next size of a topic that has sizes, once hosts can hear of it: nobody changes an absent catalog."""
         while self.alive and all(member.database.network.is_away for member in self.alive):
             await asyncio.sleep(WATCH_S)
-        plans = [plan for plan in self.schedule.topics if plan.sizes and plan.name != REBORN]
-        plan = plans[pick % len(plans)]
+        plans = [plan for plan in self.schedule.topics if plan.sizes and plan.name not in (REBORN, VARIED)]
+        await self._next_size(plans[pick % len(plans)])
+
+    async def resize_keyed(self) -> None:
+        """Set the next size of the topic whose keys move."""
+        await self._next_size(next(plan for plan in self.schedule.topics if plan.name == VARIED))
+
+    async def _next_size(self, plan: TopicPlan) -> None:
         self._sizes[plan.name] += 1
         qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
         await self.admin.update(plan.name, qps=qps)

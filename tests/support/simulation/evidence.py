@@ -81,6 +81,8 @@ class Evidence:
         first_due_ms: the same of first deliveries, by name of the work; lanes and slots have told of it.
         ended_us: by number of the start, when the handler returned by the host's clock.
         let_go: when a host let go of a group in order: (host, group, epoch).
+        paused: topics, and from when to when they were to be paused.
+        dropped_names: works that a topic may have dropped, being full.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -108,6 +110,9 @@ class Evidence:
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
         self.first_due_ms: dict[str, float] = {}
         self.ended_us: dict[int, int] = {}
+        self.paused: list[tuple[str, float, float]] = []
+        self.dropped_names: set[str] = set()
+        self._kept_from: dict[str, int] = defaultdict(lambda: 1)
         self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
@@ -146,6 +151,8 @@ class Evidence:
             )
         )
         self._judge_time(m, group)
+        if 0 < m.expires_us <= m.started_us:
+            self.violated("time", group, f"{work.name} starts after it has expired")
         if m.offset < 0 and (group, m.id if m.member is None else m.member) in self.acknowledged:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
@@ -197,6 +204,11 @@ class Evidence:
     def _put(self, put: storage.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
+        if put.drop_oldest and put.max_length is not None and len(offsets):
+            there = self.offsets[put.queue]
+            for offset in range(self._kept_from[put.queue], offsets[-1] + 1 - put.max_length):
+                self.dropped_names.add(there.get(offset, ""))
+                self._kept_from[put.queue] = offset + 1
 
     def _added(self, add: storage.Add, was_new: bool) -> None:
         work = Work.parse(message.decode(add.body).payload)
@@ -341,7 +353,7 @@ class Evidence:
 
     def _is_finished(self, queue: str, offset: int) -> bool:
         name = self.offsets[queue].get(offset)
-        return name is not None and (name in self.succeeded or name in self.moved)
+        return name is not None and (name in self.succeeded or name in self.moved or name in self.dropped_names)
 
 
 _LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {

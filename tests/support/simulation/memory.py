@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from emq.owned import MAX_BUFFER, MIN_BUFFER, OwnedGroup, OwnedTopic
 if TYPE_CHECKING:
     from support.simulation.cluster import Cluster
     from support.simulation.member import Member
-    from support.simulation.schedule import TopicPlan
+    from support.simulation.plans import TopicPlan
 
 LOOK_S = 0.5
 """Between two looks."""
@@ -33,14 +34,17 @@ async def watch(cluster: Cluster) -> None:
 def _excesses(member: Member, plans: dict[str, TopicPlan]) -> Iterator[tuple[str, str, str]]:
     """Place, what there is too much of, and how much."""
     for owner in member.host.ownership.owned.values():
-        plan = plans[owner.topic.name]
-        qps = max(plan.qps, owner.topic.qps, *plan.sizes, MOST_QPS)
-        most = owner.topic.options.max_in_flight or max(8, round(5 * qps) + 1)
-        # A visit that goes on while other messages come back may be above it by what it was granted.
-        if owner.in_flight > most + owner.batch_size:
+        most = _in_flight(owner, plans[owner.topic.name])
+        if owner.in_flight > most:
             yield f"{owner.topic.name}/0", "in flight", f"{owner.in_flight} of {most}"
     for group in member.host.ownership.groups.values():
         yield from _of_group(group, group.owner, plans[group.owner.topic.name])
+
+
+def _in_flight(owner: OwnedTopic, plan: TopicPlan) -> int:
+    """Five seconds of the largest quota that the topic may have had, and what a visit was granted beyond."""
+    qps = max(plan.qps, owner.topic.qps, MOST_QPS, *plan.sizes)
+    return max(8, math.ceil(5 * qps)) + owner.batch_size
 
 
 def _of_group(group: OwnedGroup, owner: OwnedTopic, plan: TopicPlan) -> Iterator[tuple[str, str, str]]:
@@ -56,9 +60,9 @@ def _of_group(group: OwnedGroup, owner: OwnedTopic, plan: TopicPlan) -> Iterator
     if owner.gate is None and group.held > (held := priorities * 5 * queue + most):
         yield group.name, "held", f"{group.held} of {held}"
     for one in group.queues:
-        ranges, ahead = len(one.tracker.finished()), one.position - one.tracker.watermark
-        if ranges > ahead:
-            yield group.name, f"finished ranges of {one.name}", f"{ranges} of {ahead}"
+        # Between two of them lies a message that was in flight, here or at the owner that saved them.
+        if (ranges := len(one.tracker.finished())) > _in_flight(owner, plan):
+            yield group.name, f"finished ranges of {one.name}", f"{ranges} of {_in_flight(owner, plan)}"
     if group.slot is not None and group.slot.buffered > most:
         yield group.name, "members buffered", f"{group.slot.buffered} of {most}"
 

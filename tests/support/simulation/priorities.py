@@ -20,8 +20,8 @@ SHRUNK_S = 10
 """How long a group may go on with what it has in its buffers from times when its quota was larger."""
 
 FETCHED_S = 0.5
-"""After which a message in the store has to be in front of lower ones. Wake-up and read take no time in calm times; half
-a second leaves room for one read that was under way, and is less than what a lost wake-up costs."""
+"""After which a message in the store has to be in front of lower ones. Wake-up and read take no time in calm times;
+half a second leaves room for one read that was under way, and is less than what a lost wake-up costs."""
 
 
 def judge(evidence: Evidence, rules: Rules, waits: Waits) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from emq.shares import Division, Share, share_of, smooth_burst
-from support.simulation import priorities, use
+from support.simulation import pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start, Violation
 from support.simulation.rules import Rules
 from support.simulation.waits import Waits
@@ -38,6 +38,7 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
         *_owners(evidence),
         *priorities.judge(evidence, rules, waits),
         *use.judge(evidence, rules, waits),
+        *pauses.judge(evidence, rules),
     ]
 
 
@@ -52,16 +53,17 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
         yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
     for name, (work, confirmed) in evidence.published.items():
         doomed = work.fails >= rules.plans[work.topic].dead_after
-        if name in evidence.forgotten:
+        plan = rules.plans[work.topic]
+        if name in evidence.forgotten or name in evidence.dropped_names:
             continue
         if confirmed and name not in evidence.succeeded and name not in buried:
             seen = "was never started" if name not in where else "never ended well"
             yield Violation("L", where.get(name, work.topic), f"{name} is lost: it {seen} and is not dead")
-        if name in buried and not doomed:
+        if name in buried and not doomed and not plan.expires:
             yield Violation(
                 "X", where.get(name, ""), f"{name} is dead after {rules.plans[work.topic].dead_after} attempts"
             )
-        if name in evidence.succeeded and name in buried:
+        if name in evidence.succeeded and name in buried and not plan.expires:
             yield Violation("X", where.get(name, ""), f"{name} has succeeded and is dead")
     for name in where:
         if name not in evidence.published:
@@ -103,6 +105,8 @@ def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         by_topic[start.work.topic].append(start)
     for group, starts in by_group.items():
         topic = group.rpartition("/")[0]
+        if rules.plans[topic].borrows:
+            continue  # the topic's own cap is all that it has
         judge = _smooth_group if rules.plans[topic].is_smooth else _window_group
         yield from judge(group, starts, rules.quotas[group], rules.divisions[topic])
     for topic, starts in by_topic.items():

@@ -10,7 +10,7 @@ from emq import errors
 from emq.model import Kind
 from emq.producer import Producer
 from support.simulation.evidence import Evidence
-from support.simulation.schedule import TopicPlan
+from support.simulation.plans import TopicPlan
 from support.simulation.work import Work
 
 
@@ -75,6 +75,9 @@ class Publisher:
         except (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.UnknownTopic, errors.QueueSealed) as exc:
             self._evidence.note(self._plan.name, f"{work.name} may not have been published: {exc}")
             self._evidence.happened["publish in doubt"] += 1
+        except (errors.StoreFull, errors.TopicFull) as exc:
+            self._evidence.note(self._plan.name, f"{work.name} was not published: {exc}")
+            self._evidence.happened["publish refused"] += 1
         self._evidence.published[work.name] = work, confirmed
 
 

@@ -27,7 +27,7 @@ def judge_now(cluster: Cluster) -> None:
         cluster.evidence.violated(promise, group, text)
 
 
-# --------------------------------------------------------------------------------------------------- what hosts still do
+# -------------------------------------------------------------------------------------------------- what hosts still do
 
 
 def _left(member: Member) -> Iterator[tuple[str, str]]:

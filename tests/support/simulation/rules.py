@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq.shares import Division, Share
-from support.simulation.schedule import TopicPlan
+from support.simulation.plans import TopicPlan
 
 
 class Rules(NamedTuple):

@@ -1,7 +1,7 @@
-"""What the hosts are asked to do when everything has healed and nothing is left to do, so that it can be judged exactly.
+"""What the hosts are asked to do when everything has healed and all work is done, so that it can be judged exactly.
 
-The faults of a seed come before it, so it also finds what they have left behind: a group that nobody consumes, a wake-up
-that never comes, a quota that nobody heard of.
+The faults of a seed come before it, so it also finds what they have left behind: a group that nobody consumes, a
+wake-up that never comes, a quota that nobody heard of.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 from emq.model import Kind
 from support.simulation import rest
 from support.simulation.cluster import Cluster
-from support.simulation.schedule import TopicPlan
+from support.simulation.plans import TopicPlan
 
 SETTLED_S = 20.0
 """By when every group has to have an owner, after a last host has joined."""
@@ -29,6 +29,8 @@ CHANGING_S = 7.0
 
 HIGHS_S = 1.2
 """When more of a high priority comes, after the backlog has."""
+
+PAUSED_S = 4.0
 
 MOST_QPS = 40.0
 """Of a topic whose quota changes, so that a run stays short."""
@@ -93,6 +95,10 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
     if changing is not None:
         new = _other(changing, qps[changing.name], rng)
         await cluster.set_qps(changing.name, new)
+    pausing = [plan for plan in plans.values() if plan.pauses]
+    if pausing:
+        await cluster.pause()
+        cluster.spawn(_go_on(cluster))
     for name, plan in plans.items():
         wanted = CHANGING_S * max(new, min(qps[name], MOST_QPS)) if plan is changing else BACKLOG_S * qps[name]
         for number in range(round(wanted)):
@@ -103,6 +109,11 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
         if plan.kind is Kind.LOG:
             for _ in range(round(qps[name])):
                 await cluster.publishers[name].probe("high")
+
+
+async def _go_on(cluster: Cluster) -> None:
+    await asyncio.sleep(PAUSED_S)
+    await cluster.go_on()
 
 
 def _other(plan: TopicPlan, qps: float, rng: random.Random) -> float:

@@ -34,7 +34,7 @@ def judge(evidence: Evidence, rules: Rules, waits: Waits) -> Iterator[Violation]
             yield from _window(group, found, waits, divisions)
 
 
-# ---------------------------------------------------------------------------------------------------------------- window
+# --------------------------------------------------------------------------------------------------------------- window
 
 
 def _window(group: str, found: Sequence[Wait], waits: Waits, divisions: Sequence[Division]) -> Iterator[Violation]:
@@ -92,7 +92,7 @@ def _late(group: str, wait: Wait) -> Violation:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- smooth
+# --------------------------------------------------------------------------------------------------------------- smooth
 
 
 def _smooth(group: str, found: Sequence[Wait], waits: Waits, divisions: Sequence[Division]) -> Iterator[Violation]:

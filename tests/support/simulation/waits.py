@@ -10,8 +10,8 @@ from typing import NamedTuple
 from emq.model import Kind
 from emq.shares import MICRO, Division, Share
 from support.simulation.evidence import Evidence, Start
+from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
-from support.simulation.schedule import TopicPlan
 
 COMING_S = 4
 """A change is known at most so many seconds before it begins; while it is, hosts grant the lower of old and new."""
@@ -63,7 +63,7 @@ class Waits:
                 continue
             seen.add(name)
             confirmed = evidence.confirmed_at.get(name)
-            if confirmed is None or start.attempt > 1 or plan.moving:
+            if confirmed is None or start.attempt > 1 or plan.moving or plan.pauses:
                 continue
             since = max(confirmed, free.get(name, 0.0))
             if (due_us := _due_us(evidence, plan, name)) is not None:
