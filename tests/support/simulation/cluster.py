@@ -62,6 +62,7 @@ class Cluster:
         self.db = db
         self.clock = HostClock()
         self.world = World(self.clock)
+        evidence.head_of = lambda queue: self.world.queues[queue].head if queue in self.world.queues else 1
         self.ensemble = MemoryEnsemble(self.clock)
         self.operator = self.ensemble.tree(SESSION_S)
         self.alive: list[Member] = []

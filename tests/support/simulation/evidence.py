@@ -82,7 +82,8 @@ class Evidence:
         ended_us: by number of the start, when the handler returned by the host's clock.
         let_go: when a host let go of a group in order: (host, group, epoch).
         paused: topics, and from when to when they were to be paused.
-        dropped_names: works that a topic may have dropped, being full.
+        dropped_names: works that a topic has dropped, being full.
+        head_of: tells a queue's head in the store.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -112,7 +113,8 @@ class Evidence:
         self.ended_us: dict[int, int] = {}
         self.paused: list[tuple[str, float, float]] = []
         self.dropped_names: set[str] = set()
-        self._kept_from: dict[str, int] = defaultdict(lambda: 1)
+        self.head_of: Callable[[str], int] = lambda queue: 1
+        self._heads: dict[str, int] = defaultdict(lambda: 1)
         self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
@@ -204,11 +206,13 @@ class Evidence:
     def _put(self, put: storage.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
-        if put.drop_oldest and put.max_length is not None and len(offsets):
-            there = self.offsets[put.queue]
-            for offset in range(self._kept_from[put.queue], offsets[-1] + 1 - put.max_length):
-                self.dropped_names.add(there.get(offset, ""))
-                self._kept_from[put.queue] = offset + 1
+        if put.drop_oldest:
+            there, head = self.offsets[put.queue], self.head_of(put.queue)
+            self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
+            self._heads[put.queue] = head
+
+    def _trimmed(self, trim: storage.Trim, was_done: bool) -> None:
+        self._heads[trim.queue] = self.head_of(trim.queue)
 
     def _added(self, add: storage.Add, was_new: bool) -> None:
         work = Work.parse(message.decode(add.body).payload)
@@ -285,6 +289,8 @@ class Evidence:
         self.watermarks.clear()
         self.acknowledged.clear()
         self.due_ms.clear()
+        for queue in self._heads:
+            self._heads[queue] = self.head_of(queue)
         self._contiguous.clear()
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
@@ -358,6 +364,7 @@ class Evidence:
 
 _LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
     "log.put": Evidence._put,
+    "log.trim": Evidence._trimmed,
     "lanes.add": Evidence._added,
     "lanes.claim": Evidence._lane_claimed,
     "lanes.settle": Evidence._lane_settled,

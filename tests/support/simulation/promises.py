@@ -190,11 +190,14 @@ def _keys(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     by_slot: dict[str, list[Start]] = defaultdict(list)
     for start in evidence.starts:
         plan = rules.plans[start.work.topic]
-        if start.work.key and not plan.moving:
+        if start.work.key:
             by_key[start.work.topic, start.work.key].append(start)
         if plan.is_serial:
             by_slot[start.group].append(start)
-    for (_, key), starts in by_key.items():
+    for (topic, key), starts in by_key.items():
+        if rules.plans[topic].moving and not rules.clean:
+            # Of a former group, what a lost owner has begun may go on beside what the new group starts, and in front.
+            continue
         yield from _serial(evidence, rules, starts, f"of the same key {key!r}")
         yield from _in_order(evidence, starts)
     for starts in by_slot.values():

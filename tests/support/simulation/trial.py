@@ -53,6 +53,7 @@ async def run(cluster: Cluster) -> None:
         rest.judge_now(cluster)
     else:
         cluster.evidence.violated("rest", "", f"left after the trial: {await cluster.left()}")
+    cluster.evidence.happened["tried"] += 1
     cluster.calm.append((begin, cluster.evidence.now))
 
 
