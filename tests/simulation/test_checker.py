@@ -167,7 +167,7 @@ def test_a_message_that_stays_in_flight_is_found(monkeypatch: pytest.MonkeyPatch
             real(self, group, m)
 
     monkeypatch.setattr(Dispatcher, "settled", settled)
-    assert "rest" in broken(outcome())
+    assert broken(outcome(topic=EASY._replace(keys=0))) == {"rest"}
 
 
 def test_memory_that_is_not_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
