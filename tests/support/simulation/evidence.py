@@ -84,6 +84,8 @@ class Evidence:
         paused: topics, and from when to when they were to be paused.
         dropped_names: works that a topic has dropped, being full.
         head_of: tells a queue's head in the store.
+        recalled: works that were taken back before they started.
+        replayed: works that were dead letters, and when they were put back.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -112,6 +114,8 @@ class Evidence:
         self.first_due_ms: dict[str, float] = {}
         self.ended_us: dict[int, int] = {}
         self.paused: list[tuple[str, float, float]] = []
+        self.recalled: set[str] = set()
+        self.replayed: dict[str, float] = {}
         self.dropped_names: set[str] = set()
         self.head_of: Callable[[str], int] = lambda queue: 1
         self._heads: dict[str, int] = defaultdict(lambda: 1)
@@ -152,6 +156,8 @@ class Evidence:
                 *(m.ready_us, m.priority),
             )
         )
+        if work.name in self.recalled:
+            self.violated("recall", group, f"{work.name} starts, which was recalled")
         self._judge_time(m, group)
         if 0 < m.expires_us <= m.started_us:
             self.violated("time", group, f"{work.name} starts after it has expired")

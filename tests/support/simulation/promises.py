@@ -54,6 +54,10 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     for name, (work, confirmed) in evidence.published.items():
         doomed = work.fails >= rules.plans[work.topic].dead_after
         plan = rules.plans[work.topic]
+        if name in evidence.replayed and not any(
+            start.at >= evidence.replayed[name] for start in evidence.starts if start.work.name == name
+        ):
+            yield Violation("replay", where.get(name, ""), f"{name} was replayed, and was not started again")
         if name in evidence.forgotten or name in evidence.dropped_names:
             continue
         if confirmed and name not in evidence.succeeded and name not in buried:
@@ -83,6 +87,8 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
             in_ranges = any(begin <= start.offset < end for begin, end in loaded.finished)
             if start.offset < loaded.watermark or in_ranges:
                 yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
+        if start.at >= evidence.replayed.get(name, math.inf):
+            continue
         before = first.setdefault((name, attempt), start)
         # What a lost owner had begun may be in its lane and back in its queue or slot, too; both are tried again then.
         moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1

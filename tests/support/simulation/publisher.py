@@ -48,8 +48,12 @@ class Publisher:
         delay_ms = rng.uniform(100, 4_000) if rng.random() < plan.delayed else None
         await self._send(work, priority, delay_ms)
 
-    async def probe(self, priority: str | float | None = None, delay_ms: float | None = None) -> None:
-        """Publish one message whose handler does not wait and succeeds; without a priority, the plan's or any."""
+    async def probe(self, priority: str | float | None = None, delay_ms: float | None = None) -> tuple[str | None, str]:
+        """Publish one message whose handler does not wait and succeeds; without a priority, the plan's or any.
+
+        Returns:
+            Its id, or None if it was not published, and the name of its work.
+        """
         rng, plan = self._probing, self._plan
         key = f"k{rng.randrange(plan.keys)}" if plan.keys else ""
         work = Work(f"{plan.name}#{next(self._numbers)}", key=key)
@@ -61,13 +65,13 @@ class Publisher:
                 delay_ms = 1.0
         elif plan.keys or priority is None:  # those of a key have one priority, which keeps them in order
             priority = ("high", "mid", "low")[hash_of(key or work.name) % 3]
-        await self._send(work, priority, delay_ms)
+        return await self._send(work, priority, delay_ms), work.name
 
-    async def _send(self, work: Work, priority: str | float | None, delay_ms: float | None) -> None:
-        confirmed = False
+    async def _send(self, work: Work, priority: str | float | None, delay_ms: float | None) -> str | None:
+        confirmed, id_ = False, None
         self._evidence.published[work.name] = work, False
         try:
-            await self._producer.publish(
+            id_ = await self._producer.publish(
                 self._plan.name, work.payload(), key=work.key or None, priority=priority, delay_ms=delay_ms
             )
             confirmed = True
@@ -79,6 +83,7 @@ class Publisher:
             self._evidence.note(self._plan.name, f"{work.name} was not published: {exc}")
             self._evidence.happened["publish refused"] += 1
         self._evidence.published[work.name] = work, confirmed
+        return id_
 
 
 def hash_of(text: str) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import random
 
 from emq.model import Kind
-from support.simulation import rest
+from support.simulation import operators, rest
 from support.simulation.cluster import Cluster
 from support.simulation.plans import TopicPlan
 
@@ -24,8 +24,8 @@ PROBE_S = 0.27
 BACKLOG_S = 4.0
 """How much is published at once, in seconds of the topic's quota."""
 
-CHANGING_S = 7.0
-"""The same of the topic whose quota changes meanwhile: of its larger one."""
+UNCHANGED_S, CHANGED_S = 3.0, 3.0
+"""The same of the topic whose quota changes meanwhile: until that counts, and from then on."""
 
 HIGHS_S = 1.2
 """When more of a high priority comes, after the backlog has."""
@@ -47,6 +47,8 @@ async def run(cluster: Cluster) -> None:
     begin = cluster.evidence.now
     cluster.evidence.note("", "--- the trial begins")
     await _probe(cluster, rng)
+    await operators.replay(cluster)
+    await operators.recall(cluster)
     await _load(cluster, rng)
     if await cluster.quiet():
         await asyncio.sleep(rest.SAVED_S)
@@ -101,7 +103,9 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
         await cluster.pause()
         cluster.spawn(_go_on(cluster))
     for name, plan in plans.items():
-        wanted = CHANGING_S * max(new, min(qps[name], MOST_QPS)) if plan is changing else BACKLOG_S * qps[name]
+        wanted = BACKLOG_S * qps[name]
+        if plan is changing:
+            wanted = CHANGED_S * new + UNCHANGED_S * min(qps[name], new)
         for number in range(round(wanted)):
             # The low ones first: strict priority turns them round.
             await cluster.publishers[name].probe(("low", "mid", "high")[number * 3 // round(wanted)])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from emq.model import Kind
-from emq.shares import MICRO, Division, Share
+from emq.shares import MICRO, NOTHING, Division, Share
 from support.simulation.evidence import Evidence, Start
 from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
@@ -46,11 +47,13 @@ class Waits:
         self._rules = rules
         self.by_group: dict[str, list[Wait]] = defaultdict(list)
         self.starts: dict[str, list[Start]] = defaultdict(list)
+        self._clocks: dict[str, list[tuple[float, int]]] = defaultdict(list)
         self._acquired: dict[str, list[float]] = defaultdict(list)
         for acquired in evidence.owned:
             self._acquired[acquired.group].append(acquired.at)
         for start in evidence.starts:
             self.starts[start.group].append(start)
+            self._clocks[start.host].append((start.at, start.started_us))
         for wait in self._found():
             self.by_group[wait.start.group].append(wait)
 
@@ -69,7 +72,13 @@ class Waits:
             if (due_us := _due_us(evidence, plan, name)) is not None:
                 since = max(since, start.at - (start.started_us - due_us) / 1e6)
             if since <= start.at and any(begin <= since and start.at <= end for begin, end in self._rules.calm):
-                yield Wait(start, since, start.started_us - round((start.at - since) * 1e6))
+                yield Wait(start, since, self._by_clock(start, since))
+
+    def _by_clock(self, start: Start, at: float) -> int:
+        """A true time by the clock of the start's host; which may be slow, so the start itself is too far off."""
+        times = self._clocks[start.host]
+        time_s, us = times[max(0, bisect_right(times, (at, MICRO * MICRO * MICRO)) - 1)]
+        return us + round((at - time_s) * 1e6)
 
     def is_excused(self, wait: Wait, begin: float, end: float) -> bool:
         """Whether something kept the group from starting anything between two times: a move, or full hands."""
@@ -124,7 +133,8 @@ def _shares(divisions: Sequence[Division], group: str, second: int) -> list[Shar
     index = int(group.rpartition("/")[2])
     first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
     known = [divisions[first], *(d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S)]
-    return [d.share(index) for d in known]
+    # One that is to retire has a share only from when it was seen what it still holds.
+    return [NOTHING if index >= min(d.active for d in known) else d.share(index) for d in known]
 
 
 def rate(divisions: Sequence[Division], group: str, second: int) -> float:
