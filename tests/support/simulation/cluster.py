@@ -253,8 +253,12 @@ class Cluster:
             self.join()
 
     async def quiet(self) -> bool:
+        """As `done`, after faults: a host that asked a silent server hears of it only some time later."""
+        await asyncio.sleep(ANSWER_S)
+        return await self.done()
+
+    async def done(self) -> bool:
         """Wait until all that was published is done; False if it takes too long."""
-        await asyncio.sleep(ANSWER_S)  # a host that asked a silent server hears of it only now
         deadline = self.evidence.now + QUIET_S
         while self.evidence.now < deadline:
             await asyncio.sleep(1.0)

@@ -50,7 +50,7 @@ async def run(cluster: Cluster) -> None:
     await operators.replay(cluster)
     await operators.recall(cluster)
     await _load(cluster, rng)
-    if await cluster.quiet():
+    if await cluster.done():
         await asyncio.sleep(rest.SAVED_S)
         rest.judge_now(cluster)
     else:

@@ -101,7 +101,8 @@ def _smooth(group: str, found: Sequence[Wait], waits: Waits, divisions: Sequence
     spans: list[tuple[float, float, Wait]] = []
     for wait in sorted(found, key=lambda wait: wait.since):
         second, start = wait.since_us // MICRO, wait.start
-        per_s = rate(divisions, group, second)
+        if not (per_s := rate(divisions, group, second)):
+            continue
         in_force = max((d for d in divisions if d.since_s <= second), key=lambda d: d.since_s, default=divisions[0])
         pace = shares.pace(in_force, int(group.rpartition("/")[2]), None)
         patience = AT_ONCE_S + (1 / per_s if pace.lifetime_s else 0.0)

@@ -133,8 +133,12 @@ def _shares(divisions: Sequence[Division], group: str, second: int) -> list[Shar
     index = int(group.rpartition("/")[2])
     first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
     known = [divisions[first], *(d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S)]
-    # One that is to retire has a share only from when it was seen what it still holds.
-    return [NOTHING if index >= min(d.active for d in known) else d.share(index) for d in known]
+    if len({(d.active, d.draining) for d in known}) > 1:
+        # Who shares may be corrected several times before it counts, as retired groups are found to hold something or
+        # nothing; hosts go by the least of all that they have heard of.
+        return [NOTHING]
+    # One that retires has a share only from when it was seen that it holds something.
+    return [NOTHING if index >= d.active else d.share(index) for d in known]
 
 
 def rate(divisions: Sequence[Division], group: str, second: int) -> float:
