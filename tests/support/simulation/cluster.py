@@ -44,7 +44,10 @@ WATCH_S = 0.4
 STARTED_S = 1.0
 """So long after the beginning every host is at work."""
 
-UNINFORMING = ("database_delay", "database_loss", "database_down", "pause", "reference_jump")
+UNINFORMING = (
+    *("database_delay", "database_loss", "database_down", "database_down_for_all"),
+    *("database_silent", "database_silent_for_all", "pause", "reference_jump"),
+)
 """Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
 
 
