@@ -220,6 +220,12 @@ def test_buffers_that_grow_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "memory" in broken(outcome(topic=BACKLOG._replace(rate=100.0)))
 
 
+def test_a_change_that_counts_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emq.shares.LEARN_S", 4)
+    found = outcome(topic=EASY._replace(name="resized", keys=0, sizes=(24.0,)))
+    assert "its new quota counts from second" in "".join(violation.text for violation in found.violations)
+
+
 def test_a_wake_up_that_is_slow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def woken(self: Readiness, queue: OwnedQueue) -> None:
         asyncio.get_running_loop().call_later(0.3, real, self, queue)

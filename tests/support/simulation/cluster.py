@@ -41,6 +41,9 @@ QUIET_S = 120.0
 
 WATCH_S = 0.4
 
+LEARN_S = 2
+"""A change counts from the second that begins so long after it at the latest, as is promised."""
+
 STARTED_S = 1.0
 """So long after the beginning every host is at work."""
 
@@ -157,10 +160,14 @@ class Cluster:
             self.evidence.note(VARIED, "goes on")
 
     async def set_qps(self, name: str, qps: float) -> None:
-        """Change a topic's capacity."""
+        """Change a topic's capacity, while hosts are well."""
         before = (await self.catalog.get(name)).qps
-        await self.admin.update(name, qps=qps)
+        topic = await self.admin.update(name, qps=qps)
         self.evidence.note(name, f"qps is {qps} now, and was {before}")
+        latest_s = int(max(member.clock.now() for member in self.alive) + 0.1) + 1 + LEARN_S
+        if topic.division.since_s > latest_s:
+            text = f"its new quota counts from second {topic.division.since_s} on, {latest_s} at the latest"
+            self.evidence.violated("use", f"{name}/0", text)
 
     async def resize(self, pick: int) -> None:
         """Set the next size of a topic that has sizes, once hosts can hear of it: nobody changes an absent catalog."""
