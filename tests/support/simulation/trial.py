@@ -27,8 +27,11 @@ BACKLOG_S = 4.0
 UNCHANGED_S, CHANGED_S = 3.0, 3.0
 """The same of the topic whose quota changes meanwhile: until that counts, and from then on."""
 
-HIGHS_S = 1.2
+HIGHS_S = 0.9
 """When more of a high priority comes, after the backlog has."""
+
+BUFFERED_S = 0.3
+"""When a topic is paused: when its backlog is in the buffers of its hosts."""
 
 PAUSED_S = 4.0
 
@@ -98,10 +101,6 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
     if changing is not None:
         new = _other(changing, qps[changing.name], rng)
         await cluster.set_qps(changing.name, new)
-    pausing = [plan for plan in plans.values() if plan.pauses]
-    if pausing:
-        await cluster.pause()
-        cluster.spawn(_go_on(cluster))
     for name, plan in plans.items():
         wanted = BACKLOG_S * qps[name]
         if plan is changing:
@@ -109,9 +108,14 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
         for number in range(round(wanted)):
             # The low ones first: strict priority turns them round.
             await cluster.publishers[name].probe(("low", "mid", "high")[number * 3 // round(wanted)])
+    await asyncio.sleep(BUFFERED_S)
+    if any(plan.pauses for plan in plans.values()):
+        await cluster.pause()
+        cluster.spawn(_go_on(cluster))
     await asyncio.sleep(HIGHS_S)
     for name, plan in plans.items():
-        if plan.kind is Kind.LOG:
+        # What is paused gets nothing new: it has to go on by itself with what is in its buffers.
+        if plan.kind is Kind.LOG and not plan.pauses:
             for _ in range(round(qps[name])):
                 await cluster.publishers[name].probe("high")
 
