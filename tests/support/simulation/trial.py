@@ -50,8 +50,9 @@ async def run(cluster: Cluster) -> None:
     begin = cluster.evidence.now
     cluster.evidence.note("", "--- the trial begins")
     await _probe(cluster, rng)
-    await operators.replay(cluster)
-    await operators.recall(cluster)
+    if operators.TOPIC in cluster.publishers:
+        await operators.replay(cluster)
+        await operators.recall(cluster)
     await _load(cluster, rng)
     if await cluster.done():
         await asyncio.sleep(rest.SAVED_S)
