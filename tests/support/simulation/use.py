@@ -31,16 +31,19 @@ def judge(evidence: Evidence, rules: Rules, waits: Waits) -> Iterator[Violation]
         if plan.is_smooth:
             yield from _smooth(group, found, waits, divisions)
         else:
-            yield from _window(group, found, waits, divisions)
+            yield from _window(group, found, waits, divisions, lent=plan.borrows)
 
 
 # --------------------------------------------------------------------------------------------------------------- window
 
 
-def _window(group: str, found: Sequence[Wait], waits: Waits, divisions: Sequence[Division]) -> Iterator[Violation]:
+def _window(
+    group: str, found: Sequence[Wait], waits: Waits, divisions: Sequence[Division], lent: bool
+) -> Iterator[Violation]:
     seconds = Counter(start.started_us // MICRO for start in waits.starts[group])
     yield from _used(group, found, waits, divisions, seconds)
-    yield from _at_once(group, found, waits, divisions)
+    if not lent:  # else a sister may have what the group has left of a second
+        yield from _at_once(group, found, waits, divisions)
 
 
 def _used(
