@@ -92,7 +92,9 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         before = first.setdefault((name, attempt), start)
         # What a lost owner had begun may be in its lane and back in its queue or slot, too; both are tried again then.
         moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1
-        if before is start or any(before.at - NOTICED_S <= at <= start.at for at in evidence.lost_at):
+        # What a host had in its buffer when the store came back may wait there for long, as messages of a busy key do.
+        ready = before.at - (before.started_us - before.ready_us) / 1e6
+        if before is start or any(ready - NOTICED_S <= at <= start.at for at in evidence.lost_at):
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
