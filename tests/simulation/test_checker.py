@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from support.simulation.plans import Event, TopicPlan
 from support.simulation.run import Outcome, carry_out
-from support.simulation.schedule import Event, Schedule, TopicPlan
+from support.simulation.schedule import Schedule
 
 from emq import message
+from emq.allocation import plan
+from emq.dispatch import priority
 from emq.dispatch.counter import WindowCounter
+from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.priority import Buffers
+from emq.fetcher.readiness import Readiness
 from emq.lease import Lease
 from emq.model import Kind
 from emq.offsets.tracker import OffsetTracker
+from emq.owned import OwnedGroup, OwnedQueue
+from emq.ownership import Acquired, Ownership
+from emq.retirement import Retirement
 from emq.shares import Division, Share
 from emq.storage import Batch, Claimed
 from storage_adapters.memory.lanes import MemoryLanes
@@ -142,6 +152,96 @@ def test_a_watermark_past_a_hole_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     real = OffsetTracker.finish
     monkeypatch.setattr(OffsetTracker, "finish", finish)
     assert "M" in broken(outcome())
+
+
+# What only a whole host can break is planted in one: it is judged when everything has come to rest.
+
+
+def test_a_message_that_stays_in_flight_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    once, real = _once(), Dispatcher.settled
+
+    def settled(self: Dispatcher, group: OwnedGroup, m: message.Message) -> None:
+        if m.offset >= 0 and next(once):
+            self._finish(group, m)
+        else:
+            real(self, group, m)
+
+    monkeypatch.setattr(Dispatcher, "settled", settled)
+    assert broken(outcome(topic=EASY._replace(keys=0))) == {"rest"}
+
+
+def test_memory_that_is_not_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = OwnedGroup.take
+
+    def take(self: OwnedGroup, now_us: int) -> message.Message | None:
+        m = real(self, now_us)
+        if m is not None and m.attempt > 1:
+            self.gauge.bytes += 1
+        return m
+
+    monkeypatch.setattr(OwnedGroup, "take", take)
+    assert broken(outcome()) == {"rest"}
+
+
+def test_a_loop_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    once, real = _once(), Retirement.watch
+
+    async def watch(self: Retirement) -> None:
+        if next(once):
+            raise RuntimeError("planted")
+        await real(self)
+
+    monkeypatch.setattr(Retirement, "watch", watch)
+    found = outcome()
+    assert "rest" in broken(found)
+    assert any("loops broke: {'retirement': 1}" in violation.text for violation in found.violations)
+
+
+def test_a_host_that_gets_all_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = plan.effective
+    monkeypatch.setattr(plan, "effective", lambda weights: dict(list(real(weights).items())[:1]))
+    assert broken(outcome()) == {"balance"}
+
+
+def test_a_group_that_nobody_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Ownership.acquire
+
+    async def acquire(self: Ownership, assigned: Mapping[str, int], *args: Any) -> Acquired:
+        kept = {group: epoch for group, epoch in assigned.items() if not group.endswith("/2")}
+        return await real(self, kept, *args)
+
+    monkeypatch.setattr(Ownership, "acquire", acquire)
+    found = outcome(topic=EASY._replace(rate=0.001))
+    assert "nobody owns ['keyed/2']" in "".join(violation.text for violation in found.violations)
+
+
+def test_buffers_that_grow_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emq.fetcher.readiness.wanted", lambda queue: 1_000)
+    assert "memory" in broken(outcome(topic=BACKLOG._replace(rate=100.0)))
+
+
+def test_a_change_that_counts_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emq.shares.LEARN_S", 4)
+    found = outcome(topic=EASY._replace(name="resized", keys=0, sizes=(24.0,)))
+    assert "its new quota counts from second" in "".join(violation.text for violation in found.violations)
+
+
+def test_a_wake_up_that_is_slow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def woken(self: Readiness, queue: OwnedQueue) -> None:
+        asyncio.get_running_loop().call_later(0.3, real, self, queue)
+
+    real = Readiness.woken
+    monkeypatch.setattr(Readiness, "woken", woken)
+    assert "delay" in broken(outcome())
+
+
+def test_strict_priority_upside_down_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inverted:
+        def choose(self, buffers: Buffers, now_us: int) -> int:
+            return max((i for i, buffer in enumerate(buffers) if buffer), default=-1)
+
+    monkeypatch.setattr(priority, "policy_for", lambda topic: Inverted())
+    assert "P" in broken(outcome(topic=BACKLOG))
 
 
 def spoil_reads(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Batch], Batch]) -> None:

@@ -11,12 +11,16 @@ import sys
 import pytest
 from support.simulation.run import simulate
 from support.simulation.schedule import AGAIN, CLEAN, SHARDS, SILENT, UNCLEAN, schedule
+from support.simulation.varied import PAUSE, RESIZE_KEYED, WAKES
 
 SEEDS = int(os.environ.get("EMQ_SIMULATED_SEEDS", "240"))
 LONGEST_S = 1200
 """Many times what it takes, for a machine that is busy with something else."""
 
-CONSEQUENCES = ("refused settle", "refused checkpoint", "redelivered", "moves", "dead", "starts", "rewound")
+CONSEQUENCES = (
+    *("refused settle", "refused checkpoint", "redelivered", "moves", "dead", "starts", "rewound"),
+    *("publish refused", "tried"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,10 @@ def test_every_promise_holds_for_every_seed(result: dict[str, list[tuple[int, st
     assert not failures, f"{len(failures)} of {SEEDS} seeds fail; the first of them:\n{failures[0][1]}"
 
 
-@pytest.mark.parametrize("what", sorted({*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *CONSEQUENCES}))
+EVENTS = (*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED)
+
+
+@pytest.mark.parametrize("what", sorted({*EVENTS, *CONSEQUENCES}))
 def test_each_kind_of_fault_happened_and_had_consequences(what: str, result: dict[str, dict[str, int]]) -> None:
     """A run in which nothing happened proves nothing."""
     assert result["happened"].get(what, 0) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -19,17 +20,20 @@ from emq.allocation.memory_tree import MemoryEnsemble
 from emq.catalog import Catalog
 from emq.database.database import ANSWER_S
 from emq.lag import unfinished
-from emq.model import Kind, Topic, TopicOptions
+from emq.model import Kind, State, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.shares import Division, Share
 from storage_adapters.memory import MemoryStore, World
+from support.simulation import memory
 from support.simulation.evidence import Evidence
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
-from support.simulation.promises import Rules
+from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
-from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule, TopicPlan
+from support.simulation.rules import Rules
+from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
+from support.simulation.varied import VARIED
 from support.simulation.work import Work
 
 QUIET_S = 120.0
@@ -37,7 +41,16 @@ QUIET_S = 120.0
 
 WATCH_S = 0.4
 
-UNINFORMING = ("database_delay", "database_loss", "database_down", "pause", "reference_jump")
+LEARN_S = 2
+"""A change counts from the second that begins so long after it at the latest, as is promised."""
+
+STARTED_S = 1.0
+"""So long after the beginning every host is at work."""
+
+UNINFORMING = (
+    *("database_delay", "database_loss", "database_down", "database_down_for_all"),
+    *("database_silent", "database_silent_for_all", "pause", "reference_jump"),
+)
 """Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
 
 
@@ -45,6 +58,8 @@ class Cluster:
     """Attributes:
     alive: hosts that run or are paused, in the order of their start.
     gone: hosts that were killed.
+    weights: what operators have ordered, by name of a host; 0 for one that is to have nothing.
+    calm: see `Rules`, but for the first span.
     """
 
     def __init__(self, schedule: Schedule, db: ReferenceDatabase, evidence: Evidence) -> None:
@@ -53,6 +68,7 @@ class Cluster:
         self.db = db
         self.clock = HostClock()
         self.world = World(self.clock)
+        evidence.head_of = lambda queue: self.world.queues[queue].head if queue in self.world.queues else 1
         self.ensemble = MemoryEnsemble(self.clock)
         self.operator = self.ensemble.tree(SESSION_S)
         self.alive: list[Member] = []
@@ -70,7 +86,11 @@ class Cluster:
         self.admin = Admin(self.catalog, operators, self.checkpoints, self._next_epoch)
         self.quotas: dict[str, list[tuple[float, Share]]] = {}
         self.divisions: dict[str, list[Division]] = {}
+        self.publishers: dict[str, Publisher] = {}
+        self.weights: dict[str, float] = {}
+        self.calm: list[tuple[float, float]] = []
         self._sizes: Counter[str] = Counter()
+        self._pauses = 0
         self._clocks = itertools.cycle(schedule.offsets_s)
         self._lives: Counter[str] = Counter()
         self._names = itertools.count(1)
@@ -83,11 +103,13 @@ class Cluster:
             await self.admin.create([_topic(plan, plan.qps)])
         await self._look_at_quotas()
         self.spawn(self._watch_quotas())
+        self.spawn(memory.watch(self))
         for _ in range(self.schedule.hosts):
             self.join()
         producer = Producer(self.store, Catalog(RemoteDatabase(self.db), ENVIRONMENT, None), clock=self.clock)
         for plan in self.schedule.topics:
-            self.spawn(Publisher(producer, plan, self.evidence, self.schedule.seed).run(END_S + 2.0))
+            publisher = self.publishers[plan.name] = Publisher(producer, plan, self.evidence, self.schedule.seed)
+            self.spawn(publisher.run(END_S + 2.0))
 
     def join(self, name: str = "") -> Member:
         """Start a host; one of a name that was there before is another life of it."""
@@ -102,6 +124,7 @@ class Cluster:
             self.ensemble,
             self.evidence,
             ahead_s=next(self._clocks),
+            batches={plan.name: plan.batch for plan in self.schedule.topics if plan.batch > 1},
             session_s=SESSION_S,
         )
         self.alive.append(member)
@@ -119,12 +142,45 @@ class Cluster:
         task = asyncio.create_task(work)
         self._tasks.append(task)
 
+    async def pause(self) -> None:
+        """Pause the topic that is paused now and then; each pause ends with `go_on`."""
+        self._pauses += 1
+        if self._pauses == 1:
+            await self.admin.set_state(VARIED, State.PAUSED)
+            self.evidence.note(VARIED, "paused")
+            self.evidence.paused.append((VARIED, self.evidence.now, math.inf))
+
+    async def go_on(self) -> None:
+        """End a pause; the topic goes on with the last one."""
+        self._pauses -= 1
+        if self._pauses == 0:
+            _, since, _ = self.evidence.paused[-1]
+            self.evidence.paused[-1] = VARIED, since, self.evidence.now
+            await self.admin.set_state(VARIED, State.ACTIVE)
+            self.evidence.note(VARIED, "goes on")
+
+    async def set_qps(self, name: str, qps: float) -> None:
+        """Change a topic's capacity, while hosts are well."""
+        before = (await self.catalog.get(name)).qps
+        topic = await self.admin.update(name, qps=qps)
+        self.evidence.note(name, f"qps is {qps} now, and was {before}")
+        latest_s = int(max(member.clock.now() for member in self.alive) + 0.1) + 1 + LEARN_S
+        if topic.division.since_s > latest_s:
+            text = f"its new quota counts from second {topic.division.since_s} on, {latest_s} at the latest"
+            self.evidence.violated("use", f"{name}/0", text)
+
     async def resize(self, pick: int) -> None:
         """Set the next size of a topic that has sizes, once hosts can hear of it: nobody changes an absent catalog."""
         while self.alive and all(member.database.network.is_away for member in self.alive):
             await asyncio.sleep(WATCH_S)
-        plans = [plan for plan in self.schedule.topics if plan.sizes and plan.name != REBORN]
-        plan = plans[pick % len(plans)]
+        plans = [plan for plan in self.schedule.topics if plan.sizes and plan.name not in (REBORN, VARIED)]
+        await self._next_size(plans[pick % len(plans)])
+
+    async def resize_keyed(self) -> None:
+        """Set the next size of the topic whose keys move."""
+        await self._next_size(next(plan for plan in self.schedule.topics if plan.name == VARIED))
+
+    async def _next_size(self, plan: TopicPlan) -> None:
         self._sizes[plan.name] += 1
         qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
         await self.admin.update(plan.name, qps=qps)
@@ -143,6 +199,9 @@ class Cluster:
             # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
             begun = topic.division
             since_s = begun.since_s or int(EPOCH_S + 0.25 + self.db.ahead_s + self.evidence.now) + 1
+            # Hosts do not follow a clock that was set back.
+            seconds = [s.started_us // 1_000_000 for s in self.evidence.starts if s.work.topic == plan.name]
+            since_s = max(since_s, max(seconds, default=0) + 1)
             known = [d for d in self.divisions[plan.name] if d.since_s < since_s]
             self.divisions[plan.name] = [*known, msgspec.structs.replace(begun, since_s=since_s)]
             self.evidence.note(plan.name, f"created again with qps {qps}, from second {since_s} on")
@@ -160,6 +219,7 @@ class Cluster:
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
+        self.weights[member.name] = 0.0 if order.drain else order.weight or 1.0
         path, data = records.Paths(ENVIRONMENT).order(member.name), records.encode(order)
         while True:
             try:
@@ -178,15 +238,14 @@ class Cluster:
         return next((m for m in self.alive if node is not None and m.name == node.data.decode()), None)
 
     def rules(self) -> Rules:
-        topics = self.schedule.topics
+        first = min((event.at for event in self.schedule.events), default=END_S)
         return Rules(
             self.schedule.clean,
             self.quotas,
             self.divisions,
             not any(e.what in UNINFORMING for e in self.schedule.events),
-            frozenset(t.name for t in topics if t.options.get("pacing") == "smooth"),
-            frozenset(t.name for t in topics if t.keys and not t.sizes),
-            {t.name: t.options.get("max_attempts", 17) for t in topics},
+            {plan.name: plan for plan in self.schedule.topics},
+            [(STARTED_S, first), *self.calm],
         )
 
     # --------------------------------------------------------------------------------------------------------- the end
@@ -204,8 +263,12 @@ class Cluster:
             self.join()
 
     async def quiet(self) -> bool:
+        """As `done`, after faults: a host that asked a silent server hears of it only some time later."""
+        await asyncio.sleep(ANSWER_S)
+        return await self.done()
+
+    async def done(self) -> bool:
         """Wait until all that was published is done; False if it takes too long."""
-        await asyncio.sleep(ANSWER_S)  # a host that asked a silent server hears of it only now
         deadline = self.evidence.now + QUIET_S
         while self.evidence.now < deadline:
             await asyncio.sleep(1.0)

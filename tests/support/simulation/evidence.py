@@ -32,6 +32,8 @@ class Start(NamedTuple):
     number: place among all starts.
     epoch: of the owner; -1 if the host did not own the group.
     started_us: by the host's clock; what caps go by.
+    ready_us: by the host's clock: when it was in the buffer.
+    priority: 0 is the highest.
     """
 
     at: float
@@ -45,6 +47,8 @@ class Start(NamedTuple):
     queue: str
     attempt: int
     started_us: int
+    ready_us: int = 0
+    priority: int = 0
 
 
 class Acquired(NamedTuple):
@@ -71,6 +75,17 @@ class Evidence:
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
+        confirmed_at: when a publish returned, by name of the work.
+        due_ms: of what was put into a lane or slot to wait for a time, by the environment's time: (lane, its entry's
+            id) or (slot, member).
+        first_due_ms: the same of first deliveries, by name of the work; lanes and slots have told of it.
+        ended_us: by number of the start, when the handler returned by the host's clock.
+        let_go: when a host let go of a group in order: (host, group, epoch).
+        paused: topics, and from when to when they were to be paused.
+        dropped_names: works that a topic has dropped, being full.
+        head_of: tells a queue's head in the store.
+        recalled: works that were taken back before they started.
+        replayed: works that were dead letters, and when they were put back.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -94,6 +109,17 @@ class Evidence:
         self.watermarks: dict[str, Checkpoint] = {}
         self.lost_at: list[float] = []
         self.forgotten: set[str] = set()
+        self.confirmed_at: dict[str, float] = {}
+        self.due_ms: dict[tuple[str, str | bytes], float] = {}
+        self.first_due_ms: dict[str, float] = {}
+        self.ended_us: dict[int, int] = {}
+        self.paused: list[tuple[str, float, float]] = []
+        self.recalled: set[str] = set()
+        self.replayed: dict[str, float] = {}
+        self.dropped_names: set[str] = set()
+        self.head_of: Callable[[str], int] = lambda queue: 1
+        self._heads: dict[str, int] = defaultdict(lambda: 1)
+        self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
@@ -125,18 +151,34 @@ class Evidence:
         work, group = Work.parse(m.payload), f"{m.topic}/{m.group}"
         number = len(self.starts)
         self.starts.append(
-            Start(self.now, number, host, group, epoch, work, m.id, m.offset, queue, m.attempt, m.started_us)
+            Start(
+                *(self.now, number, host, group, epoch, work, m.id, m.offset, queue, m.attempt, m.started_us),
+                *(m.ready_us, m.priority),
+            )
         )
+        if work.name in self.recalled:
+            self.violated("recall", group, f"{work.name} starts, which was recalled")
+        self._judge_time(m, group)
+        if 0 < m.expires_us <= m.started_us:
+            self.violated("time", group, f"{work.name} starts after it has expired")
         if m.offset < 0 and (group, m.id if m.member is None else m.member) in self.acknowledged:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
         return number
 
-    def ended(self, number: int, succeeded: bool) -> None:
+    def _judge_time(self, m: message.Message, group: str) -> None:
+        """Nothing starts before its time."""
+        due_ms = self.due_ms.get((group, m.id if m.member is None else m.member)) if m.offset < 0 else None
+        if due_ms is not None and m.started_us < due_ms * 1000:
+            early_s = due_ms / 1000 - m.started_us / 1e6
+            self.violated("time", group, f"{Work.parse(m.payload).name} starts {early_s:.3f} s before its time")
+
+    def ended(self, number: int, succeeded: bool, now_us: int) -> None:
         if self.closed:
             return
         self.ends[number] = self.now, succeeded
+        self.ended_us[number] = now_us
         start = self.starts[number]
         if succeeded:
             self.succeeded.add(start.work.name)
@@ -149,6 +191,7 @@ class Evidence:
             self.loaded[host, queue, epoch].append((len(self.starts), checkpoint))
 
     def released(self, host: str, group: str, epoch: int) -> None:
+        self.let_go[host, group, epoch] = self.now
         self.note(group, f"{host} releases epoch {epoch}")
 
     # ------------------------------------------------------------------------------------ what stores and database took
@@ -169,6 +212,13 @@ class Evidence:
     def _put(self, put: storage.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
+        if put.drop_oldest:
+            there, head = self.offsets[put.queue], self.head_of(put.queue)
+            self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
+            self._heads[put.queue] = head
+
+    def _trimmed(self, trim: storage.Trim, was_done: bool) -> None:
+        self._heads[trim.queue] = self.head_of(trim.queue)
 
     def _added(self, add: storage.Add, was_new: bool) -> None:
         work = Work.parse(message.decode(add.body).payload)
@@ -176,15 +226,24 @@ class Evidence:
             self.moved.add(work.name)
             self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
         self.acknowledged.discard((add.slot, add.id))
+        if was_new and not add.reason:
+            self.due_ms[add.slot, add.id] = add.due_ms
+            if add.epoch is None:
+                self.first_due_ms[work.name] = add.due_ms
         if not add.reason:
             self.in_lanes[add.slot, add.id] = work.name
 
     def _slot_added(self, add: slots.Add, was_new: bool) -> None:
         self.acknowledged.discard((add.slot.name, add.member))
+        if was_new and add.slot.kind is not slots.SlotKind.PRIORITY:
+            self.due_ms[add.slot.name, add.member] = add.score
+            self.first_due_ms[Work.parse(add.member).name] = add.score
 
     def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
         if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
             self.in_lanes.pop((settle.slot, settle.id), None)
+        if was_prepared and settle.verdict is storage.Verdict.RETRY:
+            self.due_ms[settle.slot, settle.id] = settle.due_ms
         if was_prepared and settle.verdict is storage.Verdict.ACK:
             self.acknowledged.add((settle.slot, settle.id))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
@@ -235,6 +294,9 @@ class Evidence:
             offsets.update(there)
         self.watermarks.clear()
         self.acknowledged.clear()
+        self.due_ms.clear()
+        for queue in self._heads:
+            self._heads[queue] = self.head_of(queue)
         self._contiguous.clear()
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
@@ -303,11 +365,12 @@ class Evidence:
 
     def _is_finished(self, queue: str, offset: int) -> bool:
         name = self.offsets[queue].get(offset)
-        return name is not None and (name in self.succeeded or name in self.moved)
+        return name is not None and (name in self.succeeded or name in self.moved or name in self.dropped_names)
 
 
 _LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
     "log.put": Evidence._put,
+    "log.trim": Evidence._trimmed,
     "lanes.add": Evidence._added,
     "lanes.claim": Evidence._lane_claimed,
     "lanes.settle": Evidence._lane_settled,

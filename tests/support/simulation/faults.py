@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from emq.allocation import records
 from support.simulation.cluster import Cluster
 from support.simulation.member import Member
-from support.simulation.network import SHARDS, Network, Shard
-from support.simulation.schedule import SESSION_S, WRONG_S, Event
+from support.simulation.network import SHARDS, Network, Shard, Wakes
+from support.simulation.plans import Event
+from support.simulation.schedule import SESSION_S, WRONG_S
 
 LONGEST_DELAY_S = 2.5
 """Of a call to store or database, and of its answer."""
@@ -71,6 +72,18 @@ async def create_again(cluster: Cluster, event: Event) -> None:
 async def resize(cluster: Cluster, event: Event) -> None:
     _note(cluster, "resize", "a topic")
     await cluster.resize(event.pick)
+
+
+async def pause_topic(cluster: Cluster, event: Event) -> None:
+    _note(cluster, event.what, f"for {event.for_s / 2:.2f} s")
+    await cluster.pause()
+    await asyncio.sleep(event.for_s / 2)
+    await cluster.go_on()
+
+
+async def resize_keyed(cluster: Cluster, event: Event) -> None:
+    _note(cluster, event.what, "a topic with keys")
+    await cluster.resize_keyed()
 
 
 # --------------------------------------------------------------------------------------------- processes that go wrong
@@ -265,6 +278,29 @@ async def shard_silent(cluster: Cluster, event: Event) -> None:
     await _lose_shard(cluster, event, silent=True)
 
 
+def _wakes(how: Wakes) -> Callable[[Cluster, Event], Awaitable[None]]:
+    """What tells hosts of new messages."""
+
+    async def spoil(cluster: Cluster, event: Event) -> None:
+        if (member := _host(cluster, event)) is not None:
+            member.store.wakes = how
+            await asyncio.sleep(event.for_s)
+            member.store.wakes = Wakes.WELL
+
+    return spoil
+
+
+async def store_full(cluster: Cluster, event: Event) -> None:
+    """The store takes nothing more from anybody."""
+    _note(cluster, event.what, f"for {event.for_s / 2:.2f} s")
+    stores = [cluster.store, *(member.store for member in cluster.alive)]
+    for store in stores:
+        store.network.full = True
+    await asyncio.sleep(event.for_s / 2)
+    for store in stores:
+        store.network.full = False
+
+
 EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "join": join,
     "leave": leave,
@@ -298,6 +334,12 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "store_shorter": store_shorter,
     "store_empty": store_empty,
     "create_again": create_again,
+    "pause_topic": pause_topic,
+    "resize_keyed": resize_keyed,
+    "wake_late": _wakes(Wakes.LATE),
+    "wake_again": _wakes(Wakes.AGAIN),
+    "wake_lost": _wakes(Wakes.LOST),
+    "store_full": store_full,
     "clock_jump": clock_jump,
     "reference_jump": reference_jump,
 }

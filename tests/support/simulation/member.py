@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
@@ -21,7 +21,7 @@ from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 from support.doubles import InlineDatabase
 from support.simulation.evidence import Evidence
-from support.simulation.network import RemoteDatabase, RemoteStore
+from support.simulation.network import RemoteDatabase, RemoteStore, Wakes
 from support.simulation.process import Process
 from support.simulation.work import Work
 
@@ -108,6 +108,7 @@ class Member:
     name: of the host.
     life: name and which of its lives; what the evidence calls it.
     ahead_s: how far its machine's wall clock is ahead of the true time.
+    loops: of the host, each a task that goes on until it stops.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Member:
         ahead_s: float,
         session_s: float,
         weight: float = 1.0,
+        batches: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
         self.life = life
@@ -143,6 +145,8 @@ class Member:
         self.running: set[int] = set()
         self.handlers = Handlers()
         self.handlers.bind("*", self._handle)
+        for topic, size in (batches or {}).items():
+            self.handlers.bind(topic, self._handle_batch, batch_size=size)
         self.host = Host(
             self.store,
             Catalog(self.database, ENVIRONMENT, None),
@@ -154,8 +158,15 @@ class Member:
             trail=_Trail(life, evidence),
             options=HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
         )
+        self.loops: list[asyncio.Task[None]] = []
+        start = self.host.guard.start
+        setattr(self.host.guard, "start", lambda loops: self._noted(start(loops)))  # noqa: B010
         self._evidence = evidence
         self.task: asyncio.Task[None] | None = None
+
+    def _noted(self, loops: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+        self.loops = self.loops + loops
+        return loops
 
     def start(self) -> asyncio.Task[None]:
         self.task = self.process.start(self._run())
@@ -194,6 +205,7 @@ class Member:
         self.tree.thaw()
 
     def heal(self) -> None:
+        self.store.wakes = Wakes.WELL
         self.store.network.heal()
         self.database.network.heal()
 
@@ -201,18 +213,46 @@ class Member:
         return await self.database.next_generation(ENVIRONMENT, least)
 
     async def _handle(self, m: Message) -> None:
-        group = self.host.ownership.groups.get(f"{m.topic}/{m.group}")
-        epoch = -1 if group is None or group.lost else group.epoch
-        queue = group.queues[m.priority].name if group is not None and m.offset >= 0 else ""
-        number = self._evidence.started(self.life, epoch, m, queue)
-        work, succeeded = Work.parse(m.payload), False
-        self.running.add(number)
+        number, work, succeeded = self._started(m), Work.parse(m.payload), False
         try:
             if work.takes_ms:
                 await asyncio.sleep(work.takes_ms / 1000)
             if m.attempt <= work.fails:
-                raise errors.Retry(f"attempt {m.attempt} of {work.fails} that fail")
+                raise _failure(m, work)
             succeeded = True
         finally:
-            self.running.discard(number)
-            self._evidence.ended(number, succeeded)
+            self._ended(number, succeeded)
+
+    async def _handle_batch(self, batch: list[Message]) -> None:
+        """Some of it fails."""
+        works = [Work.parse(m.payload) for m in batch]
+        numbers = [self._started(m) for m in batch]
+        failed = {m.id for m, work in zip(batch, works, strict=True) if m.attempt <= work.fails}
+        done = False
+        try:
+            if takes_ms := max(work.takes_ms for work in works):
+                await asyncio.sleep(takes_ms / 1000)
+            done = True
+        finally:
+            for m, number in zip(batch, numbers, strict=True):
+                self._ended(number, done and m.id not in failed)
+        if failed:
+            raise errors.PartialFailure(
+                {m.id: _failure(m, work) for m, work in zip(batch, works, strict=True) if m.id in failed}
+            )
+
+    def _started(self, m: Message) -> int:
+        group = self.host.ownership.groups.get(f"{m.topic}/{m.group}")
+        epoch = -1 if group is None or group.lost else group.epoch
+        queue = group.queues[m.priority].name if group is not None and m.offset >= 0 else ""
+        number = self._evidence.started(self.life, epoch, m, queue)
+        self.running.add(number)
+        return number
+
+    def _ended(self, number: int, succeeded: bool) -> None:
+        self.running.discard(number)
+        self._evidence.ended(number, succeeded, self.clock.now_us())
+
+
+def _failure(m: Message, work: Work) -> errors.Retry:
+    return errors.Retry(f"attempt {m.attempt} of {work.fails} that fail")

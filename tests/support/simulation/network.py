@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import enum
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,22 @@ DEADLINE_S = 1.0
 
 STORE_DEADLINE_S = 3.0
 """After which a call to a silent store ends."""
+
+FOUND_S = 2.0
+"""When a wake-up that was lost is found: stores keep a set of those that nobody has answered."""
+
+TAKING = ("log.put", "lanes.add", "sorted.add")
+"""What a full store refuses."""
+
+
+class Wakes(enum.Enum):
+    """How wake-ups reach a host: at once; some time later; twice; or not, and then it is told that some were lost."""
+
+    WELL = enum.auto()
+    LATE = enum.auto()
+    AGAIN = enum.auto()
+    LOST = enum.auto()
+
 
 Applied = Callable[[str, Sequence[Any], Any], None]
 """Called with a call's name ("log.put"), its arguments and its result, when the server has carried it out."""
@@ -53,6 +70,7 @@ class Network:
 
     Attributes:
         down: nothing gets through, and the caller is told so at once.
+        full: the server takes nothing more, and settles what it has.
         silent: calls arrive or do not, and the caller hears nothing until its deadline.
         delay: seconds that a call or an answer takes, asked for each; None for none.
         shard: what part of the store is out of reach, if one is; the entries of others are served.
@@ -62,6 +80,7 @@ class Network:
     def __init__(self, unavailable: errors.EMQError, unknown: errors.EMQError) -> None:
         self.down = False
         self.silent = False
+        self.full = False
         self.delay: Callable[[], float] | None = None
         self.loses: Callable[[], bool] | None = None
         self.lost = 0
@@ -77,7 +96,7 @@ class Network:
 
     def heal(self) -> None:
         self.down, self.silent, self.delay, self.loses = False, False, None, None
-        self.shard = None
+        self.shard, self.full = None, False
 
     async def call(self, operation: Callable[[], Awaitable[T]], deadline_s: float = STORE_DEADLINE_S) -> T:
         if self.down:
@@ -156,6 +175,8 @@ class _Half:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             async def operation(*given: Any) -> Any:
+                if self._network.full and f"{self._name}.{name}" in TAKING:
+                    raise errors.StoreFull("the store is full")
                 result = await found(*given, **kwargs)
                 self._applied(f"{self._name}.{name}", given, result)
                 return result
@@ -179,10 +200,23 @@ class RemoteStore:
         self.log: Any = _Half("log", real.log, self.network, applied)
         self.lanes: Any = _Half("lanes", real.lanes, self.network, applied)
         self.sorted: Any = _Half("sorted", real.sorted, self.network, applied)
+        self.wakes = Wakes.WELL
         self._real = real
 
-    def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        return self._real.watch()
+    async def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        loop, lost = asyncio.get_running_loop(), False
+        async for names in self._real.watch():
+            if self.wakes is Wakes.LATE:
+                await asyncio.sleep(FOUND_S - loop.time() % FOUND_S)
+            if self.wakes is Wakes.LOST:
+                lost = True
+                continue
+            if lost:
+                lost = False
+                yield None
+            yield names
+            if self.wakes is Wakes.AGAIN:
+                yield names
 
     async def close(self) -> None:
         await self._real.close()

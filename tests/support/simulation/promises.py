@@ -6,10 +6,12 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from emq.shares import Division, Share, share_of, smooth_burst
+from support.simulation import pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start, Violation
+from support.simulation.rules import Rules
+from support.simulation.waits import Waits
 
 SLACK = 1e-6
 
@@ -20,34 +22,13 @@ LONGEST_OUTAGE_S = 30.0
 """Of the database, for one host, at worst: several may come one after the other."""
 
 
-class Rules(NamedTuple):
-    """What the promises depend on.
-
-    Attributes:
-        clean: nothing but clean joins, leaves and moves happened.
-        quotas: of a group, all that it had: (from when by true time, its share).
-        divisions: of a topic, how its groups shared it, in order of time.
-        informed: no host was kept from reading the catalog.
-        smooth: topics with smooth pacing.
-        keyed: topics whose keys were never routed anew.
-        dead_after: of a topic: attempts after which a message is dead.
-    """
-
-    clean: bool
-    quotas: dict[str, list[tuple[float, Share]]]
-    divisions: dict[str, list[Division]]
-    informed: bool
-    smooth: frozenset[str]
-    keyed: frozenset[str]
-    dead_after: dict[str, int]
-
-
 def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violation]:
     """Every violation found.
 
     Args:
         dead: names of the works in the dead letters in the end, each as often as it is there.
     """
+    waits = Waits(evidence, rules)
     return [
         *evidence.violations,
         *_nothing_lost(evidence, rules, dead),
@@ -55,6 +36,9 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
         *_caps(evidence, rules),
         *_keys(evidence, rules),
         *_owners(evidence),
+        *priorities.judge(evidence, rules, waits),
+        *use.judge(evidence, rules, waits),
+        *pauses.judge(evidence, rules),
     ]
 
 
@@ -68,15 +52,22 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     if twice is not None:
         yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
     for name, (work, confirmed) in evidence.published.items():
-        doomed = work.fails >= rules.dead_after[work.topic]
-        if name in evidence.forgotten:
+        doomed = work.fails >= rules.plans[work.topic].dead_after
+        plan = rules.plans[work.topic]
+        if name in evidence.replayed and not any(
+            start.at >= evidence.replayed[name] for start in evidence.starts if start.work.name == name
+        ):
+            yield Violation("replay", where.get(name, ""), f"{name} was replayed, and was not started again")
+        if name in evidence.forgotten or name in evidence.dropped_names:
             continue
         if confirmed and name not in evidence.succeeded and name not in buried:
             seen = "was never started" if name not in where else "never ended well"
             yield Violation("L", where.get(name, work.topic), f"{name} is lost: it {seen} and is not dead")
-        if name in buried and not doomed:
-            yield Violation("X", where.get(name, ""), f"{name} is dead after {rules.dead_after[work.topic]} attempts")
-        if name in evidence.succeeded and name in buried:
+        if name in buried and not doomed and not plan.expires:
+            yield Violation(
+                "X", where.get(name, ""), f"{name} is dead after {rules.plans[work.topic].dead_after} attempts"
+            )
+        if name in evidence.succeeded and name in buried and not plan.expires:
             yield Violation("X", where.get(name, ""), f"{name} has succeeded and is dead")
     for name in where:
         if name not in evidence.published:
@@ -96,10 +87,14 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
             in_ranges = any(begin <= start.offset < end for begin, end in loaded.finished)
             if start.offset < loaded.watermark or in_ranges:
                 yield Violation("D", start.group, f"{name} was finished by the checkpoint {loaded}, and started again")
+        if start.at >= evidence.replayed.get(name, math.inf):
+            continue
         before = first.setdefault((name, attempt), start)
         # What a lost owner had begun may be in its lane and back in its queue or slot, too; both are tried again then.
         moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1
-        if before is start or any(before.at - NOTICED_S <= at <= start.at for at in evidence.lost_at):
+        # What a host had in its buffer when the store came back may wait there for long, as messages of a busy key do.
+        ready = before.at - (before.started_us - before.ready_us) / 1e6
+        if before is start or any(ready - NOTICED_S <= at <= start.at for at in evidence.lost_at):
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
@@ -118,13 +113,17 @@ def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         by_topic[start.work.topic].append(start)
     for group, starts in by_group.items():
         topic = group.rpartition("/")[0]
-        judge = _smooth_group if topic in rules.smooth else _window_group
+        if rules.plans[topic].borrows:
+            continue  # the topic's own cap is all that it has
+        judge = _smooth_group if rules.plans[topic].is_smooth else _window_group
         yield from judge(group, starts, rules.quotas[group], rules.divisions[topic])
     for topic, starts in by_topic.items():
         divisions = rules.divisions[topic]
-        if len(divisions) == 1 or rules.informed:
-            judge_sum = _smooth_topic if topic in rules.smooth else _window_topic
-            yield from judge_sum(topic, starts, divisions)
+        # Where hosts may have been kept from the catalog, only what they do once all is well again.
+        exact = len(divisions) == 1 or rules.informed
+        judged = starts if exact else [start for start in starts if start.at >= rules.settled_at]
+        judge_sum = _smooth_topic if rules.plans[topic].is_smooth else _window_topic
+        yield from judge_sum(topic, judged, divisions)
 
 
 def _by_second(starts: Sequence[Start]) -> dict[int, list[Start]]:
@@ -196,20 +195,31 @@ def _in_force(quotas: Sequence[tuple[float, Share]], at: float) -> list[Share]:
 
 def _keys(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     by_key: dict[tuple[str, str], list[Start]] = defaultdict(list)
+    by_slot: dict[str, list[Start]] = defaultdict(list)
     for start in evidence.starts:
-        if start.work.key and start.work.topic in rules.keyed:
+        plan = rules.plans[start.work.topic]
+        if start.work.key:
             by_key[start.work.topic, start.work.key].append(start)
-    for starts in by_key.values():
-        yield from _serial(evidence, rules, starts)
+        if plan.is_serial:
+            by_slot[start.group].append(start)
+    for (topic, key), starts in by_key.items():
+        if rules.plans[topic].moving and not rules.clean:
+            # Of a former group, what a lost owner has begun may go on beside what the new group starts, and in front.
+            continue
+        yield from _serial(evidence, rules, starts, f"of the same key {key!r}")
         yield from _in_order(evidence, starts)
+    for starts in by_slot.values():
+        yield from _serial(evidence, rules, starts, "of the same slot")
 
 
-def _serial(evidence: Evidence, rules: Rules, starts: Sequence[Start]) -> Iterator[Violation]:
+def _serial(evidence: Evidence, rules: Rules, starts: Sequence[Start], of_what: str) -> Iterator[Violation]:
+    """One at a time; under an owner that ended without a word one may go on beside those of the next owner."""
     for before, start in itertools.pairwise(starts):
         ended, _ = evidence.ends.get(before.number, (math.inf, False))
         same_owner = (before.host, before.epoch) == (start.host, start.epoch)
-        if ended > start.at + SLACK and (same_owner or rules.clean):
-            text = f"{start.work.name} was started while {before.work.name} of the same key {start.work.key!r} ran"
+        let_go = evidence.let_go.get((before.host, before.group, before.epoch), math.inf) <= start.at
+        if ended > start.at + SLACK and (same_owner or rules.clean or let_go):
+            text = f"{start.work.name} was started while {before.work.name} {of_what} ran"
             yield Violation("K", start.group, f"{text}, at {start.at:.3f} s")
 
 

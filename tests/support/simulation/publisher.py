@@ -10,7 +10,7 @@ from emq import errors
 from emq.model import Kind
 from emq.producer import Producer
 from support.simulation.evidence import Evidence
-from support.simulation.schedule import TopicPlan
+from support.simulation.plans import TopicPlan
 from support.simulation.work import Work
 
 
@@ -22,6 +22,7 @@ class Publisher:
         self._plan = plan
         self._evidence = evidence
         self._rng = random.Random(f"{seed} {plan.name}")
+        self._probing = random.Random(f"{seed} {plan.name} probes")
         self._numbers = itertools.count()
 
     async def run(self, until_s: float) -> None:
@@ -45,17 +46,44 @@ class Publisher:
         elif plan.kind is not Kind.LOG:
             priority = None
         delay_ms = rng.uniform(100, 4_000) if rng.random() < plan.delayed else None
-        confirmed = False
+        await self._send(work, priority, delay_ms)
+
+    async def probe(self, priority: str | float | None = None, delay_ms: float | None = None) -> tuple[str | None, str]:
+        """Publish one message whose handler does not wait and succeeds; without a priority, the plan's or any.
+
+        Returns:
+            Its id, or None if it was not published, and the name of its work.
+        """
+        rng, plan = self._probing, self._plan
+        key = f"k{rng.randrange(plan.keys)}" if plan.keys else ""
+        work = Work(f"{plan.name}#{next(self._numbers)}", key=key)
+        if plan.kind is Kind.PRIORITY:
+            priority = float(rng.randint(17, 40))
+        elif plan.kind is not Kind.LOG:
+            priority = None
+            if plan.kind is Kind.FIXED_TIME and delay_ms is None:
+                delay_ms = 1.0
+        elif plan.keys or priority is None:  # those of a key have one priority, which keeps them in order
+            priority = ("high", "mid", "low")[hash_of(key or work.name) % 3]
+        return await self._send(work, priority, delay_ms), work.name
+
+    async def _send(self, work: Work, priority: str | float | None, delay_ms: float | None) -> str | None:
+        confirmed, id_ = False, None
         self._evidence.published[work.name] = work, False
         try:
-            await self._producer.publish(
-                plan.name, work.payload(), key=key or None, priority=priority, delay_ms=delay_ms
+            id_ = await self._producer.publish(
+                self._plan.name, work.payload(), key=work.key or None, priority=priority, delay_ms=delay_ms
             )
             confirmed = True
+            self._evidence.confirmed_at[work.name] = self._evidence.now
         except (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.UnknownTopic, errors.QueueSealed) as exc:
-            self._evidence.note(plan.name, f"{work.name} may not have been published: {exc}")
+            self._evidence.note(self._plan.name, f"{work.name} may not have been published: {exc}")
             self._evidence.happened["publish in doubt"] += 1
+        except (errors.StoreFull, errors.TopicFull) as exc:
+            self._evidence.note(self._plan.name, f"{work.name} was not published: {exc}")
+            self._evidence.happened["publish refused"] += 1
         self._evidence.published[work.name] = work, confirmed
+        return id_
 
 
 def hash_of(text: str) -> int:

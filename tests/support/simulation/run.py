@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from support.simulation import faults, promises
+from support.simulation import faults, promises, trial
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence, Violation
 from support.simulation.member import ReferenceDatabase
@@ -64,6 +64,8 @@ async def _simulate(plan: Schedule) -> Outcome:
             if not await cluster.quiet():
                 left = await cluster.left()
                 evidence.violated("L", left[0].partition(" ")[2].partition(":")[0] if left else "", f"left: {left}")
+            else:
+                await trial.run(cluster)
             await cluster.stop()
             dead = await cluster.dead()
         evidence.closed = True

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from emq.model import Kind
+from support.simulation import varied
+from support.simulation.plans import Event, TopicPlan
+from support.simulation.varied import WAKES
+
+__all__ = ["Event", "Schedule", "TopicPlan", "schedule"]
 
 SESSION_S = 6.0
 """Time-out of the hosts' sessions."""
@@ -37,32 +42,6 @@ SILENT = (
 """Servers that answer nothing, and outages for all hosts at once; drawn apart from the others."""
 
 
-class TopicPlan(NamedTuple):
-    """Attributes:
-    rate: publishes a second.
-    keys: how many there are; 0 for none.
-    failing: share of the messages whose first attempts fail.
-    doomed: share of those whose attempts all fail.
-    slow: share of the messages whose handlers wait.
-    delayed: share of the messages that are published with a delay.
-    sizes: what qps `resize` sets in turn.
-    """
-
-    name: str
-    qps: float
-    group_qps: float
-    rate: float
-    kind: Kind = Kind.LOG
-    keys: int = 0
-    failing: float = 0.1
-    doomed: float = 0.02
-    slow: float = 0.1
-    delayed: float = 0.0
-    sizes: tuple[float, ...] = ()
-    options: Mapping[str, Any] = {}
-    slots: int = 0
-
-
 SHARDS = ("shard_down", "shard_silent")
 """Faults of a part of the store."""
 
@@ -73,22 +52,6 @@ AGAIN = ("create_again",)
 
 REBORN = "reborn"
 """The topic to which that happens."""
-
-
-class Event(NamedTuple):
-    """Attributes:
-    at: true time in seconds.
-    what: one of `CLEAN`, `UNCLEAN`, `SILENT`, `SHARDS` or `AGAIN`.
-    pick: which host or topic, counted round those that there are then.
-    for_s: how long it lasts.
-    size: how bad it is, from 0 to 1.
-    """
-
-    at: float
-    what: str
-    pick: int
-    for_s: float
-    size: float
 
 
 class Schedule(NamedTuple):
@@ -125,6 +88,10 @@ def schedule(seed: int) -> Schedule:
         events += [_event(apart, SILENT) for _ in range(apart.choice((0, 0, 1, 2)))]
         shards = random.Random(f"{seed} shards")  # of its own, so that all other events of a seed stay as they were
         events += [_event(shards, SHARDS) for _ in range(shards.choice((0, 0, 1)))]
+        wakes = random.Random(f"{seed} wakes")
+        events += [_event(wakes, WAKES) for _ in range(wakes.choice((0, 0, 1)))]
+    one_more = varied.varied(seed)
+    events += varied.own_events(one_more, _event, seed)
     again = random.Random(f"{seed} again")  # of its own, too
     reborn = [_event(again, AGAIN) for _ in range(again.choice((0, 0, 1, 2, 3)))]
     events += reborn
@@ -134,7 +101,7 @@ def schedule(seed: int) -> Schedule:
         clean,
         tuple(_clocks(rng) if skewed else (0.0,) * 6),
         rng.randint(1, 6),
-        (*_topics(rng), *([_reborn(again)] if reborn else [])),
+        (*_topics(rng), *([_reborn(again)] if reborn else []), one_more),
         tuple(sorted(events)),
     )
 

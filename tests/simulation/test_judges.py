@@ -1,0 +1,274 @@
+"""Each judge finds its fault in made-up evidence, and nothing where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.simulation import promises
+from support.simulation.evidence import Acquired, Evidence, Start, Violation
+from support.simulation.plans import TopicPlan
+from support.simulation.rules import Rules
+from support.simulation.work import Work
+
+from emq import message
+from emq.model import Kind
+from emq.shares import Division, Share
+
+BEGAN_S = 1_700_000_000
+CALM = [(0.0, 30.0)]
+LOG = TopicPlan("t", 4.0, 4.0, 4.0)
+FOUR = Division(0, 4.0, 8.0, 1)
+
+
+class Story:
+    """Evidence to be told message by message; the clocks of hosts are `BEGAN_S` ahead of the true time."""
+
+    def __init__(self, plan: TopicPlan = LOG, *divisions: Division) -> None:
+        self.evidence = Evidence()
+        self._plan = plan
+        self._divisions = divisions or (FOUR,)
+        self._owned: set[tuple[str, str, int]] = set()
+
+    def publish(self, at: float, *names: str, key: str = "") -> None:
+        for name in names:
+            self.evidence.published[f"t#{name}"] = Work(f"t#{name}", key=key), True
+            self.evidence.confirmed_at[f"t#{name}"] = at
+
+    def start(
+        self, at: float, *names: str, takes: float = 0.0, ready: float | None = None, key: str = "", **fields: Any
+    ) -> None:
+        for name in names:
+            number, us = len(self.evidence.starts), round((BEGAN_S + at) * 1e6)
+            ready_us = us if ready is None else round((BEGAN_S + ready) * 1e6)
+            start = Start(at, number, "h1", "t/0", 1, Work(f"t#{name}", key=key), name, -1, "", 1, us, ready_us)
+            start = start._replace(**fields)
+            self.evidence.starts.append(start)
+            self.evidence.ends[number] = at + takes, True
+            self.evidence.ended_us[number] = us + round(takes * 1e6)
+            self.evidence.succeeded.add(start.work.name)
+            self._own(start)
+
+    def _own(self, start: Start) -> None:
+        owner = start.host, start.group, start.epoch
+        if owner not in self._owned:
+            self._owned.add(owner)
+            at = -9.0 if start.epoch == 1 else start.at - 0.8
+            self.evidence.owned.append(Acquired(start.number, at, start.host, start.group, start.epoch))
+
+    def judged(self, calm: Sequence[tuple[float, float]] = CALM, *, informed: bool = True) -> list[Violation]:
+        shares: list[tuple[float, Share]] = [(0.0, self._divisions[0].share(0))]
+        divisions = {"t": list(self._divisions)}
+        rules = Rules(False, {"t/0": shares}, divisions, informed, {"t": self._plan}, calm)
+        return promises.judge(self.evidence, rules, [])
+
+
+def broken(story: Story, **given: Any) -> set[str]:
+    return {violation.promise for violation in story.judged(**given)}
+
+
+def backlog(story: Story, per_s: Sequence[int], at: float = 1.5) -> None:
+    """So many are started at the beginning of each second from 2 on, the last one in the second behind.
+
+    The second before is used up.
+    """
+    story.publish(at, "a", "b", "c", "d")
+    story.start(at, "a", "b", "c", "d")
+    names = [str(i) for i in range(sum(per_s) + 1)]
+    story.publish(at, *names)
+    for second, n in enumerate(per_s):
+        story.start(2.0 + second, *names[:n])
+        names = names[n:]
+    story.start(2.0 + len(per_s), *names)
+
+
+# ------------------------------------------------------------------------------------------------------------- priority
+
+
+def test_a_lower_priority_that_starts_while_a_higher_one_is_ready_is_found() -> None:
+    right, wrong = Story(), Story()
+    for story in (right, wrong):
+        story.publish(0.9, "high", "low")
+    right.start(2.0, "high", priority=0, ready=1.0)
+    right.start(2.1, "low", priority=2, ready=1.0)
+    wrong.start(2.0, "low", priority=2, ready=1.0)
+    wrong.start(2.1, "high", priority=0, ready=1.0)
+    assert "P" not in broken(right, calm=[])
+    assert "P" in broken(wrong, calm=[])
+
+
+def test_a_higher_priority_whose_key_is_running_is_excused() -> None:
+    story = Story()
+    story.publish(0.9, "1", "2", key="k")
+    story.publish(0.9, "low")
+    story.start(2.0, "1", takes=1.0, ready=1.0, key="k")
+    story.start(2.1, "low", priority=2, ready=1.0)
+    story.start(3.0, "2", ready=1.0, key="k")
+    assert "P" not in broken(story, calm=[])
+
+
+@pytest.mark.parametrize(("low", "found"), [(2.3, False), (2.9, True)])
+def test_a_higher_priority_that_is_left_in_the_store_is_found_in_calm_times(low: float, found: bool) -> None:
+    story = Story()
+    story.publish(1.0, "low")
+    story.publish(2.0, "high")
+    story.start(low, "low", priority=2)
+    story.start(3.2, "high", priority=0)
+    assert ("P" in broken(story)) == found
+    assert "P" not in broken(story, calm=[(0.0, 2.5)])
+
+
+# ------------------------------------------------------------------------------------------------------------------ use
+
+
+@pytest.mark.parametrize(("per_s", "found"), [((4, 4, 4), False), ((4, 3, 4), True), ((2, 2, 2), True)])
+def test_a_backlog_that_does_not_use_its_quota_is_found(per_s: tuple[int, ...], found: bool) -> None:
+    story = Story()
+    backlog(story, per_s)
+    assert broken(story) == ({"use"} if found else set())
+
+
+def test_a_second_that_was_used_up_by_others_is_used() -> None:
+    story = Story()
+    backlog(story, (4, 3, 4))
+    story.publish(2.9, "other")
+    story.start(3.1, "other")
+    story.evidence.starts.sort(key=lambda start: start.at)
+    assert "use" not in broken(story)
+
+
+def test_a_move_excuses_what_was_not_used() -> None:
+    story = Story()
+    names = [str(i) for i in range(9)]
+    story.publish(2.0, *names)
+    story.start(2.0, *names[:4])
+    story.start(4.0, *names[4:8], host="h2", epoch=2)
+    story.start(5.0, names[8], host="h2", epoch=2)
+    assert broken(story) == set()
+
+
+@pytest.mark.parametrize(
+    ("after", "per_s", "found"),
+    [
+        (8.0, (4, 4, 8, 8, 8), set()),
+        (8.0, (4, 4, 4, 4, 4), {"use"}),
+        (2.0, (2, 2, 2, 2, 2), set()),
+        (2.0, (2, 2, 4, 4, 4), {"Q"}),
+    ],
+    ids=["more", "not more", "less", "not less"],
+)
+def test_a_changed_quota_that_a_host_does_not_take_over_is_found(
+    after: float, per_s: tuple[int, ...], found: set[str]
+) -> None:
+    story = Story(LOG, FOUR, Division(BEGAN_S + 4, after, 8.0, 1))
+    backlog(story, per_s)
+    assert broken(story) == found
+
+
+@pytest.mark.parametrize(("calm", "found"), [([CALM[0], (1.0, 30.0)], {"Q"}), ([CALM[0], (9.0, 30.0)], set())])
+def test_a_cap_is_judged_once_all_has_settled_also_where_hosts_had_lost_the_catalog(
+    calm: list[tuple[float, float]], found: set[str]
+) -> None:
+    story = Story(LOG._replace(group_qps=8.0), FOUR, Division(BEGAN_S + 4, 2.0, 8.0, 1))
+    backlog(story, (2, 2, 4))
+    assert broken(story, calm=calm, informed=False) & {"Q"} == found
+
+
+# ---------------------------------------------------------------------------------------------------------------- delay
+
+
+@pytest.mark.parametrize(("at", "found"), [(2.35, set()), (2.6, {"delay"})])
+def test_a_message_that_starts_late_with_quota_left_is_found(at: float, found: set[str]) -> None:
+    story = Story()
+    story.publish(2.3, "one")
+    story.start(at, "one")
+    assert broken(story) == found
+
+
+def test_a_message_that_waits_for_its_quota_is_not_late() -> None:
+    story = Story()
+    story.publish(2.0, "1", "2", "3", "4")
+    story.start(2.0, "1", "2", "3", "4")
+    story.publish(2.2, "5")
+    story.start(3.0, "5")
+    assert broken(story) == set()
+
+
+@pytest.mark.parametrize(("at", "found"), [(4.55, set()), (4.7, {"delay"})])
+def test_a_delayed_message_that_starts_long_after_its_time_is_found(at: float, found: set[str]) -> None:
+    story = Story()
+    story.publish(2.3, "one")
+    story.evidence.first_due_ms["t#one"] = (BEGAN_S + 4.5) * 1000
+    story.start(at, "one")
+    assert broken(story) == found
+
+
+@pytest.mark.parametrize(("per_s", "found"), [(4.0, set()), (2.0, {"use"})])
+def test_a_smooth_topic_that_does_not_use_its_rate_is_found(per_s: float, found: set[str]) -> None:
+    story = Story(LOG._replace(options={"pacing": "smooth"}))
+    names = [str(i) for i in range(21)]
+    story.publish(2.0, *names)
+    for i, name in enumerate(names):
+        story.start(2.05 + i / per_s, name)
+    assert broken(story) == found
+
+
+@pytest.mark.parametrize("due_s", [-0.1, 0.1])
+def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) -> None:
+    async def started() -> list[Violation]:
+        evidence = Evidence()
+        m = message.Message("id", Work("t#1").payload(), topic="t", started_us=BEGAN_S * 1_000_000)
+        evidence.due_ms["t/0", "id"] = (BEGAN_S + due_s) * 1000
+        evidence.started("h1", 1, m, "")
+        return evidence.violations
+
+    assert [v.promise for v in asyncio.run(started())] == ["time"] * (due_s > 0)
+
+
+@pytest.mark.parametrize("left_s", [-0.1, 0.1])
+def test_a_message_that_starts_after_it_has_expired_is_found(left_s: float) -> None:
+    async def started() -> list[Violation]:
+        evidence = Evidence()
+        m = message.Message("id", Work("t#1").payload(), topic="t", offset=1, started_us=BEGAN_S * 1_000_000)
+        m.expires_us = m.started_us + round(left_s * 1e6)
+        evidence.started("h1", 1, m, "t/0/high")
+        return evidence.violations
+
+    assert [v.promise for v in asyncio.run(started())] == ["time"] * (left_s < 0)
+
+
+# ----------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(("ordering", "found"), [("slot", True), ("none", False)])
+def test_two_messages_of_a_slot_that_run_side_by_side_are_found(ordering: str, found: bool) -> None:
+    story = Story(LOG._replace(kind=Kind.RANGE_MERGE, options={"ordering": ordering}))
+    story.publish(1.0, "1", "2")
+    story.start(1.0, "1", takes=2.0)
+    story.start(2.0, "2")
+    assert ("K" in broken(story, calm=[])) == found
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_key_that_runs_at_two_owners_is_found_if_the_first_has_let_go(in_order: bool) -> None:
+    story = Story()
+    story.publish(1.0, "1", "2", key="k")
+    story.start(1.0, "1", takes=2.0, key="k")
+    if in_order:
+        story.evidence.let_go["h1", "t/0", 1] = 1.5
+    story.start(2.0, "2", key="k", host="h2", epoch=2)
+    assert ("K" in broken(story, calm=[])) == in_order
+
+
+# --------------------------------------------------------------------------------------------------------------- pauses
+
+
+@pytest.mark.parametrize(("at", "found"), [(3.0, False), (5.0, True), (8.5, False), (12.0, True)])
+def test_a_topic_that_goes_on_in_its_pause_or_not_behind_it_is_found(at: float, found: bool) -> None:
+    story = Story(LOG._replace(pauses=True))
+    story.evidence.paused.append(("t", 2.0, 8.0))
+    story.publish(1.0, "1")
+    story.start(at, "1")
+    assert ("pause" in broken(story, calm=[(0.0, 1.0), (1.5, 30.0)])) == found

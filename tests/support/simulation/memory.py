@@ -1,0 +1,71 @@
+"""What hosts have in memory at work: never more than they say."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from emq.owned import MAX_BUFFER, MIN_BUFFER, OwnedGroup, OwnedTopic
+
+if TYPE_CHECKING:
+    from support.simulation.cluster import Cluster
+    from support.simulation.member import Member
+    from support.simulation.plans import TopicPlan
+
+LOOK_S = 0.5
+"""Between two looks."""
+
+
+async def watch(cluster: Cluster) -> None:
+    """Look again and again, and report a kind of excess once for each group."""
+    told: set[tuple[str, str]] = set()
+    plans = {plan.name: plan for plan in cluster.schedule.topics}
+    while True:
+        await asyncio.sleep(LOOK_S)
+        for member in cluster.alive:
+            for place, what, text in _excesses(member, plans):
+                if (place, what) not in told:
+                    told.add((place, what))
+                    cluster.evidence.violated("memory", place, f"{member.life}: {text} {what}")
+
+
+def _excesses(member: Member, plans: dict[str, TopicPlan]) -> Iterator[tuple[str, str, str]]:
+    """Place, what there is too much of, and how much."""
+    for owner in member.host.ownership.owned.values():
+        most = _in_flight(owner, plans[owner.topic.name])
+        if owner.in_flight > most:
+            yield f"{owner.topic.name}/0", "in flight", f"{owner.in_flight} of {most}"
+    for group in member.host.ownership.groups.values():
+        yield from _of_group(group, group.owner, plans[group.owner.topic.name])
+
+
+def _in_flight(owner: OwnedTopic, plan: TopicPlan) -> int:
+    """Five seconds of the largest quota that the topic may have had, and what a visit was granted beyond."""
+    qps = max(plan.qps, owner.topic.qps, MOST_QPS, *plan.sizes)
+    return max(8, math.ceil(5 * qps)) + owner.batch_size
+
+
+def _of_group(group: OwnedGroup, owner: OwnedTopic, plan: TopicPlan) -> Iterator[tuple[str, str, str]]:
+    priorities = len(group.buffers)
+    # A change of the quota leaves what was buffered before.
+    capacity = MAX_BUFFER if owner.topic.may_expire else max(MIN_BUFFER, round(plan.group_qps) + 1)
+    queue = min(MAX_BUFFER, 2 * capacity)
+    most = priorities * (queue + capacity)
+    if group.buffered > most:
+        yield group.name, "buffered", f"{group.buffered} of {most}"
+    if group.buffered != sum(map(len, group.buffers)):
+        yield group.name, "counted as buffered", f"{group.buffered} instead of {sum(map(len, group.buffers))}"
+    if owner.gate is None and group.held > (held := priorities * 5 * queue + most):
+        yield group.name, "held", f"{group.held} of {held}"
+    for one in group.queues:
+        # Between two of them lies a message that was in flight, here or at the owner that saved them.
+        if (ranges := len(one.tracker.finished())) > _in_flight(owner, plan):
+            yield group.name, f"finished ranges of {one.name}", f"{ranges} of {_in_flight(owner, plan)}"
+    if group.slot is not None and group.slot.buffered > most:
+        yield group.name, "members buffered", f"{group.slot.buffered} of {most}"
+
+
+MOST_QPS = 40.0
+"""To which a trial may set a topic."""

@@ -1,0 +1,93 @@
+"""What a schedule is made of: topics and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from emq.model import Kind
+
+
+class TopicPlan(NamedTuple):
+    """Attributes:
+    rate: publishes a second.
+    keys: how many there are; 0 for none.
+    failing: share of the messages whose first attempts fail.
+    doomed: share of those whose attempts all fail.
+    slow: share of the messages whose handlers wait.
+    delayed: share of the messages that are published with a delay.
+    sizes: what qps `resize` sets in turn.
+    batch: most messages that its handler takes at a time.
+    pauses: operators pause it and let it go on.
+    """
+
+    name: str
+    qps: float
+    group_qps: float
+    rate: float
+    kind: Kind = Kind.LOG
+    keys: int = 0
+    failing: float = 0.1
+    doomed: float = 0.02
+    slow: float = 0.1
+    delayed: float = 0.0
+    sizes: tuple[float, ...] = ()
+    options: Mapping[str, Any] = {}
+    slots: int = 0
+    batch: int = 1
+    pauses: bool = False
+
+    @property
+    def is_smooth(self) -> bool:
+        return self.options.get("pacing") == "smooth"
+
+    @property
+    def is_strict(self) -> bool:
+        """A topic with named priorities, of which the highest goes first."""
+        return self.kind is Kind.LOG and self.options.get("priority_policy", "strict") == "strict"
+
+    @property
+    def is_serial(self) -> bool:
+        """One message of a slot runs at a time."""
+        return self.kind is not Kind.LOG and self.options.get("ordering", "slot") == "slot"
+
+    @property
+    def moving(self) -> bool:
+        """Its keys are routed anew when it is resized."""
+        return bool(self.keys and self.sizes)
+
+    @property
+    def dead_after(self) -> int:
+        """Attempts after which a message is dead."""
+        return int(self.options.get("max_attempts", 17))
+
+    @property
+    def borrows(self) -> bool:
+        """Its groups use what their sisters on the same host leave."""
+        return bool(self.options.get("borrow"))
+
+    @property
+    def drops(self) -> bool:
+        """It drops its oldest messages when it is full."""
+        return self.options.get("overflow") == "drop_oldest"
+
+    @property
+    def expires(self) -> bool:
+        """Its messages outlive their time."""
+        return "ttl_s" in self.options
+
+
+class Event(NamedTuple):
+    """Attributes:
+    at: true time in seconds.
+    what: see `support.simulation.schedule`.
+    pick: which host or topic, counted round those that there are then.
+    for_s: how long it lasts.
+    size: how bad it is, from 0 to 1.
+    """
+
+    at: float
+    what: str
+    pick: int
+    for_s: float
+    size: float

@@ -1,0 +1,34 @@
+"""What the judges have to know of a run beside the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from emq.shares import Division, Share
+from support.simulation.plans import TopicPlan
+
+
+class Rules(NamedTuple):
+    """What the promises depend on.
+
+    Attributes:
+        clean: nothing but clean joins, leaves and moves happened.
+        quotas: of a group, all that it had: (from when by true time, its share).
+        divisions: of a topic, how its groups shared it, in order of time.
+        informed: no host was kept from reading the catalog.
+        plans: the topics, by name.
+        calm: spans of true time in which no fault was under way, nor anything that one had left behind.
+    """
+
+    clean: bool
+    quotas: Mapping[str, Sequence[tuple[float, Share]]]
+    divisions: Mapping[str, Sequence[Division]]
+    informed: bool
+    plans: Mapping[str, TopicPlan]
+    calm: Sequence[tuple[float, float]] = ()
+
+    @property
+    def settled_at(self) -> float:
+        """When everything had healed and nothing was left of it; infinite if it never came to that."""
+        return self.calm[1][0] if len(self.calm) > 1 else float("inf")

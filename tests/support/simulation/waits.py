@@ -1,0 +1,146 @@
+"""How long messages waited, and what held them back: what the judges of priority, use and latency go by."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from emq.model import Kind
+from emq.shares import MICRO, NOTHING, Division, Share
+from support.simulation.evidence import Evidence, Start
+from support.simulation.plans import TopicPlan
+from support.simulation.rules import Rules
+
+COMING_S = 4
+"""A change is known at most so many seconds before it begins; while it is, hosts grant the lower of old and new."""
+
+ACQUIRED_S = 1.1
+"""A new owner starts nothing in the second in which it acquires a group."""
+
+
+class Wait(NamedTuple):
+    """A message's way to its first start.
+
+    Attributes:
+        since: true time from when on nothing but its group's counter, and what is ahead of it, held it back.
+        since_us: the same by the clock of the host that started it.
+    """
+
+    start: Start
+    since: float
+    since_us: int
+
+
+class Waits:
+    """What waited in calm times: while no fault was under way, nor anything healed.
+
+    Attributes:
+        by_group: waits that began and ended in the same calm span, in the order of their starts.
+        starts: all starts of a group.
+    """
+
+    def __init__(self, evidence: Evidence, rules: Rules) -> None:
+        self._evidence = evidence
+        self._rules = rules
+        self.by_group: dict[str, list[Wait]] = defaultdict(list)
+        self.starts: dict[str, list[Start]] = defaultdict(list)
+        self._clocks: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        self._acquired: dict[str, list[float]] = defaultdict(list)
+        for acquired in evidence.owned:
+            self._acquired[acquired.group].append(acquired.at)
+        for start in evidence.starts:
+            self.starts[start.group].append(start)
+            self._clocks[start.host].append((start.at, start.started_us))
+        for wait in self._found():
+            self.by_group[wait.start.group].append(wait)
+
+    def _found(self) -> Iterator[Wait]:
+        evidence, seen = self._evidence, set[str]()
+        free = _key_is_free(evidence)
+        for start in evidence.starts:
+            name, plan = start.work.name, self._rules.plans[start.work.topic]
+            if name in seen:
+                continue
+            seen.add(name)
+            confirmed = evidence.confirmed_at.get(name)
+            if confirmed is None or start.attempt > 1 or plan.moving or plan.pauses:
+                continue
+            since = max(confirmed, free.get(name, 0.0))
+            if (due_us := _due_us(evidence, plan, name)) is not None:
+                since = max(since, start.at - (start.started_us - due_us) / 1e6)
+            if since <= start.at and any(begin <= since and start.at <= end for begin, end in self._rules.calm):
+                yield Wait(start, since, self._by_clock(start, since))
+
+    def _by_clock(self, start: Start, at: float) -> int:
+        """A true time by the clock of the start's host; which may be slow, so the start itself is too far off."""
+        times = self._clocks[start.host]
+        time_s, us = times[max(0, bisect_right(times, (at, MICRO * MICRO * MICRO)) - 1)]
+        return us + round((at - time_s) * 1e6)
+
+    def is_excused(self, wait: Wait, begin: float, end: float) -> bool:
+        """Whether something kept the group from starting anything between two times: a move, or full hands."""
+        group, start = wait.start.group, wait.start
+        if any(begin - ACQUIRED_S < at <= end + 1 for at in self._acquired[group]):
+            return True
+        plan = self._rules.plans[start.work.topic]
+        if plan.is_serial and self._ran(self.starts[group], begin, end):
+            return True
+        qps = min(d.qps for d in self._rules.divisions[plan.name] if d.members)
+        beside = [s for name, all_ in self.starts.items() if name.startswith(f"{plan.name}/") for s in all_]
+        return self._ran([s for s in beside if s.host == start.host], begin, end) >= max(8, math.ceil(5 * qps))
+
+    def _ran(self, starts: Sequence[Start], begin: float, end: float) -> int:
+        """How many of these were with a handler that waited at some time of that span."""
+        ends = self._evidence.ends
+        return sum(s.at < end and s.at < ends.get(s.number, (math.inf, False))[0] >= begin for s in starts)
+
+
+def _key_is_free(evidence: Evidence) -> dict[str, float]:
+    """Of works with a key: when all earlier ones of it were done with."""
+    done: dict[str, float] = {}
+    for start in evidence.starts:
+        ended = evidence.ends.get(start.number, (math.inf, False))[0]
+        done[start.work.name] = max(done.get(start.work.name, 0.0), ended)
+    free: dict[str, float] = {}
+    latest: dict[tuple[str, str], float] = {}
+    for name, (work, confirmed) in evidence.published.items():
+        if work.key:
+            free[name] = latest.get((work.topic, work.key), 0.0)
+            # What may not have been published may run all the same, and holds nobody back if it does not.
+            ended = done.get(name, math.inf if confirmed else 0.0)
+            latest[work.topic, work.key] = max(free[name], ended)
+    return free
+
+
+def _due_us(evidence: Evidence, plan: TopicPlan, name: str) -> int | None:
+    due_ms = evidence.first_due_ms.get(name)
+    if due_ms is None:
+        return None
+    if plan.kind is Kind.FIXED_TIME and plan.options.get("precision") != "millisecond":
+        return math.ceil(due_ms / 1000) * MICRO  # as published: at the second that follows
+    return int(due_ms * 1000)
+
+
+def allowed(divisions: Sequence[Division], group: str, second: int) -> int:
+    """What a group has to be able to start in a second: of what is in force and what is to come, the least."""
+    return min(share.allowance(second) for share in _shares(divisions, group, second))
+
+
+def _shares(divisions: Sequence[Division], group: str, second: int) -> list[Share]:
+    index = int(group.rpartition("/")[2])
+    first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
+    known = [divisions[first], *(d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S)]
+    if len({(d.active, d.draining) for d in known}) > 1:
+        # Who shares may be corrected several times before it counts, as retired groups are found to hold something or
+        # nothing; hosts go by the least of all that they have heard of.
+        return [NOTHING]
+    # One that retires has a share only from when it was seen that it holds something.
+    return [NOTHING if index >= d.active else d.share(index) for d in known]
+
+
+def rate(divisions: Sequence[Division], group: str, second: int) -> float:
+    """As `allowed`, in starts a second."""
+    return min(map(float, _shares(divisions, group, second)))
