@@ -140,7 +140,16 @@ def is_ahead(queue: OwnedQueue) -> bool:
 
 
 def _left(queue: OwnedQueue) -> int:
-    """Other buffers count as full, so that the backlog of a low priority does not keep a higher one from being read."""
-    group = queue.group
-    others = sum(max(group.capacity, len(group.buffers[q.priority])) for q in group.queues if q is not queue)
-    return group.allowance - others - group.unsaved() - len(group.buffers[queue.priority])
+    """Other buffers count as full, so that the backlog of a low priority does not keep a higher one from being read.
+
+    Those of lower priorities never count as more than that. After a change to a lower quota they hold more, which must
+    not keep a higher priority in the store.
+    """
+    group, left = queue.group, queue.group.allowance - queue.group.unsaved()
+    for other in group.queues:
+        held = len(group.buffers[other.priority])
+        if other.priority > queue.priority:
+            held = min(held, other.capacity)
+        if other is not queue:
+            left -= max(group.capacity, held)
+    return left - len(group.buffers[queue.priority])

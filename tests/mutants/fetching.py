@@ -93,8 +93,8 @@ MUTANTS = (
         "P",
         "while nothing can be saved, a low priority takes what a high one may be ahead of its checkpoint",
         "emq/fetcher/readiness.py",
-        "others = sum(max(group.capacity, len(group.buffers[q.priority])) for q in group.queues if q is not queue)",
-        "others = 0",
+        "            left -= max(group.capacity, held)",
+        "            left -= held",
         "tests/unit/test_fetcher.py::test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved",
     ),
     Mutant(

@@ -146,9 +146,9 @@ def _merge(story: Story) -> None:
     story.trail.append({**_blank(schema.SCHEMA), **epoch})
     for i in range(20):
         name, at = slot_id(0, f"content {i}".encode()), T0_US + i * 200_000
-        for start_us in (at, at + S):
+        for start_us, waits_us in ((at, 500_000), (at + S, 630_000)):  # never two at a time
             _publish(story, name, start_us)
-            _deliver(story, name, start_us + 500_000)
+            _deliver(story, name, start_us + waits_us)
         _publish(story, name, at + S + 5, ledger.MERGED)
 
 

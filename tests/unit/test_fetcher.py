@@ -335,6 +335,20 @@ async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsa
 
 
 @virtual
+async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_in_the_store() -> None:
+    b = Bench()
+    b.group.buffers.append(deque())
+    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
+    low.group, low.priority = b.group, 1
+    b.group.queues.append(low)
+    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(200)])
+    b.group.ahead = 200
+    b.group.allowance = 100  # since the quota is 20, and was 100 before
+    assert wanted(b.queue) == b.queue.capacity == 20
+    assert wanted(low) <= 0
+
+
+@virtual
 async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts() -> None:
     b = Bench()
     owner = b.group.owner
