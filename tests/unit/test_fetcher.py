@@ -318,14 +318,20 @@ async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read
     assert (wanted(b.queue), wanted(low)) == (20, 0)
 
 
-@virtual
-async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved() -> None:
-    """While nothing can be saved, what the low one takes of the bound is missing to a high message that comes later."""
-    b = Bench()
+def with_a_lower_queue(b: Bench) -> OwnedQueue:
+    """A queue of the group below the first one."""
     b.group.buffers.append(deque())
     low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
     low.group, low.priority = b.group, 1
     b.group.queues.append(low)
+    return low
+
+
+@virtual
+async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved() -> None:
+    """While nothing can be saved, what the low one takes of the bound is missing to a high message that comes later."""
+    b = Bench()
+    low = with_a_lower_queue(b)
     b.group.allowance = 50
     low.tracker.finish_range(1, 21)  # and nothing of it is saved
     b.group.ahead = 40
@@ -337,10 +343,7 @@ async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsa
 @virtual
 async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_in_the_store() -> None:
     b = Bench()
-    b.group.buffers.append(deque())
-    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
-    low.group, low.priority = b.group, 1
-    b.group.queues.append(low)
+    low = with_a_lower_queue(b)
     b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(200)])
     b.group.ahead = 200
     b.group.allowance = 100  # since the quota is 20, and was 100 before
