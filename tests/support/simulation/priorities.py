@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.shares import MICRO, Division
 from emq.trail import checks
 from support.simulation.evidence import Evidence, Start, Violation
 from support.simulation.rules import Rules
-from support.simulation.waits import COMING_S, Wait, Waits
+from support.simulation.waits import Wait, Waits
 
 STEP = 4
 """Between the places of two starts, for what happens in between."""
-
-SHRUNK_S = 10
-"""How long a group may go on with what it has in its buffers from times when its quota was larger."""
 
 FETCHED_S = 0.5
 """After which a message in the store has to be in front of lower ones. Wake-up and read take no time in calm times;
@@ -28,9 +23,7 @@ def judge(evidence: Evidence, rules: Rules, waits: Waits) -> Iterator[Violation]
     yield from _in_buffers(evidence, rules)
     for group, found in waits.by_group.items():
         if rules.plans[group.rpartition("/")[0]].is_strict:
-            divisions = rules.divisions[group.rpartition("/")[0]]
-            kept = [wait for wait in found if not _shrank(divisions, group, wait)]
-            yield from _in_store(group, kept, waits.starts[group])
+            yield from _in_store(group, found, waits.starts[group])
 
 
 def _in_buffers(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
@@ -77,17 +70,6 @@ def _in_order(evidence: Evidence, starts: Sequence[Start]) -> tuple[list[checks.
         else:
             failed[work.key] = name
     return found, ends
-
-
-def _shrank(divisions: Sequence[Division], group: str, wait: Wait) -> bool:
-    """Whether the group's quota fell lately: the buffers of lower priorities are too full for a while then, and what is
-    in them may go first, since a group's queues are read only so far beyond their checkpoints."""
-    index = int(group.rpartition("/")[2])
-    since, until = wait.since_us // MICRO - SHRUNK_S, wait.start.started_us // MICRO + COMING_S
-    return any(
-        float(after.share(index)) < float(before.share(index)) and since <= after.since_s <= until
-        for before, after in itertools.pairwise(divisions)
-    )
 
 
 def _in_store(group: str, waits: list[Wait], starts: list[Start]) -> Iterator[Violation]:
