@@ -298,11 +298,12 @@ class _Judge:
         due = [s.due_ms for s in self._steps if s.event == events.PUBLISHED]
         due_us = min((ms * 1000 for ms in due if ms is not None), default=0) if None not in due else 0
         backoff: dict[int, Step] = {}
+        met_a_crash = self._met_a_crash()  # then an attempt may follow an earlier failure, which nobody wrote down
         for step in self._steps:
             if step.event == events.REPLAYED:
                 backoff.clear()
                 due_us = 0
-            elif step.event == events.RETRIED:
+            elif step.event == events.RETRIED and not met_a_crash:
                 backoff[step.attempt or 0] = step
             elif step.event == events.STARTED:
                 yield from self._start_times(step, due_us, backoff.get((step.attempt or 1) - 1))

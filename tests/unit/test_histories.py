@@ -152,7 +152,10 @@ def test_each_planted_fault_is_found(found: tuple[str, str], steps: list[Step]) 
     assert found in faults(*steps)
 
 
-CRASH_RISKS = ["an attempt missing", "a retry started twice", "delivered after its death", "settled, and dead later"]
+CRASH_RISKS = [
+    *("an attempt missing", "a retry started twice", "delivered after its death", "settled, and dead later"),
+    "retried before its backoff was over",
+]
 
 
 @pytest.mark.parametrize("name", CRASH_RISKS)
