@@ -23,6 +23,11 @@ CHUNK = 3_000
 
 FAR_FUTURE_MS = 1 << 52
 
+TRIES = 20
+"""How often a deletion takes groups from hosts that have not heard of it. A host has heard after a look at the catalog,
+and takes a group back once between two looks."""
+AGAIN = "nothing more is published to it; delete it again"
+
 
 class Admin:
     """What the command line and the API may do to topics."""
@@ -201,29 +206,56 @@ class Admin:
             self._trail.recalled(topic.name, group, 0, ids, self._clock.now_us())
 
     async def _empty_lanes(self, topic: Topic) -> None:
-        """Empty lanes under an epoch of our own, which fences off a host that still owns them."""
-        epoch, lanes = await self._next_epoch(), [topic.group(group) for group in range(topic.groups)]
-        served(await self._store.lanes.recover([(lane, epoch) for lane in lanes]))
-        for group, slot in enumerate(lanes):
-            while True:
-                [claimed] = served(await self._store.lanes.claim([Claim(slot, CHUNK, epoch)], FAR_FUTURE_MS))
-                if not isinstance(claimed, Claimed) or not claimed.entries:
-                    break
-                acks = [Settle(slot, i, Verdict.ACK, epoch) for i, _ in claimed.entries]
-                served(await self._store.lanes.settle(acks))
-                self._record_gone(topic, group, [i for i, _ in claimed.entries])
+        """Empty lanes under an epoch of our own, which fences off a host that still owns them.
+
+        A host that has not heard of the deletion takes its group back, with a newer epoch; then ours has to be newer
+        again, since what it has claimed would be delivered should a topic of this name be created again.
+        """
+        left = list(range(topic.groups))
+        for _ in range(TRIES):
+            epoch = await self._next_epoch()
+            served(await self._store.lanes.recover([(topic.group(group), epoch) for group in left]))
+            left = [group for group in left if not await self._emptied(topic, group, epoch)]
+            if not left:
+                break
+        else:
+            raise errors.StillConsumed(f"a host takes group {topic.group(left[0])} back again and again; {AGAIN}")
+        for slot in map(topic.group, range(topic.groups)):
             while page := await self._store.lanes.dead(slot, limit=CHUNK):
                 served(await self._store.lanes.settle([Settle(slot, d.id, Verdict.PURGE) for d in page]))
 
+    async def _emptied(self, topic: Topic, group: int, epoch: int) -> bool:
+        """Take all out of a lane; False if somebody with a newer epoch has come between."""
+        lanes, slot = self._store.lanes, topic.group(group)
+        while True:
+            [claimed] = served(await lanes.claim([Claim(slot, CHUNK, epoch)], FAR_FUTURE_MS))
+            if not isinstance(claimed, Claimed):
+                return False
+            if not claimed.entries:
+                return True
+            acks = [Settle(slot, i, Verdict.ACK, epoch) for i, _ in claimed.entries]
+            answers = served(await lanes.settle(acks))
+            gone = [i for (i, _), answer in zip(claimed.entries, answers, strict=True) if answer is True]
+            self._record_gone(topic, group, gone)
+            if len(gone) < len(acks):
+                return False
+
     async def _empty_slots(self, topic: Topic) -> None:
         """As for lanes. Foreign producers may add again at any time; what they add then is an orphan of theirs."""
-        store, epoch = self._store.sorted, await self._next_epoch()
+        store = self._store.sorted
         emptied, now_ms = [topic.slot(group) for group in range(topic.slots)], self._now_ms()
-        # Whoever claimed it: what another program still runs, it cannot give back to a topic that is gone.
-        served(await store.recover([slots.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
-        for group, slot in enumerate(emptied):
-            while page := await store.waiting(slot, 0, CHUNK):
-                served(await store.settle([slots.Settle(slot, w.member, slots.Verdict.RECALL) for w in page]))
-                self._record_gone(topic, group, [message.slot_id(group, w.member) for w in page])
+        for _ in range(TRIES):
+            epoch = await self._next_epoch()
+            # Whoever claimed it: what another program still runs, it cannot give back to a topic that is gone.
+            served(await store.recover([slots.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
+            for group, slot in enumerate(emptied):
+                while page := await store.waiting(slot, 0, CHUNK):
+                    served(await store.settle([slots.Settle(slot, w.member, slots.Verdict.RECALL) for w in page]))
+                    self._record_gone(topic, group, [message.slot_id(group, w.member) for w in page])
+            if not any(state.prepared for state in served(await store.inspect(emptied, now_ms))):
+                break
+        else:
+            raise errors.StillConsumed(f"a host takes topic {topic.name!r} back again and again; {AGAIN}")
+        for slot in emptied:
             while letters := await store.dead(slot, limit=CHUNK):
                 served(await store.settle([slots.Settle(slot, d.member, slots.Verdict.PURGE) for d in letters]))

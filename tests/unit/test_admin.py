@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from support.rig import Rig, rig
 
 from emq import errors, message
+from emq.admin import FAR_FUTURE_MS, TRIES
 from emq.clock import SystemClock
 from emq.message import Message
 from emq.model import Topic
 from emq.offsets.checkpoints import Checkpoint
 from emq.retirement import Retirement
-from emq.storage import Add, Put, Read, Settle, Trim, Verdict
+from emq.storage import Add, Claim, Put, Read, Settle, Trim, Verdict
 
 
 @pytest.fixture
@@ -202,3 +204,44 @@ async def test_what_a_producer_delays_into_a_group_as_it_is_retired_is_found_aga
     assert await retirement(r).retire(topic)
     assert [(e.id, e.priority) for e in await r.store.lanes.waiting("orders/0")] == [("late", 2)]
     assert await r.store.lanes.waiting("orders/3") == []
+
+
+class TakingBack:
+    """A host that has not heard of the deletion takes a group back, and claims what is there, after each recovery."""
+
+    def __init__(self, r: Rig, times: int) -> None:
+        self.r, self.left = r, times
+        self.recover = r.store.real.lanes.recover
+
+    async def __call__(self, owned: Any, older_than_ms: int | None = None) -> Any:
+        answers = await self.recover(owned, older_than_ms)
+        if self.left:
+            self.left -= 1
+            epoch = await self.r.next_epoch()
+            await self.recover([(lane, epoch) for lane, _ in owned])
+            await self.r.store.real.lanes.claim([Claim(lane, 100, epoch) for lane, _ in owned], FAR_FUTURE_MS)
+        return answers
+
+
+@pytest.mark.parametrize("times", [0, 1, TRIES - 1])
+async def test_a_deletion_leaves_nothing_in_lanes_that_a_host_takes_back_meanwhile(r: Rig, times: int) -> None:
+    await r.topic("orders", 20, group_qps=10)
+    for _ in range(20):
+        await r.producer.publish("orders", b"x", delay_ms=60_000)
+    r.store.lanes.replace("recover", TakingBack(r, times))
+    await r.admin.delete("orders", force=True)
+    for lane in ("orders/0", "orders/1"):
+        assert (await r.store.real.lanes.inspect([lane]))[0][:3] == (0, 0, 0)
+
+
+async def test_a_deletion_that_cannot_take_a_group_says_so_and_can_be_repeated(r: Rig) -> None:
+    await r.topic("orders", 20, group_qps=10)
+    await r.producer.publish("orders", b"x", delay_ms=60_000)
+    taking = TakingBack(r, TRIES)
+    r.store.lanes.replace("recover", taking)
+    with pytest.raises(errors.StillConsumed, match="takes group orders/. back again and again; nothing more"):
+        await r.admin.delete("orders", force=True)
+    with pytest.raises(errors.EMQError):
+        await r.producer.publish("orders", b"x", delay_ms=60_000)
+    await r.admin.delete("orders", force=True)
+    assert taking.left == 0
