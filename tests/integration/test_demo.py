@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,10 @@ QUOTAS = {"AA": 2.0, "AA/0": 2.0}
 
 
 class World:
-    """Four messages: two delivered, one queued, one dead; and what trail, receivers and store say of them."""
+    """Four messages: two delivered, one queued, one dead; and what trail, receivers and store say of them.
+
+    The host records in the order of its times, at the end.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -155,12 +159,16 @@ class World:
         self.others = 0.0
         for name in self.published:
             self.trail.published("AA", 0, 2, None, [name], None, SECOND * 1_000_000, SECOND * 1_000_000)
+        self.trail.owned("AA/0", 1, SECOND * 1_000_000)
+        self.steps: list[tuple[int, Callable[[], None]]] = []
         self.start("one", 0.1)
         self.start("two", 0.2)
         self.start("dead", 1.1)
-        self.trail.dead(self.message("dead", 1.1), (SECOND + 1) * 1_000_000 + 500_000, "connection refused")
+        dead_us = (SECOND + 1) * 1_000_000 + 500_000
+        self.steps.append((dead_us, partial(self.trail.dead, self.message("dead", 1.1), dead_us, "connection refused")))
         for name in ("one", "two"):
-            self.trail.settled(self.message(name, 0.2), SECOND * 1_000_000 + 300_000)
+            settled_us = SECOND * 1_000_000 + 300_000
+            self.steps.append((settled_us, partial(self.trail.settled, self.message(name, 0.2), settled_us)))
 
     def message(self, name: str, at_s: float, priority: int = 2, ready_s: float = 0.05) -> Message:
         start_us = int((SECOND + at_s) * 1e6)
@@ -168,12 +176,19 @@ class World:
         return Message(name, b"", topic="AA", priority=priority, started_us=start_us, ready_us=ready_us)
 
     def start(self, name: str, at_s: float, **fields: Any) -> None:
-        self.trail.started(self.message(name, at_s, **fields), 1)
+        message = self.message(name, at_s, **fields)
+        self.steps.append((message.started_us, partial(self.trail.started, message, 1)))
+
+    def record(self) -> None:
+        for _, step in sorted(self.steps, key=lambda step: step[0]):
+            step()
+        self.steps = []
 
     def receipt(self, name: str, status: int = 204) -> Receipt:
         return Receipt("AA", SECOND * 1_000_000, name, 1, status)
 
     def judge(self, close: bool = True) -> verdict.Verdict:
+        self.record()
         if close:
             self.trail.close()
         expected = Expectations(still_queued=self.left.queued | self.left.delayed, quotas=QUOTAS)
@@ -230,7 +245,7 @@ def test_a_start_that_overtakes_a_higher_priority_is_found(world: World) -> None
     world.start("one", 2.5, priority=0, ready_s=2.1)
     world.start("two", 2.2)
     found = world.judge()
-    assert found.priority_inversions == 1
+    assert found.priority_inversions == 2  # and it was published with another priority
     assert not found.ok
 
 
@@ -248,6 +263,7 @@ def test_ledgers_that_contradict_each_other_break_the_proof(world: World, plant:
 
 
 def test_a_trail_that_was_cut_short_proves_nothing(world: World) -> None:
+    world.record()
     world.trail.flush()
     assert any("void" in line for line in world.judge(close=False).broken)
     world.trail.close()
