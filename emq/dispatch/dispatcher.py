@@ -253,7 +253,7 @@ class Dispatcher:
             self._granted = group.counter.reserve(min(VISIT, group.buffered, room), now)
             if not self._granted:
                 if self._has_rest(group):
-                    self._park(group, group.counter.next_at(now))
+                    self._park(group, group.counter.next_at(now), now)
                 self._pass_room_on(owner)
                 continue
             visit = self._visit_batches if owner.batch_size > 1 else self._visit
@@ -462,11 +462,14 @@ class Dispatcher:
             raise bug
         self.on_broken("dispatch", group, bug)
 
-    def _park(self, group: OwnedGroup, until: float) -> None:
+    def _park(self, group: OwnedGroup, until: float, now: float) -> None:
+        """Leave a group that was granted nothing `now` until then."""
         if until == float("inf"):
             group.listed = False
             return
         until = math.ceil(until / GRID_S) * GRID_S
+        if until <= now:
+            until += GRID_S  # the counter's next time, rounded, is this one, in which it has granted nothing
         parked = self._parked.get(until)
         if parked is None:
             parked = self._parked[until] = {}

@@ -47,7 +47,7 @@ class Bucket:
     def next_us(self, now_us: int) -> float:
         if self._num == 0:
             return float("inf")
-        return now_us + max(0, self._den * MICRO - self._tokens) / self._num
+        return float(now_us + -(-max(0, self._den * MICRO - self._tokens) // self._num))
 
 
 class Mint:

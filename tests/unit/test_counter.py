@@ -11,8 +11,8 @@ import pytest
 from emq.dispatch import borrowing
 from emq.dispatch.borrowing import BorrowingCounter
 from emq.dispatch.counter import Counter, WindowCounter, allowance
-from emq.dispatch.smooth import SmoothCounter
-from emq.shares import Division, pace
+from emq.dispatch.smooth import Bucket, SmoothCounter
+from emq.shares import Division, Pace, pace, share_of
 
 T = 1_700_000_000  # even
 
@@ -151,3 +151,16 @@ def test_borrowing_never_exceeds_the_sum_and_is_tried_again_soon() -> None:
     total += sum(sister.counter.reserve(99, T + 1.999) for sister in (a, b, c))
     assert total == 16
     assert a.counter.next_at(T + 1.2) == T + 1.25
+
+
+@pytest.mark.parametrize("qps", [0.3, 3.0, 6.4, 7.0, 150.0])
+def test_the_time_that_a_bucket_names_is_a_whole_microsecond_at_which_it_has_a_token(qps: float) -> None:
+    bucket = Bucket(Pace(share_of(qps), 1.0), 1_795_364_850_707_031)
+    now_us = 1_795_364_850_707_031
+    for _ in range(200):
+        next_us = bucket.next_us(now_us)
+        assert next_us == int(next_us)
+        now_us = int(next_us)
+        assert bucket.whole(now_us - 1) == 0
+        assert bucket.whole(now_us) == 1
+        bucket.take(1)

@@ -10,7 +10,7 @@ import pytest
 from emq.clock import ManualClock
 from emq.dispatch.counter import Counter as GroupCounter
 from emq.dispatch.counter import WindowCounter
-from emq.dispatch.dispatcher import VISIT, Dispatcher
+from emq.dispatch.dispatcher import GRID_S, VISIT, Dispatcher
 from emq.dispatch.priority import policy_for
 from emq.dispatch.smooth import SmoothCounter
 from emq.lease import Lease
@@ -179,3 +179,22 @@ async def test_nothing_is_started_once_the_host_stops() -> None:
     await bench.run(group)
     assert bench.starts == []
     assert group.buffered == 10
+
+
+class Late(WindowCounter):
+    """Names this very moment as the next one in which it grants something, as rounding may."""
+
+    def reserve(self, n: int, now: float) -> int:
+        return 0
+
+    def next_at(self, now: float) -> float:
+        return now
+
+
+@pytest.mark.parametrize("ticks", [0, 1, 181])
+async def test_a_group_that_was_granted_nothing_waits_until_later_whatever_its_counter_says(ticks: int) -> None:
+    bench = Bench()
+    group = bench.group("t", Late(10, bench.clock.now()), 1)
+    bench.clock.advance(1.0 + ticks * GRID_S)
+    await bench.run(group)
+    assert group.parked_until == bench.clock.now() + GRID_S
