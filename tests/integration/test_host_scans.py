@@ -31,7 +31,7 @@ async def test_a_change_of_a_topic_finds_its_parked_groups_without_a_search() ->
             dispatcher, groups = host.dispatcher, list(host.ownership.groups.values())
             await until(lambda: sum(map(len, dispatcher._parked.values())) == 60)
             for i in range(PARKED):
-                dispatcher._park(Stranger(), r.clock.now() + 1e6 + i % 7)  # type: ignore[arg-type]
+                dispatcher._park(Stranger(), r.clock.now() + 1e6 + i % 7, r.clock.now())  # type: ignore[arg-type]
             began = time.process_time()
             for group in groups:
                 dispatcher.recheck(group)
