@@ -13,7 +13,6 @@ Nothing here reads files or needs pyarrow, so that an audit on many machines can
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -334,11 +333,3 @@ def _expired_early(step: Step, slack_us: int) -> bool:
 def _needs_no_start(end: Step) -> bool:
     """Whether an end may come without a start: what expired or could not be read was not started."""
     return end.event == events.DEAD and (end.reason or "").startswith((events.EXPIRED, events.UNFIT))
-
-
-def grouped(steps: Iterable[tuple[str, Step]]) -> dict[str, list[Step]]:
-    """Steps by name of their message, in order."""
-    found: dict[str, list[Step]] = defaultdict(list)
-    for name, step in steps:
-        found[name].append(step)
-    return {name: in_order(mine) for name, mine in found.items()}

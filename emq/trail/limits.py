@@ -38,11 +38,6 @@ def _course(topic: Topic, group: int) -> Quota:
     course = topic.course(group)
     if len(course) == 1 and not course[0][0]:
         return course[0][1]  # the topic was never changed
-    most = max(group_limit(share).ceiling for _, share in course)
+    most = max(share.ceiling for _, share in course)
     before = Share(max(most, math.ceil(topic.group_qps)), 1, 0)
     return [(0, before), *((since_s * MICRO, share) for since_s, share in course if since_s)]
-
-
-def group_limit(share: Share) -> Share:
-    """What a group may start in any second, whatever its phase was."""
-    return share if share.is_whole else Share(share.ceiling, 1, 0)
