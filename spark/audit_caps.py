@@ -136,11 +136,11 @@ def aligned(seconds: DataFrame, caps: DataFrame, starts: DataFrame, slack_us: in
     mine = only(seconds, events.STARTED)
     sums = mine.withColumn("group", F.lit(-1))
     counted = mine.unionByName(sums).groupBy("topic", "group", "second")
-    by_place = counted.agg(F.sum("n").alias("n"), F.count_distinct("source").alias("hosts"))
+    by_place = counted.agg(F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved"))
     judged = by_place.join(in_windows, ["topic", "group"])
     over = judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
-    clear = over.where(F.col("hosts") == 1).select("topic", "group", "second", "n", "allowed")
-    doubtful = over.where(F.col("hosts") > 1)
+    clear = over.where(~F.col("moved")).select("topic", "group", "second", "n", "allowed")
+    doubtful = over.where(F.col("moved"))
     broken = clear.unionByName(_beyond_slack(doubtful, starts, slack_us))
     return found_in(
         broken,
@@ -203,19 +203,15 @@ def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
         starts: started rows.
     """
     smooth = F.broadcast(caps.where(F.col("most") > 0).select("topic", "group", "most"))
-    by_group = starts.select("topic", "group", "id", "time_us")
-    mine = by_group.unionByName(by_group.withColumn("group", F.lit(-1))).join(smooth, ["topic", "group"])
-    comes = mine.select("topic", "group", "most", "id", F.col("time_us").alias("at"), F.lit(1).alias("step"))
-    goes = mine.select(
-        "topic",
-        "group",
-        "most",
-        F.lit(None).cast("string").alias("id"),
-        (F.col("time_us") + MICRO).alias("at"),
-        F.lit(-1).alias("step"),
+    places = F.explode(F.array("group", F.lit(-1))).alias("group")
+    mine = starts.select("topic", places, "id", "time_us").join(smooth, ["topic", "group"])
+    comes = F.struct(F.col("time_us").alias("at"), F.lit(1).alias("step"), F.col("id").alias("id"))
+    goes = F.struct(
+        (F.col("time_us") + MICRO).alias("at"), F.lit(-1).alias("step"), F.lit(None).cast("string").alias("id")
     )
     order = Window.partitionBy("topic", "group").orderBy("at", "step").rowsBetween(Window.unboundedPreceding, 0)
-    swept = comes.unionByName(goes).withColumn("n", F.sum("step").over(order))
+    both = mine.select("topic", "group", "most", F.inline(F.array(comes, goes)))
+    swept = both.withColumn("n", F.sum("step").over(order))
     over = swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
     return found_in(
         over,

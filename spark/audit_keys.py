@@ -31,6 +31,8 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
         is_start.alias("is_start"),
         (F.col("event") == events.SETTLED).alias("succeeds"),
     )
+    # By key already here: what follows goes by key, too, and needs no exchange of its own then.
+    chosen = chosen.repartition("topic", "key")
     order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
     following = F.struct("time_us", "is_start", "source", "attempt", "succeeds")
     chosen = chosen.withColumns({"next": F.lead(following).over(order), "rank": F.row_number().over(order)})
@@ -51,8 +53,9 @@ def by_slot(rows: DataFrame, topics: Collection[str]) -> DataFrame:
     return mine.withColumn("key", F.concat(F.lit("slot "), F.col("group").cast("string")))
 
 
-def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
-    """Deliveries that began while another message of their key ran.
+def followed(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
+    """Those that began while another message of their key ran (`running`), or followed one with a higher offset
+    (`passed`), each with that other delivery, or null; all in one sweep over the keys.
 
     Args:
         resized: topics whose number of groups has changed: a key may have gone to another group, beside the last of
@@ -60,26 +63,36 @@ def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
     """
     group = F.when(F.col("topic").isin(*resized), F.col("group"))
     order = Window.partitionBy("topic", "key", group).orderBy("time_us", "offset")
-    before = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
-    found = deliveries.withColumn("before", before)
-    found = found.where((F.col("before.until_us") > F.col("time_us")) & (F.col("before.id") != F.col("id")))
+    running = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    is_first = (F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0)
+    in_queue = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
+    passed = F.max(F.when(is_first, F.struct("offset", "id", F.col("time_us").alias("at_us"))))
+    passed = passed.over(in_queue.rowsBetween(Window.unboundedPreceding, -1))
+    found = deliveries.withColumns({"running": running, "passed": passed})
+    overlaps = (F.col("running.until_us") > F.col("time_us")) & (F.col("running.id") != F.col("id"))
+    disorder = is_first & (F.col("passed.offset") > F.col("offset"))
+    found = found.withColumns(
+        {"running": F.when(overlaps, F.col("running")), "passed": F.when(disorder, F.col("passed"))}
+    )
+    return found.where(F.col("running").isNotNull() | F.col("passed").isNotNull())
+
+
+def overlaps(followed: DataFrame) -> DataFrame:
+    """Deliveries that began while another message of their key ran; see `followed`."""
+    found = followed.where(F.col("running").isNotNull()).withColumn("before", F.col("running"))
     return _pairs(
         found, "overlap", F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key")
     )
 
 
-def disorder(deliveries: DataFrame, losses: DataFrame) -> DataFrame:
-    """First deliveries that followed one with a higher offset, in their queue and of their key.
+def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
+    """First deliveries that followed one with a higher offset, in their queue and of their key; see `followed`.
 
     Args:
         losses: rows of messages that a store has lost. Their offsets are given out again, so the order of what is
             delivered after one was noticed says nothing about what was delivered before.
     """
-    first = deliveries.where((F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0))
-    order = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
-    before = F.max(F.struct("offset", "id", F.col("time_us").alias("at_us")))
-    before = before.over(order.rowsBetween(Window.unboundedPreceding, -1))
-    found = first.withColumn("before", before).where(F.col("before.offset") > F.col("offset"))
+    found = followed.where(F.col("passed").isNotNull()).withColumn("before", F.col("passed"))
     noticed = losses.select(
         F.col("topic").alias("t"),
         F.col("group").alias("g"),

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
+from spark import audit_unique
 from spark.audit_events import SENT, only
 from spark.audit_findings import found_in
 from spark.audit_store import QueueView, StoreView
@@ -248,21 +249,44 @@ def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
     )
 
 
-def one_offset(rows: DataFrame) -> DataFrame:
-    """Two messages that were published at one offset (M), but for those that a store lost."""
-    published = rows.where(F.col("event").isin(SENT, events.PUBLISHED) & F.col("offset").isNotNull())
-    hashed = published.withColumn("hash", F.xxhash64("id"))
-    place = ("topic", "group", "priority", "offset")
+_QUEUE: Final = ("topic", "group", "priority")
+
+
+def published(rows: DataFrame) -> DataFrame:
+    """Publishes of which the offset is known, by trail or ledger."""
+    return rows.where(F.col("event").isin(SENT, events.PUBLISHED) & F.col("offset").isNotNull())
+
+
+def offsets_of(published: DataFrame) -> DataFrame:
+    """For each queue and kind of record, the sums of `spark.audit_unique` over offsets, and those of offset and id."""
+    return audit_unique.sums(
+        published, (*_QUEUE, "event"), "offset", F.bit_xor(F.xxhash64("offset", "id")).alias("pairs")
+    )
+
+
+def one_offset(published: DataFrame, sums: DataFrame, losses: DataFrame) -> DataFrame:
+    """Two messages that were published at one offset (M), but for those that a store lost.
+
+    Args:
+        published: see `published`.
+        sums: see `offsets_of`. They prove most queues: each offset comes once, and trail and ledger tell the same.
+        losses: lost rows.
+    """
+    told = ("n", "low", "high", "pairs")
+    agree = sums.groupBy(*_QUEUE).agg(*(F.count_distinct(name).alias(name) for name in told))
+    differ = agree.where(" or ".join(f"{name} > 1" for name in told))
+    doubtful = audit_unique.doubtful(sums, (*_QUEUE, "event")).select(*_QUEUE).unionByName(differ.select(*_QUEUE))
+    place = (*_QUEUE, "offset")
+    hashed = audit_unique.at(published, doubtful, _QUEUE).withColumn("hash", F.xxhash64("id"))
     counted = hashed.groupBy(*place).agg(
-        F.min("hash").alias("low"),
-        F.max("hash").alias("high"),
+        F.min("hash").alias("lowest"),
+        F.max("hash").alias("highest"),
         F.max("id").alias("id"),
         F.min("id").alias("other"),
         F.max("time_us").alias("at_us"),
     )
-    twice = counted.where(F.col("low") < F.col("high"))
-    losses = F.broadcast(_spans(only(rows, events.LOST)))
-    found = twice.join(losses, _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
+    twice = counted.where(F.col("lowest") < F.col("highest"))
+    found = twice.join(F.broadcast(_spans(losses)), _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
     return found_in(
         found,
         *("M", "two at one offset", *place, "id", "other", "at_us"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.model import MICRO
@@ -54,19 +54,14 @@ def suspects(starts: DataFrame, priorities: int) -> DataFrame:
     )
     # What was not seen to wait is not counted, and leaves no count either.
     waited = (F.col("ready_us") > 0) & (F.col("ready_us") < F.col("time_us"))
-    same = ("topic", "group", "source", "p")
-    leaves = rows.select(
-        *same, F.col("time_us").alias("t"), F.lit(_LEAVES).alias("kind"), F.when(waited, -1).otherwise(0).alias("step")
+    stored = F.col("since_us").isNotNull()
+    steps = F.array(
+        _step("time_us", _LEAVES, F.when(waited, -1).otherwise(0)),
+        F.when(waited, _step("ready_us", _READY, F.lit(1))),
+        F.when(stored, _step("since_us", _READY, F.lit(1))),
+        F.when(stored, _step("until_us", _GOES, F.lit(-1))),
     )
-    ready = rows.where(waited).select(
-        *same, F.col("ready_us").alias("t"), F.lit(_READY).alias("kind"), F.lit(1).alias("step")
-    )
-    # One number sorts quicker than three: time, then leaving before getting ready, then the higher priority first.
-    at = F.col("t") * (3 * _PLACES) + F.col("kind") * _PLACES + F.col("p")
-    stored = rows.where(F.col("since_us").isNotNull())
-    appears = stored.select(*same, F.col("since_us").alias("t"), F.lit(_READY).alias("kind"), F.lit(1).alias("step"))
-    goes = stored.select(*same, F.col("until_us").alias("t"), F.lit(_GOES).alias("kind"), F.lit(-1).alias("step"))
-    swept = leaves.unionByName(ready).unionByName(appears).unionByName(goes).withColumn("at", at)
+    swept = rows.select("topic", "group", "source", "p", F.inline(steps)).where(F.col("at").isNotNull())
     order = Window.partitionBy("topic", "group", "source").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
     above = F.lit(0)
     for priority in range(priorities - 1):
@@ -74,6 +69,12 @@ def suspects(starts: DataFrame, priorities: int) -> DataFrame:
         above = above + F.when(F.col("p") > priority, waiting).otherwise(0)
     swept = swept.withColumn("above", above)
     return swept.where((F.col("kind") == _LEAVES) & (F.col("above") > 0)).select("topic", "group").distinct()
+
+
+def _step(time: str, kind: int, step: Column) -> Column:
+    """One number sorts quicker than three: time, then leaving before getting ready, then the higher priority first."""
+    at = F.col(time) * (3 * _PLACES) + kind * _PLACES + F.col("p")
+    return F.struct(at.alias("at"), F.lit(kind).alias("kind"), step.alias("step"))
 
 
 def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:

@@ -36,6 +36,7 @@ from spark import (
     audit_priority,
     audit_result,
     audit_seconds,
+    audit_unique,
     ledger,
 )
 from spark.audit_frames import Frames
@@ -206,7 +207,10 @@ class Steps:
         """Numbers that a ledger tells of twice, though no attempt of the run has died."""
         sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
         mine = self._frames.sent.where(F.col("run").isin(sure))
-        counted = mine.groupBy("run", "partition", "seq").agg(F.count("*").alias("n"), F.max("id").alias("id"))
+        place = ("run", "partition")
+        sums = self._frames.kept("numbers", audit_unique.sums(mine, place, "seq"))
+        doubtful = audit_unique.at(mine, audit_unique.doubtful(sums, place), place)
+        counted = doubtful.groupBy(*place, "seq").agg(F.count("*").alias("n"), F.max("id").alias("id"))
         text = F.format_string("number %d of run %s is in the ledger %d times", "seq", "run", "n")
         twice = counted.where(F.col("n") > 1)
         self._report(audit_findings.found_in(twice, audit_findings.EVIDENCE, "a number twice", "id", text=text))
@@ -271,7 +275,10 @@ class Steps:
         placed = self._frames.kept("placed", placed)
         self._report(audit_offsets.lost(placed))
         self._report(audit_offsets.overrun(placed))
-        self._report(audit_offsets.one_offset(self._frames.rows))
+        published = audit_offsets.published(self._frames.rows)
+        sums = self._frames.kept("offsets", audit_offsets.offsets_of(published))
+        losses = audit_events.only(self._frames.rows, events.LOST)
+        self._report(audit_offsets.one_offset(published, sums, losses))
         self._report(audit_offsets.dropped(self._frames.rows, refusing))
         if self._catalogs:
             self._report(audit_dead.never(unusual, self._catalogs))
@@ -352,18 +359,18 @@ class Steps:
             self._report(audit_priority.inversions(both, suspects))
 
     def _judge_keys(self) -> None:
-        found = audit_keys.deliveries(self._frames.rows, self._found.cut_short)
-        deliveries = self._frames.kept("deliveries", found)
-        self._report(audit_keys.overlaps(deliveries, audit_caps.resized(self._catalogs)))
-        losses = audit_events.only(self._frames.rows, events.LOST)
-        self._report(audit_keys.disorder(deliveries, losses))
+        rows, cut_short = self._frames.rows, self._found.cut_short
+        losses = audit_events.only(rows, events.LOST)
+        followed = audit_keys.followed(audit_keys.deliveries(rows, cut_short), audit_caps.resized(self._catalogs))
+        faults = self._frames.kept("faults", followed)
+        self._report(audit_keys.overlaps(faults))
+        self._report(audit_keys.disorder(faults, losses))
         others = {
             t.name for topics in self._catalogs for t in topics if t.options.ordering != "slot" or not t.is_sorted
         }
         if serial := sorted({t.name for topics in self._catalogs for t in topics} - others):
-            by_slot = audit_keys.by_slot(self._frames.rows, serial)
-            runs = self._frames.kept("runs", audit_keys.deliveries(by_slot, self._found.cut_short, failures_run=False))
-            self._report(audit_keys.overlaps(runs, ()))
+            runs = audit_keys.deliveries(audit_keys.by_slot(rows, serial), cut_short, failures_run=False)
+            self._report(audit_keys.overlaps(audit_keys.followed(runs, ())))
 
 
 def _counts() -> list[Any]:
