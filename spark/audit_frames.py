@@ -57,9 +57,9 @@ class Frames:
 
     @functools.cached_property
     def owned(self) -> DataFrame:
-        """When each owner took its group: topic, group, source, epoch, owned_us."""
-        rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us) for o in self.owners]
-        shape = "topic string, `group` int, source string, epoch long, owned_us long"
+        """When each owner took its group and let go of it: topic, group, source, epoch, owned_us, released_us."""
+        rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us) for o in self.owners]
+        shape = "topic string, `group` int, source string, epoch long, owned_us long, released_us long"
         return self._spark.createDataFrame(rows, shape)
 
     @functools.cached_property

@@ -31,7 +31,7 @@ def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
     Args:
         owners: topic, group, source, epoch and owned_us of all ownerships.
     """
-    owned = F.broadcast(owners.where(F.col("owned_us").isNotNull()))
+    owned = F.broadcast(owners.where(F.col("owned_us").isNotNull()).drop("released_us"))
     found = starts.join(owned, ["topic", "group", "source", "epoch"], "left")
     since = F.greatest("published_us", "owned_us") + round(checks.FETCH_S * MICRO)
     until = F.when(F.col("ready_us") > 0, F.col("ready_us")).otherwise(F.col("time_us"))

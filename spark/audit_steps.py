@@ -29,6 +29,7 @@ from spark import (
     audit_findings,
     audit_handing,
     audit_histories,
+    audit_interleaved,
     audit_keys,
     audit_lives,
     audit_offsets,
@@ -162,6 +163,10 @@ class Steps:
             for conflict in audit_owners.conflicts(owners.values(), self._options.slack_us, not self._found.flaws)
         ]
         self._report(audit_findings.of_rows(self._spark, rows))
+        if not self._found.flaws:
+            starts = self._frames.starts
+            spans = self._frames.kept("spans", audit_interleaved.spans(starts))
+            self._report(audit_interleaved.faults(starts, spans, self._frames.owned, self._options.slack_us))
 
     def _judge_aligned_caps(self) -> int:
         """Answers how many groups there are whose caps no catalog says."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq.trail import events, histories
+from emq.trail import events, histories, interleaved
 from emq.trail.checks import Violations
 from emq.trail.owners import Owners, Ownership
 from emq.trail.rows import join, lists, only
@@ -61,6 +61,8 @@ def of(
         else:
             found[fault.promise].append(fault.text)
     found["O"] += owners.faults(slack_us, is_whole)
+    if is_whole:
+        found["O"] += interleaved.faults(table, owners, slack_us)
     found["M"] += _one_offset(table)
     found["L"] += _dropped(table, rejects)
     lines = tuple(f"{kind}: {count:,} deliveries ({examples[kind]})" for kind, count in sorted(kinds.items()))

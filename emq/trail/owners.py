@@ -51,6 +51,11 @@ class Owners:
         """
         return self._crashes.get(place, ())
 
+    def has_released(self, place: str, source: str, epoch: int) -> bool:
+        """Whether this owner let go of the group in order."""
+        found = (o for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch))
+        return any(o.released_us is not None for o in found)
+
     def owned_us(self, place: str, source: str, epoch: int | None) -> int | None:
         """When this owner took the group."""
         return next((o.owned_us for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch)), None)

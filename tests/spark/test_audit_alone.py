@@ -143,6 +143,16 @@ def started_after_its_release(story: Story) -> None:
     released["time_us"] = story.of("tenant-0002", 2, events.STARTED, epoch=2)[-1]["time_us"] - 1
 
 
+def passed_over_by_the_former_owner(story: Story) -> None:
+    """The next owner starts a message below the last one that the former owner started before it let go."""
+    topic, group = "tenant-0005", 0
+    former, later = (story.of(topic, group, events.STARTED, epoch=epoch, priority=2, attempt=1) for epoch in (1, 2))
+    later_us = T0_US + 3 * S + 985_000 - former[-3]["time_us"]
+    for row in story.of(topic, group, id=former[-3]["id"]):
+        row |= {"source": later[0]["source"], "time_us": row["time_us"] + later_us}
+        row["epoch"] = row["epoch"] and later[0]["epoch"]
+
+
 def two_of_a_slot_at_a_time(story: Story) -> None:
     first = story.of(audit_story.MERGES, 0, events.SETTLED)[0]
     first["time_us"] += 250_000
@@ -215,6 +225,7 @@ PLANTED: tuple[tuple[Planter, str, str, str | None, int | None], ...] = (
     (started_before_owning, "O", "not its owner", "tenant-0002", 3),
     (no_record_of_its_owner, "O", "not its owner", "tenant-0002", 4),
     (started_after_its_release, "O", "not its owner", "tenant-0002", 2),
+    (passed_over_by_the_former_owner, "O", "two owners", "tenant-0005", 0),
     (two_of_a_slot_at_a_time, "K", "overlap", audit_story.MERGES, 0),
     (two_at_one_offset, "M", "two at one offset", "tenant-0007", 0),
     (delivered_and_among_the_dead, "X", "delivered and among the dead", "tenant-0004", 3),
@@ -250,6 +261,9 @@ ALSO = {
     ("D", "started twice", TOPIC, 0),
     ("Q", "aligned second", TOPIC, None),
     ("Q", "aligned second", TOPIC, 2),
+    # Offsets far above the others, which the owner passes on its way.
+    ("O", "two owners", "tenant-0005", 3),
+    ("O", "two owners", TOPIC, 4),
 }
 
 

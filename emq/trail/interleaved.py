@@ -1,0 +1,100 @@
+"""Two owners of a group at one time, told by offsets alone (O): what no difference between two clocks can hide.
+
+An owner starts the messages of a queue in the order of their offsets, those with a key aside, and an owner that lets go
+of its group in order has started all that lies below its last start. So the next owner begins above that. If the next
+owner starts what the former one has passed over, then both took from the queue at the same time. Where their times are
+further apart than clocks may differ, `emq.trail.owners` tells the two owners by their times.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from emq.shares import LEARN_S
+from emq.trail import events
+from emq.trail.owners import Owners
+from emq.trail.rows import join, lists, only
+
+NEW_TOPIC_US = round(LEARN_S * 1e6)
+"""Nobody starts anything of a new topic so long after a former one of its name was deleted (`emq.shares`)."""
+
+_QUEUE = ("place", "priority")
+_OWNER = (*_QUEUE, "source", "epoch")
+
+
+class Span(NamedTuple):
+    """First starts of messages without a key, of one queue by one owner.
+
+    Attributes:
+        place: `<topic>/<group>`.
+        low, high: the lowest and highest offset.
+        first_us, last_us: the first and last time of a start; microseconds since the epoch.
+    """
+
+    place: str
+    priority: int
+    source: str
+    epoch: int
+    low: int
+    high: int
+    first_us: int
+    last_us: int
+
+
+def faults(table: Any, owners: Owners, slack_us: int) -> Iterator[str]:
+    """One line for each pair of owners of a queue that took from it at the same time.
+
+    Args:
+        table: the trail.
+        slack_us: by how much the clocks of two hosts may differ.
+    """
+    rows = only(table, events.STARTED)
+    rows = rows.filter(pc.and_(pc.is_null(rows["key"]), pc.equal(rows["attempt"], 1)))
+    rows = rows.filter(pc.and_(pc.greater_equal(rows["offset"], 0), pc.is_valid(rows["epoch"])))
+    rows = rows.append_column("place", join(rows["topic"], rows["group"]))
+    limits = [("offset", "min"), ("offset", "max"), ("time_us", "min"), ("time_us", "max")]
+    summed = rows.group_by(list(_OWNER)).aggregate(limits)
+    names = (*_OWNER, *(f"{column}_{limit}" for column, limit in limits))
+    queues: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    for span in map(Span._make, zip(*lists(summed, *names), strict=True)):
+        queues[span.place, span.priority].append(span)
+    for _, spans in sorted(queues.items()):
+        for former, later in suspects(spans, owners, slack_us):
+            yield from _passed_over(rows, former, later)
+
+
+def suspects(spans: Iterable[Span], owners: Owners, slack_us: int) -> Iterator[tuple[Span, Span]]:
+    """Owners of one queue that may have taken from it at the same time: the former one, and one after it."""
+    ascending = sorted(spans, key=lambda span: span.epoch)
+    for i, former in enumerate(ascending):
+        if not owners.has_released(former.place, former.source, former.epoch):
+            continue  # nobody knows how far it came
+        for later in ascending[i + 1 :]:
+            others = later.source != former.source and later.epoch > former.epoch
+            if others and later.low < former.high and later.first_us < former.last_us + NEW_TOPIC_US - slack_us:
+                yield former, later
+
+
+def _passed_over(rows: Any, former: Span, later: Span) -> Iterator[str]:
+    passed = sorted(offset for offset in _offsets(rows, later) - _offsets(rows, former) if offset < former.high)
+    if passed:
+        yield line(former.place, former.priority, former.source, former.high, later.source, passed[0], len(passed))
+
+
+def _offsets(rows: Any, span: Span) -> set[int]:
+    values = (span.place, span.priority, span.source, span.epoch)
+    for name, value in zip(_OWNER, values, strict=True):
+        rows = rows.filter(pc.equal(rows[name], value))
+    return set(rows["offset"].to_pylist())
+
+
+def line(place: str, priority: int, former: str, high: int, later: str, offset: int, count: int) -> str:
+    """What is said of such a pair."""
+    return (
+        f"{place}, priority {priority}: {former} had started offset {high} before it let go of the group, and "
+        f"{later}, which took it then, started {count} below it, beginning with {offset}"
+    )

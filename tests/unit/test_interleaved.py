@@ -1,0 +1,90 @@
+"""Two owners that take from one queue at the same time are told by their offsets, however little their clocks tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.trail.options import TrailOptions
+from emq.trail.proof import Expectations, Proof, prove
+from emq.trail.writer import Trail
+
+T0_US = 1_000_000_000_000_000
+SKEW_S = 0.25
+
+Run = tuple[str, int, Sequence[int], int]
+"""Source, epoch, offsets in the order of their starts, and when the first of them starts, in ms."""
+
+
+def verified(directory: Path, runs: Sequence[Run], released: Sequence[str], key: str | None = None) -> Proof:
+    """The proof of messages that each take 1 ms, 10 ms apart; a source lets go of the group 1 ms after its last."""
+    options = TrailOptions(rotate_s=60.0, early_s=60.0)
+    trails = {name: Trail.open(directory, name, ManualClock(), options) for name in ("producer", *(r[0] for r in runs))}
+    offsets = sorted({offset for run in runs for offset in run[2]})
+    ids, keys = [f"m{offset}" for offset in offsets], [key] * len(offsets)
+    trails["producer"].published("shop", 0, 0, offsets, ids, keys, T0_US, T0_US)
+    for source, epoch, numbers, begin_ms in runs:
+        trail, at_us = trails[source], T0_US + begin_ms * 1000
+        trail.owned("shop/0", epoch, at_us - 1000)
+        for offset in numbers:
+            m = Message(f"m{offset}", b"", key, published_us=T0_US, attempt=1, topic="shop", offset=offset)
+            m.started_us = at_us
+            trail.started(m, epoch)
+            trail.settled(m, at_us + 1000)
+            at_us += 10_000
+        if source in released:
+            trail.released("shop/0", epoch, at_us - 8_000)
+    for trail in trails.values():
+        trail.close()
+    return prove(directory, Expectations(max_skew_s=SKEW_S, quotas={"shop/0": 100.0}))
+
+
+def interleaved(proof: Proof) -> bool:
+    return any("below it" in example for example in proof.owners.examples)
+
+
+@pytest.mark.parametrize("overlap_ms", [-1000, 5, 100, 240])
+def test_an_owner_that_starts_what_the_former_one_passed_over_is_found(tmp_path: Path, overlap_ms: int) -> None:
+    former = ("one", 1, (0, 1, 3, 4, 6), 0)
+    later = ("two", 2, (2, 5, 7, 8), 50 - overlap_ms)
+
+    proof = verified(tmp_path, [former, later], ["one", "two"])
+
+    assert interleaved(proof)
+    assert proof.owners.count == 1
+    assert not proof.promises["O"]
+
+
+@pytest.mark.parametrize("begin_ms", [-200, 0, 45, 400])
+def test_an_owner_that_goes_on_where_the_former_one_ended_is_none_too_many(tmp_path: Path, begin_ms: int) -> None:
+    proof = verified(tmp_path, [("one", 1, range(5), 0), ("two", 2, range(5, 9), begin_ms)], ["one", "two"])
+
+    assert not proof.owners.count  # -200: its clock is behind, by less than clocks may differ
+
+
+def test_what_the_former_owner_had_not_finished_is_repeated_and_passes(tmp_path: Path) -> None:
+    proof = verified(tmp_path, [("one", 1, range(5), 0), ("two", 2, (2, 5, 6), 55)], ["one", "two"])
+
+    assert not proof.owners.count
+
+
+def test_after_a_killed_owner_the_next_one_begins_anywhere(tmp_path: Path) -> None:
+    proof = verified(tmp_path, [("one", 1, (0, 1, 3, 4), 0), ("two", 2, (2, 5), 41)], ["two"])
+
+    assert not interleaved(proof)
+
+
+def test_messages_with_a_key_wait_for_it_and_have_no_such_order(tmp_path: Path) -> None:
+    proof = verified(tmp_path, [("one", 1, (0, 1, 3, 4), 0), ("two", 2, (2, 5), 41)], ["one", "two"], key="k")
+
+    assert not interleaved(proof)
+
+
+def test_offsets_that_begin_anew_long_after_are_those_of_a_new_topic(tmp_path: Path) -> None:
+    proof = verified(tmp_path, [("one", 1, (10, 11, 12), 0), ("two", 2, (3, 4), 5000)], ["one", "two"])
+
+    assert not interleaved(proof)
