@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
+from emq.trail.owners import Ownership
 from spark.audit_events import ENDINGS, count, only, origin
-from spark.audit_owners import Ownership
 
 CRASHED: Final = (
     "topic string, `group` int, source string, epoch long, ended_us long, is_cut_short boolean, until_us long"

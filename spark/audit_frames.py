@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from emq.trail import events
+from emq.trail.owners import Ownership
 from spark import audit_events, audit_lives, audit_messages, audit_owners, audit_seconds
 from spark.audit_input import Input
 from spark.audit_options import AuditOptions
@@ -49,11 +50,11 @@ class Frames:
         return self.kept("seconds", found)
 
     @functools.cached_property
-    def owners(self) -> list[audit_owners.Ownership]:
+    def owners(self) -> list[Ownership]:
         """All ownerships."""
         found = audit_owners.table(self.new, self.seconds)
         found = audit_owners.merged(found, self._state.carried("owners", audit_owners.FIELDS))
-        return [audit_owners.Ownership(**row.asDict()) for row in found.collect()]
+        return [Ownership(**row.asDict()) for row in found.collect()]
 
     @functools.cached_property
     def owned(self) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.model import MICRO, Topic
+from emq.trail.owners import Ownership, by_group
 from spark import audit_messages, audit_offsets, audit_owners
 from spark.audit_frames import Frames
 from spark.audit_input import Input
@@ -42,7 +43,7 @@ def hand_on(
     open_ = placed.where(~F.col("is_life") & ~F.col("place").isin(*audit_offsets.ended(options.live)))
     lately = unusual.where(~F.col("is_life") & ~F.col("is_open") & F.col("goes_on"))
     known = state.carried("known", "fingerprint long").union(findings.select("fingerprint"))
-    owners = [_row(o) for o in _latest(frames.owners, frames.since_us)]
+    owners = [tuple(o) for o in _latest(frames.owners, frames.since_us)]
     saved = Saved(
         sources=found.sources,
         ledger_names=sorted(found.ledger_names),
@@ -75,13 +76,9 @@ def _catalogs(before: Sequence[Seen], last_us: int, since_us: int, topics: Seque
     return kept
 
 
-def _latest(owners: Iterable[audit_owners.Ownership], since_us: int) -> Iterable[audit_owners.Ownership]:
+def _latest(owners: Iterable[Ownership], since_us: int) -> Iterable[Ownership]:
     """Those of late, and each group's last two."""
-    for group in audit_owners.by_group(owners).values():
+    for group in by_group(owners).values():
         for i, ownership in enumerate(reversed(group)):
             if i < 2 or ownership.until_us >= since_us:
                 yield ownership
-
-
-def _row(o: audit_owners.Ownership) -> tuple[object, ...]:
-    return o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us, o.first_us, o.last_us

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from emq.model import Topic
 from emq.trail import events
+from emq.trail.owners import Ownership, by_group, conflicts
 from spark import (
     audit_caps,
     audit_charts,
@@ -48,7 +49,7 @@ from spark.audit_state import State
 
 Progress = Callable[[str], None]
 
-Owners = Mapping[tuple[str, int], Sequence[audit_owners.Ownership]]
+Owners = Mapping[tuple[str, int], Sequence[Ownership]]
 
 
 class Steps:
@@ -85,7 +86,7 @@ class Steps:
         frames = self._frames
         self._say("counting by second")
         waits = audit_seconds.waits(frames.new).collect()
-        owners = audit_owners.by_group(frames.owners)
+        owners = by_group(frames.owners)
         self._judge_owners(owners)
         uncapped = self._judge_aligned_caps()
         self._judge_ledger()
@@ -160,7 +161,8 @@ class Steps:
                 "at_us": conflict.after.since_us,
                 "text": conflict.text,
             }
-            for conflict in audit_owners.conflicts(owners.values(), self._options.slack_us, not self._found.flaws)
+            for group in owners.values()
+            for conflict in conflicts(group, self._options.slack_us, not self._found.flaws)
         ]
         self._report(audit_findings.of_rows(self._spark, rows))
         if not self._found.flaws:

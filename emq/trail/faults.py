@@ -15,7 +15,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq.trail import events, histories, interleaved
 from emq.trail.checks import Violations
 from emq.trail.owners import Owners, Ownership
-from emq.trail.rows import join, lists, only
+from emq.trail.rows import lists, only
 from emq.trail.takeovers import CutShort
 
 _EVENTS = (
@@ -72,12 +72,12 @@ def of(
 def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
     """Who owned which group, by what was recorded and by what was started."""
     said = only(table, events.OWNED, events.RELEASED, events.STARTED)
-    said = said.append_column("place", join(said["topic"], said["group"]))
-    columns = said.group_by(["place", "source", "epoch", "event"]).aggregate([("time_us", "min"), ("time_us", "max")])
-    found: dict[tuple[str, str, int], dict[str, Any]] = defaultdict(dict)
-    names = ("place", "source", "epoch", "event", "time_us_min", "time_us_max")
-    for place, source, epoch, event, first_us, last_us in zip(*lists(columns, *names), strict=True):
-        times = found[place, source, -1 if epoch is None else epoch]
+    owner = ["topic", "group", "source", "epoch"]
+    columns = said.group_by([*owner, "event"]).aggregate([("time_us", "min"), ("time_us", "max")])
+    found: dict[tuple[str, int, str, int], dict[str, Any]] = defaultdict(dict)
+    names = (*owner, "event", "time_us_min", "time_us_max")
+    for topic, group, source, epoch, event, first_us, last_us in zip(*lists(columns, *names), strict=True):
+        times = found[topic, group, source, -1 if epoch is None else epoch]
         if event == events.OWNED:
             times["owned_us"] = first_us
         elif event == events.RELEASED:

@@ -1,4 +1,4 @@
-"""Who owned which group, by the trail: what was started by somebody who did not own it (O), and whose work is saved."""
+"""Who owned which group, by the trail: who acted on a group that was another's (O), and whose work is saved."""
 
 from __future__ import annotations
 
@@ -14,18 +14,45 @@ class Ownership(NamedTuple):
     """One group at one source under one epoch; times in microseconds since the epoch, None where nothing tells.
 
     Attributes:
-        place: `<topic>/<group>`.
         owned_us, released_us: when the source took the group, and let go of it in order.
         first_us, last_us: its first and last start.
     """
 
-    place: str
+    topic: str
+    group: int
     source: str
     epoch: int
     owned_us: int | None = None
     released_us: int | None = None
     first_us: int | None = None
     last_us: int | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}/{self.group}"
+
+    @property
+    def since_us(self) -> int:
+        """The first that is known of it."""
+        return min(t for t in (self.owned_us, self.first_us, self.released_us) if t is not None)
+
+    @property
+    def until_us(self) -> int:
+        """The last that is known of it."""
+        return max(t for t in (self.released_us, self.last_us, self.owned_us) if t is not None)
+
+
+class Conflict(NamedTuple):
+    """A source acted on a group while, or after, another one did under a higher or the same epoch; or, then `before` is
+    `after`, without owning it by its own records."""
+
+    before: Ownership
+    after: Ownership
+    text: str
+
+    @property
+    def kind(self) -> str:
+        return "two owners" if self.before is not self.after else "not its owner"
 
 
 class Owners:
@@ -35,11 +62,7 @@ class Owners:
         """Args:
         cut_short: the runs of sources whose trail was not closed.
         """
-        self._by_place: dict[str, list[Ownership]] = defaultdict(list)
-        for ownership in ownerships:
-            self._by_place[ownership.place].append(ownership)
-        for found in self._by_place.values():
-            found.sort(key=lambda o: o.epoch)
+        self._by_place = {found[0].place: found for found in by_group(ownerships).values()}
         self._crashes = {
             place: crashes for place, found in self._by_place.items() if (crashes := list(_crashes(found, cut_short)))
         }
@@ -61,28 +84,44 @@ class Owners:
         return next((o.owned_us for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch)), None)
 
     def faults(self, slack_us: int, is_whole: bool = True) -> Iterator[str]:
-        """One line for each ownership that was not one.
-
-        Args:
-            slack_us: by how much the clocks of two hosts may differ. What one host records needs no such room.
-            is_whole: see `alone`.
-        """
+        """One line for each ownership that was not one; arguments as for `conflicts`."""
         for place, found in self._by_place.items():
-            latest: Ownership | None = None
-            for o in found:
-                yield from (f"{place}: {line}" for line in alone(o, is_whole))
-                if latest is not None and (line := _together(latest, o, slack_us)):
-                    yield f"{place}: {line}"
-                if latest is None or _until_us(o) >= _until_us(latest):
-                    latest = o
+            yield from (f"{place}: {conflict.text}" for conflict in conflicts(found, slack_us, is_whole))
+
+
+def by_group(ownerships: Iterable[Ownership]) -> dict[tuple[str, int], list[Ownership]]:
+    """Ownerships of each group in order of their epochs."""
+    groups: dict[tuple[str, int], list[Ownership]] = defaultdict(list)
+    for ownership in ownerships:
+        groups[ownership.topic, ownership.group].append(ownership)
+    for found in groups.values():
+        found.sort(key=lambda o: (o.epoch, o.since_us))
+    return groups
+
+
+def conflicts(ascending: Iterable[Ownership], slack_us: int, is_whole: bool) -> Iterator[Conflict]:
+    """Two owners of one group at one time, and owners that were none by their own records.
+
+    Args:
+        ascending: the ownerships of one group in order of their epochs.
+        slack_us: by how much the clocks of two hosts may differ. A host's own records need no such room.
+        is_whole: no records are missing.
+    """
+    latest: Ownership | None = None
+    for later in ascending:
+        yield from (Conflict(later, later, text) for text in _alone(later, is_whole))
+        if latest is not None and (text := _together(latest, later, slack_us)):
+            yield Conflict(latest, later, text)
+        if latest is None or later.until_us >= latest.until_us:
+            latest = later
 
 
 def _crashes(found: Sequence[Ownership], cut_short: Collection[CutShort]) -> Iterator[tuple[float, float]]:
     for i, o in enumerate(found):
         if o.released_us is not None:
             continue
-        until_us = min((_since_us(later) for later in found[i + 1 :] if later.epoch > o.epoch), default=math.inf)
-        last_us = _until_us(o)
+        until_us = min((later.since_us for later in found[i + 1 :] if later.epoch > o.epoch), default=math.inf)
+        last_us = o.until_us
         runs = [run for run in cut_short if run.source == o.source and run.first_us <= last_us <= run.last_us]
         if runs and runs[0].last_us <= until_us:
             last_us = runs[0].last_us
@@ -90,12 +129,8 @@ def _crashes(found: Sequence[Ownership], cut_short: Collection[CutShort]) -> Ite
             yield last_us - UNSAVED_US, until_us
 
 
-def alone(o: Ownership, is_whole: bool) -> Iterator[str]:
-    """What the records of one source say against it, a line each.
-
-    Args:
-        is_whole: no records of it are missing.
-    """
+def _alone(o: Ownership, is_whole: bool) -> Iterator[str]:
+    """What the records of one source say against it, a line each."""
     if o.first_us is None:
         return
     if o.owned_us is None:
@@ -114,18 +149,11 @@ def _together(before: Ownership, after: Ownership, slack_us: int) -> str | None:
         return None
     if before.epoch == after.epoch:
         return f"{before.source} and {after.source} both owned the group under epoch {after.epoch}"
-    overlap_us = _until_us(before) - _since_us(after)
+    overlap_us = before.until_us - after.since_us
     if overlap_us <= slack_us:
         return None
+    did = "started a message" if before.until_us == before.last_us else "let go of the group"
     return (
-        f"{before.source} was active under epoch {before.epoch} {overlap_us / 1e6:.3f} s after {after.source} had "
-        f"taken the group under epoch {after.epoch}"
+        f"{before.source} {did} under epoch {before.epoch} {overlap_us / 1e6:.3f} s after {after.source} had taken the "
+        f"group under epoch {after.epoch}"
     )
-
-
-def _since_us(o: Ownership) -> int:
-    return min(t for t in (o.owned_us, o.first_us, o.released_us) if t is not None)
-
-
-def _until_us(o: Ownership) -> int:
-    return max(t for t in (o.released_us, o.last_us, o.owned_us) if t is not None)

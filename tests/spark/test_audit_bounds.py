@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from emq.model import Topic, TopicOptions, split
+from emq.trail.owners import Ownership
 from spark import audit_caps, audit_crashes
 from spark.audit_caps import Cap
 from spark.audit_input import Input, SourceRun
-from spark.audit_owners import Ownership
 
 S = 1_000_000
 
