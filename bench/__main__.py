@@ -22,6 +22,7 @@ NAMES = (
     "host",
     "idle",
     "wake",
+    "trail",
     "publish",
     "caps",
     "isolation",
