@@ -35,6 +35,8 @@ class Header(NamedTuple):
         dropped: events of the run that were lost so far, because the disk was slow, full or broken.
         closed: True for the last segment of a run that ended in order.
         version: of the schema.
+        causes: deaths tell why, where attempts were left, and until when what expired might have lived; segments of
+            the first versions do not say so.
     """
 
     source: str
@@ -45,6 +47,7 @@ class Header(NamedTuple):
     dropped: int = 0
     closed: bool = False
     version: int = schema.VERSION
+    causes: bool = True
 
     @property
     def name(self) -> str:
@@ -56,9 +59,11 @@ class Header(NamedTuple):
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> Header:
         """Raises `KeyError` or `ValueError` for metadata that is not a segment's."""
-        texts = {k: (metadata or {})[f"emq.{k}".encode()].decode() for k in cls._fields}
-        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed")}
-        return cls(source=texts["source"], closed=texts["closed"] == "1", **numbers)
+        given = {b"emq.causes": b"0", **(metadata or {})}
+        texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
+        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed", "causes")}
+        flags = {k: texts[k] == "1" for k in ("closed", "causes")}
+        return cls(source=texts["source"], **flags, **numbers)
 
 
 def write(directory: Path, header: Header, table: Any) -> None:
@@ -95,6 +100,7 @@ class Ledger(NamedTuple):
         flaws: why the ledger is not complete, one line each; empty if it is.
         cut_short: the runs that were not closed.
         is_whole: nothing is missing, but for the ends of runs that were not closed.
+        silent: sources whose deaths do not tell why, see `Header.causes`.
     """
 
     table: Any
@@ -102,6 +108,7 @@ class Ledger(NamedTuple):
     flaws: tuple[str, ...]
     cut_short: tuple[CutShort, ...] = ()
     is_whole: bool = True
+    silent: tuple[str, ...] = ()
 
 
 def paths(directory: Path) -> list[Path]:
@@ -135,7 +142,9 @@ def read(directory: Path) -> Ledger:
         flaws.append("there is no readable segment")
     flaws += [*out_of_turn(turns), *at_one_time(turns), *_gaps(headers)]
     ends = _unclosed(headers)
-    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *ends), _cut_short(headers), not flaws)
+    silent = tuple(sorted({header.source for header in headers if not header.causes}))
+    table = pa.concat_tables(tables)
+    return Ledger(table, len(headers), (*flaws, *ends), _cut_short(headers), not flaws, silent)
 
 
 class _Flaw(Exception):

@@ -162,10 +162,6 @@ FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a segment after the last": (a_segment_after_the_last, "after the last one of its run"),
     "two last segments": (two_last_segments, "after the last one of its run"),
     "a second host of the same name": (a_second_host_of_the_same_name, "at the same time"),
-    "a producer's segment copied into a run of its own": (
-        the_segment_of_a_producer_copied_into_a_run_of_its_own,
-        "at the same time",
-    ),
     "a link to a segment": (a_link_to_a_segment, "foreign, it says"),
     "a link to nothing": (a_link_to_nothing, "foreign, not a segment"),
     "a directory named like a segment": (a_directory_named_like_a_segment, "foreign, not a segment"),
