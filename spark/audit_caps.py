@@ -175,7 +175,7 @@ def _judge(slack_us: int) -> Any:
     """Judge one second with its starts and those around it; runs in a Python worker."""
 
     def judge(key: Any, table: Any) -> Any:
-        from emq.trail import checks
+        from emq.trail import skew
 
         second = key[2].as_py()
         cap = table["cap"][0].as_py()
@@ -188,7 +188,7 @@ def _judge(slack_us: int) -> Any:
 
         found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
         names = ["topic", "group", "second", "n", "allowed"]
-        keep = 0 if checks.within_slack(found, second, allowed_in, slack_us) else 1
+        keep = 0 if skew.explains_second(found, second, allowed_in, slack_us) else 1
         return table.select(names).slice(0, keep)
 
     return judge

@@ -20,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import account, checks, events, faults, segments
+from emq.trail import account, checks, events, faults, keys, segments, waiting
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
 from emq.trail.takeovers import Takeovers
@@ -183,13 +183,14 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
         checks.aligned_caps(starts, aligned, expected.allowance, slack_us),
-        checks.sliding_caps(starts, expected.quotas, expected.bursts),
+        checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
     takeovers = _takeovers(ledger)
+    left = waiting.of(table, owners.crashes)
     order = (
-        checks.overlaps(starts, ends, takeovers),
-        checks.overlaps(*_by_slot(of_origins, starts, expected.serial), takeovers),
-        checks.disorder(starts, _losses(table)),
+        keys.overlaps(starts, ends, takeovers, slack_us),
+        keys.overlaps(*_by_slot(of_origins, starts, expected.serial), takeovers, slack_us),
+        keys.disorder(starts, _losses(table), slack_us, left),
     )
     single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
     broken = defaultdict(Violations, single.broken)
@@ -203,7 +204,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         deliveries=broken["D"],
         cap_violations=Violations.sum(caps),
         priority_inversions=Violations.sum(
-            (checks.inversions(starts, ends, expected.strict, owners.owned_us), broken["P"])
+            (checks.inversions(starts, ends, expected.strict, owners.owned_us, left), broken["P"])
         ),
         key_order=Violations.sum((*order, broken["K"])),
         owners=broken["O"],
