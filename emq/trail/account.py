@@ -199,7 +199,9 @@ def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: 
     if not ranges:
         return set()
     rows = only(table, events.PUBLISHED)
-    begun = dict(zip(rows["name"].to_pylist(), pc.coalesce(rows["published_us"], rows["time_us"]).to_pylist(), strict=True))
+    begun = dict(
+        zip(rows["name"].to_pylist(), pc.coalesce(rows["published_us"], rows["time_us"]).to_pylist(), strict=True)
+    )
     found = set()
     here: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
     for found_in in ranges.values():

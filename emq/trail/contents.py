@@ -38,7 +38,11 @@ def _expiries(rows: Any, slack_us: int, silent: Collection[str]) -> Iterator[str
     columns = lists(only(rows, events.DEAD), "name", "time_us", "until", "reason", "source")
     for name, time_us, until_us, reason, source in zip(*columns, strict=True):
         is_told = until_us is not None or source not in silent
-        if is_told and histories.is_expiry(events.DEAD, reason) and histories.expired_early(time_us, until_us, slack_us):
+        if (
+            is_told
+            and histories.is_expiry(events.DEAD, reason)
+            and histories.expired_early(time_us, until_us, slack_us)
+        ):
             yield f"{name} expired at {time_us} us, and might have lived until {until_us}"
 
 

@@ -47,9 +47,7 @@ def explains_stretch(found: Found, from_us: int, allowed: int, slack_us: int) ->
 
     def excess(steps: Mapping[str, int]) -> int:
         times = sorted(us + slack_us * step // STEPS for source, step in steps.items() for us in near[source])
-        return sum(
-            1 for i, us in enumerate(times) if i + allowed < len(times) and times[i + allowed] < us + MICRO
-        )
+        return sum(1 for i, us in enumerate(times) if i + allowed < len(times) and times[i + allowed] < us + MICRO)
 
     return bool(slack_us) and len(near) > 1 and _can_be_set_right(near, excess)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from hostile_trail import CONTENT, T0_US, S, Told, at, write
+from support.hostile.told import CONTENT, T0_US, S, Told, at, write
 
 from emq.trail import events, schema, segments
 from emq.trail.proof import Expectations, Proof, prove

@@ -28,14 +28,15 @@ def at(ms: float) -> int:
 class Told:
     """Rows of many sources; times in milliseconds after T0. The producer and `host` close their trails in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str = "shop") -> None:
+        self.topic = topic
         self.rows: list[Row] = []
         self.killed: set[str] = set()
         self.idle: set[str] = set()
 
     def add(self, event: str, ms: float, source: str = "host", group: int | None = 0, **fields: Any) -> Row:
         row = dict.fromkeys(schema.SCHEMA.names)
-        row |= {"event": event, "time_us": at(ms), "source": source, "topic": "shop", "group": group, **fields}
+        row |= {"event": event, "time_us": at(ms), "source": source, "topic": self.topic, "group": group, **fields}
         self.rows.append(row)
         return row
 
