@@ -51,35 +51,40 @@ def by_slot(rows: DataFrame, topics: Collection[str]) -> DataFrame:
     return mine.withColumn("key", F.concat(F.lit("slot "), F.col("group").cast("string")))
 
 
-def overlaps(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
+def overlaps(deliveries: DataFrame, resized: Collection[str], slack_us: int) -> DataFrame:
     """Deliveries that began while another message of their key ran.
 
     Args:
         resized: topics whose number of groups has changed: a key may have gone to another group, beside the last of
             it in the old one, so they are judged group by group.
+        slack_us: by how much the clocks of two hosts may differ.
     """
     group = F.when(F.col("topic").isin(*resized), F.col("group"))
     order = Window.partitionBy("topic", "key", group).orderBy("time_us", "offset")
-    before = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    before = F.max(F.struct("until_us", "id", "source")).over(order.rowsBetween(Window.unboundedPreceding, -1))
     found = deliveries.withColumn("before", before)
-    found = found.where((F.col("before.until_us") > F.col("time_us")) & (F.col("before.id") != F.col("id")))
+    room = F.when(F.col("before.source") == F.col("source"), 0).otherwise(slack_us)
+    found = found.where((F.col("before.until_us") - room > F.col("time_us")) & (F.col("before.id") != F.col("id")))
     return _pairs(
         found, "overlap", F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key")
     )
 
 
-def disorder(deliveries: DataFrame, losses: DataFrame) -> DataFrame:
+def disorder(deliveries: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
     """First deliveries that followed one with a higher offset, in their queue and of their key.
 
     Args:
         losses: rows of messages that a store has lost. Their offsets are given out again, so the order of what is
             delivered after one was noticed says nothing about what was delivered before.
+        slack_us: by how much the clocks of two hosts may differ.
     """
     first = deliveries.where((F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0))
     order = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
-    before = F.max(F.struct("offset", "id", F.col("time_us").alias("at_us")))
+    before = F.max(F.struct("offset", "id", F.col("time_us").alias("at_us"), "source"))
     before = before.over(order.rowsBetween(Window.unboundedPreceding, -1))
     found = first.withColumn("before", before).where(F.col("before.offset") > F.col("offset"))
+    near = (F.col("before.source") != F.col("source")) & (F.col("time_us") - F.col("before.at_us") <= slack_us)
+    found = found.where(~near)
     noticed = losses.select(
         F.col("topic").alias("t"),
         F.col("group").alias("g"),
@@ -93,6 +98,27 @@ def disorder(deliveries: DataFrame, losses: DataFrame) -> DataFrame:
         "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
     )
     return _pairs(found, "disorder", text)
+
+
+def passed_over(waiting: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Messages that were never started, though one of their key and queue with a higher offset was.
+
+    Args:
+        waiting: see `spark.audit_waiting`.
+    """
+    keyed = waiting.where(F.col("key_low") != F.hash(F.lit(None).cast("string")))
+    first = deliveries.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
+    place = ("topic", "group", "priority", "key_low")
+    reached = first.withColumn("key_low", F.hash("key").cast("long")).groupBy(*place)
+    latest = reached.agg(F.max(F.struct("offset", "id", "time_us", "source", "key")).alias("passed"))
+    found = keyed.join(latest, list(place)).where(F.col("passed.offset") > F.col("offset"))
+    text = F.format_string(
+        "%s (offset %d) of key %s was never started, and %s (offset %d) was",
+        *("id", "offset", "passed.key", "passed.id", "passed.offset"),
+    )
+    columns = ("topic", "group", "priority", "offset", "id")
+    more = {"key": F.col("passed.key"), "source": F.col("passed.source"), "other": F.col("passed.id")}
+    return found_in(found, "K", "passed over", *columns, at_us=F.col("passed.time_us"), text=text, **more)
 
 
 def _pairs(found: DataFrame, kind: str, text: Column) -> DataFrame:

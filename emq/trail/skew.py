@@ -60,10 +60,7 @@ def _near(found: Found, from_us: int, until_us: int) -> dict[str, list[int]]:
 
 
 def _can_be_set_right(sources: Collection[str], excess: Excess) -> bool:
-    for first in range(-STEPS, 1):
-        if _is_set_right(sources, excess, range(first, first + STEPS + 1)):
-            return True
-    return False
+    return any(_is_set_right(sources, excess, range(first, first + STEPS + 1)) for first in range(-STEPS, 1))
 
 
 def _is_set_right(sources: Iterable[str], excess: Excess, within: Sequence[int]) -> bool:
