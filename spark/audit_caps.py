@@ -161,11 +161,40 @@ def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> Data
     around = doubtful.select(
         "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, den, phase, since_s)").alias("cap")
     )
+    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
+
+
+def _near(starts: DataFrame) -> DataFrame:
+    """Starts, once for each second that they are at most two from, by group and by topic (group -1)."""
     by_group = starts.select("topic", "group", "source", "time_us")
     both = by_group.unionByName(by_group.withColumn("group", F.lit(-1)))
-    near = both.withColumn("second", F.explode(F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")))
-    joined = near.join(F.broadcast(around), ["topic", "group", "second"])
-    return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
+    beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
+    return both.withColumn("second", F.explode(beside))
+
+
+def _explained(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the stretches that a difference of clocks explains: topic, group, at."""
+    around = over.select("topic", "group", "at", "most", F.expr(f"at div {MICRO}").alias("second"))
+    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "at").applyInArrow(_judge_stretch(slack_us), _STRETCHES)
+
+
+_STRETCHES: Final = "topic string, `group` int, at long"
+
+
+def _judge_stretch(slack_us: int) -> Any:
+    """Keep one row of a stretch that is explained, with the starts around it; runs in a Python worker."""
+
+    def judge(key: Any, table: Any) -> Any:
+        from emq.trail import skew
+
+        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
+        from_us, most = key[2].as_py() - MICRO + 1, table["most"][0].as_py()
+        is_explained = skew.explains_stretch(found, from_us, most, slack_us)
+        return table.select(["topic", "group", "at"]).slice(0, int(is_explained))
+
+    return judge
 
 
 _SECONDS: Final = "topic string, `group` int, second long, n long, allowed long"
@@ -175,7 +204,7 @@ def _judge(slack_us: int) -> Any:
     """Judge one second with its starts and those around it; runs in a Python worker."""
 
     def judge(key: Any, table: Any) -> Any:
-        from emq.trail import checks
+        from emq.trail import skew
 
         second = key[2].as_py()
         cap = table["cap"][0].as_py()
@@ -188,13 +217,13 @@ def _judge(slack_us: int) -> Any:
 
         found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
         names = ["topic", "group", "second", "n", "allowed"]
-        keep = 0 if checks.within_slack(found, second, allowed_in, slack_us) else 1
+        keep = 0 if skew.explains_second(found, second, allowed_in, slack_us) else 1
         return table.select(names).slice(0, keep)
 
     return judge
 
 
-def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
+def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
     """Stretches of one second, beginning anywhere, in which a smooth group started too many.
 
     Each start counts from its time until a second later; a stretch is named once, by the start that was one too many.
@@ -212,9 +241,20 @@ def sliding(starts: DataFrame, caps: DataFrame) -> DataFrame:
     order = Window.partitionBy("topic", "group").orderBy("at", "step").rowsBetween(Window.unboundedPreceding, 0)
     both = mine.select("topic", "group", "most", F.inline(F.array(comes, goes)))
     swept = both.withColumn("n", F.sum("step").over(order))
-    over = swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
+    return swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
+
+
+def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the stretches that no difference of two clocks explains.
+
+    Args:
+        stretches: see `stretches`.
+        starts: started rows.
+        slack_us: by how much the clocks of two hosts may differ.
+    """
+    explained = F.broadcast(_explained(stretches, starts, slack_us))
     return found_in(
-        over,
+        stretches.join(explained, ["topic", "group", "at"], "left_anti"),
         *("Q", "sliding second", "topic", "id"),
         group=F.when(F.col("group") >= 0, F.col("group")),
         at_us=F.col("at"),

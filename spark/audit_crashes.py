@@ -73,9 +73,7 @@ def repeats(rows: DataFrame, concerned: DataFrame, crashed: DataFrame, crash_us:
 
 def _deliveries(rows: DataFrame, concerned: DataFrame) -> DataFrame:
     """Starts and ends of these messages, each with the epoch of its delivery."""
-    wanted = concerned.select("topic", "is_life", F.col("id").alias("wanted")).withColumn(
-        "origin", F.substring_index("wanted", events.COPY, 1)
-    )
+    wanted = concerned.select("topic", "is_life", F.col("id").alias("wanted")).withColumn("origin", origin("wanted"))
     chosen = only(rows, events.STARTED, *ENDINGS).withColumn("origin", origin())
     mine = chosen.join(F.broadcast(wanted), ["topic", "origin"]).where(
         F.col("is_life") | (F.col("id") == F.col("wanted"))

@@ -95,9 +95,14 @@ def is_slot_id() -> Column:
     return F.col("id").rlike(events.SLOT_ID)
 
 
-def origin() -> Column:
+def is_copy(name: str = "id") -> Column:
+    """True for ids of messages that left their slot for their lane."""
+    return F.col(name).contains(events.COPY) & F.col(name).rlike(events.COPIED)
+
+
+def origin(name: str = "id") -> Column:
     """The id under which a message was published."""
-    return F.substring_index("id", events.COPY, 1)
+    return F.when(is_copy(name), F.substring_index(name, events.COPY, 1)).otherwise(F.col(name))
 
 
 def count(condition: Column) -> Column:

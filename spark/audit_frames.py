@@ -71,10 +71,15 @@ class Frames:
             found = audit_messages.merged(found, self._state.carried("messages", audit_messages.COUNTED))
         return audit_messages.judged(found)
 
+    @property
+    def contents(self) -> DataFrame:
+        """Events of ids that come back."""
+        return self.rows.where(_comes_back())
+
     @functools.cached_property
     def steps(self) -> DataFrame:
-        """Events of ids that come back."""
-        return audit_lives.steps(self.rows.where(_comes_back()))
+        """Events of ids that come back, see `spark.audit_lives`."""
+        return audit_lives.steps(self.contents)
 
     @functools.cached_property
     def starts(self) -> DataFrame:
@@ -95,4 +100,4 @@ def _comes_back() -> Column:
 
 
 def _is_copy() -> Column:
-    return F.col("id").contains(events.COPY)
+    return audit_events.is_copy()

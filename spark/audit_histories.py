@@ -16,6 +16,9 @@ from emq.trail import events
 from emq.trail.histories import Facts, Fault, Step, in_order, judge
 from spark.audit_events import SENT
 
+Losses = Mapping[tuple[str, int, int | None], int]
+"""By topic, group and priority, the lowest offset that the store has lost."""
+
 Crashes = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
 """By topic and group, see `emq.trail.histories.Facts`."""
 
@@ -24,7 +27,7 @@ FEW: Final = 1_000_000
 
 _EVENTS: Final = (
     *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
-    *(events.REPLAYED, events.DOUBTED),
+    *(events.REPLAYED, events.RECALLED, events.DOUBTED),
 )
 _FOUND: Final = (
     "promise string, kind string, topic string, `group` int, id string, source string, at_us long, text string, "
@@ -42,6 +45,8 @@ def judged(
     copied: Collection[str],
     slack_us: int,
     is_whole: bool,
+    losses: Losses,
+    silent: Collection[str],
 ) -> DataFrame:
     """Findings about these messages.
 
@@ -52,6 +57,7 @@ def judged(
         max_attempts: by topic, the fewest attempts that it ever allowed.
         is_whole: no events are missing.
         copied: topics some of whose publishes may have been made twice without a record of the first.
+        silent: see `emq.trail.histories.Facts`.
     """
     chosen = odd.select("topic", "id", "steps")
     chosen = F.broadcast(chosen) if messages <= FEW else chosen
@@ -59,12 +65,20 @@ def judged(
     mine = mine.withColumn("event", F.when(F.col("event") == SENT, events.PUBLISHED).otherwise(F.col("event")))
     columns = ("topic", "id", "steps", *Step._fields)
     ordered = mine.select(*columns).repartition("topic", "id").sortWithinPartitions("topic", "id", "time_us")
-    judge_all = _judge(dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole)
+    judge_all = _judge(
+        dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole, dict(losses), frozenset(silent)
+    )
     return ordered.mapInArrow(judge_all, _FOUND)
 
 
 def _judge(
-    max_attempts: Mapping[str, int], crashes: Crashes, copied: Collection[str], slack_us: int, is_whole: bool
+    max_attempts: Mapping[str, int],
+    crashes: Crashes,
+    copied: Collection[str],
+    slack_us: int,
+    is_whole: bool,
+    losses: Losses,
+    silent: Collection[str],
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def judge_all(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
@@ -74,7 +88,10 @@ def _judge(
             def crashes_of(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
                 return crashes.get((topic, group), ())
 
-            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole)
+            def was_lost(group: int, priority: int | None, offset: int, topic: str = topic) -> bool:
+                return offset >= losses.get((topic, group, priority), offset + 1)
+
+            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, was_lost, silent)
             if found := list(judge(name, steps, facts)):
                 yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], _schema())
 

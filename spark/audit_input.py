@@ -28,6 +28,7 @@ class SourceRun(msgspec.Struct):
         closed: its last segment says that it ended in order.
         dropped: events that it lost.
         first_us, last_us: times of its first and last event, microseconds since the epoch.
+        last_seq: number of the first segment that says so, -1 if none does.
     """
 
     spans: list[tuple[int, int]] = msgspec.field(default_factory=list)
@@ -35,6 +36,7 @@ class SourceRun(msgspec.Struct):
     dropped: int = 0
     first_us: int = 0
     last_us: int = 0
+    last_seq: int = -1
 
     def has(self, seq: int) -> bool:
         return any(start <= seq < end for start, end in self.spans)
@@ -43,7 +45,8 @@ class SourceRun(msgspec.Struct):
         self.first_us = min(self.first_us or header.first_us, header.first_us)
         self.last_us = max(self.last_us, header.last_us)
         self.dropped = max(self.dropped, header.dropped)
-        self.closed = self.closed or header.closed
+        if header.closed:
+            self.closed, self.last_seq = True, header.seq if self.last_seq < 0 else min(self.last_seq, header.seq)
         merged: list[tuple[int, int]] = []
         for start, end in sorted([*self.spans, (header.seq, header.seq + 1)]):
             if merged and start <= merged[-1][1]:
@@ -77,6 +80,11 @@ class Input:
     rows: int = 0
     flaws: list[str] = field(default_factory=list)
     unclosed: set[str] = field(default_factory=set)
+
+    @property
+    def silent(self) -> set[str]:
+        """Sources of an older version, whose deaths do not tell why."""
+        return {header.source for header in self.headers.values() if not header.causes}
 
     @property
     def first_us(self) -> int:
@@ -135,6 +143,8 @@ def _find_trail(found: Input, directory: Path, without: Mapping[str, str]) -> No
         name = _NAME.fullmatch(path.name)
         run = found.sources.get(f"{name[1]}-{name[2]}") if name else None
         if name and run is not None and run.has(int(name[3])):
+            if other := next((p for p in found.headers if p.endswith(f"/{path.name}")), None):
+                found.flaws.append(f"{path.name}: it is there twice, in {Path(other).parent} and {path.parent}")
             continue
         read = without.get(str(path)) or _header(path)
         if isinstance(read, str):
@@ -178,6 +188,8 @@ def _judge_sources(found: Input, options: AuditOptions) -> None:
             found.flaws.append(f"{name}: {len(missing)} segments are missing (numbers {some})")
         if run.dropped:
             found.flaws.append(f"{name}: {run.dropped} events were dropped")
+        if run.closed and 0 <= run.last_seq < run.spans[-1][1] - 1:
+            found.flaws.append(f"{name}: segment {run.spans[-1][1] - 1} comes after the last one of its run")
         if run.closed:
             continue
         if source in options.crashed or options.live:

@@ -53,24 +53,27 @@ def by_slot(rows: DataFrame, topics: Collection[str]) -> DataFrame:
     return mine.withColumn("key", F.concat(F.lit("slot "), F.col("group").cast("string")))
 
 
-def followed(deliveries: DataFrame, resized: Collection[str]) -> DataFrame:
+def followed(deliveries: DataFrame, resized: Collection[str], slack_us: int) -> DataFrame:
     """Those that began while another message of their key ran (`running`), or followed one with a higher offset
     (`passed`), each with that other delivery, or null; all in one sweep over the keys.
 
     Args:
         resized: topics whose number of groups has changed: a key may have gone to another group, beside the last of
             it in the old one, so they are judged group by group.
+        slack_us: by how much the clocks of two hosts may differ.
     """
     group = F.when(F.col("topic").isin(*resized), F.col("group"))
     order = Window.partitionBy("topic", "key", group).orderBy("time_us", "offset")
-    running = F.max(F.struct("until_us", "id")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    running = F.max(F.struct("until_us", "id", "source")).over(order.rowsBetween(Window.unboundedPreceding, -1))
     is_first = (F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0)
     in_queue = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
-    passed = F.max(F.when(is_first, F.struct("offset", "id", F.col("time_us").alias("at_us"))))
+    passed = F.max(F.when(is_first, F.struct("offset", "id", "time_us", "source")))
     passed = passed.over(in_queue.rowsBetween(Window.unboundedPreceding, -1))
     found = deliveries.withColumns({"running": running, "passed": passed})
-    overlaps = (F.col("running.until_us") > F.col("time_us")) & (F.col("running.id") != F.col("id"))
-    disorder = is_first & (F.col("passed.offset") > F.col("offset"))
+    room = F.when(F.col("running.source") == F.col("source"), 0).otherwise(slack_us)
+    overlaps = (F.col("running.until_us") - room > F.col("time_us")) & (F.col("running.id") != F.col("id"))
+    near = (F.col("passed.source") != F.col("source")) & (F.col("time_us") - F.col("passed.time_us") <= slack_us)
+    disorder = is_first & (F.col("passed.offset") > F.col("offset")) & ~near
     found = found.withColumns(
         {"running": F.when(overlaps, F.col("running")), "passed": F.when(disorder, F.col("passed"))}
     )
@@ -100,12 +103,33 @@ def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
         F.col("time_us").alias("lost_us"),
     ).distinct()
     of_queue = (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
-    between = F.col("lost_us").between(F.col("before.at_us"), F.col("time_us"))
+    between = F.col("lost_us").between(F.col("before.time_us"), F.col("time_us"))
     found = found.join(F.broadcast(noticed), of_queue & between, "left_anti")
     text = F.format_string(
         "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
     )
     return _pairs(found, "disorder", text)
+
+
+def passed_over(waiting: DataFrame, starts: DataFrame) -> DataFrame:
+    """Messages that were never started, though one of their key and queue with a higher offset was.
+
+    Args:
+        waiting: those with a key, see `spark.audit_waiting`.
+        starts: started rows.
+    """
+    first = starts.where(F.col("key").isNotNull() & (F.col("attempt") == 1) & (F.col("offset") >= 0))
+    place = ("topic", "group", "priority", "key_low")
+    reached = first.withColumn("key_low", F.hash("key").cast("long")).groupBy(*place)
+    latest = reached.agg(F.max(F.struct("offset", "id", "time_us", "source", "key")).alias("passed"))
+    found = waiting.join(latest, list(place)).where(F.col("passed.offset") > F.col("offset"))
+    text = F.format_string(
+        "%s (offset %d) of key %s was never started, and %s (offset %d) was",
+        *("id", "offset", "passed.key", "passed.id", "passed.offset"),
+    )
+    columns = ("topic", "group", "priority", "offset", "id")
+    more = {"key": F.col("passed.key"), "source": F.col("passed.source"), "other": F.col("passed.id")}
+    return found_in(found, "K", "passed over", *columns, at_us=F.col("passed.time_us"), text=text, **more)
 
 
 def _pairs(found: DataFrame, kind: str, text: Column) -> DataFrame:

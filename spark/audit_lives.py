@@ -25,7 +25,7 @@ def steps(rows: DataFrame) -> DataFrame:
         rows: events of ids that may come back.
     """
     event = F.col("event")
-    chosen = rows.where(event.isin(SENT, events.MERGED, *lives.EVENTS)).withColumn("origin", origin())
+    chosen = rows.where(event.isin(SENT, *lives.EVENTS)).withColumn("origin", origin())
     ready = F.greatest(F.coalesce("ready_us", "time_us"), F.coalesce("published_us", F.lit(0)))
     chosen = chosen.withColumn("ready", F.when(event == events.STARTED, ready))
     in_time = [F.col("time_us"), F.when(event == events.STARTED, 0).otherwise(1)]
@@ -100,6 +100,7 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
         count(F.col("began").isNotNull()).alias("publishes"),
         count(settles).alias("settled"),
         count(replays).alias("replayed"),
+        count((event == events.DOUBTED) & is_origin).alias("doubted"),
         count((event == events.RECALLED) & is_origin).alias("recalled"),
         F.max(F.when(dies, F.col("reach"))).alias("last_death"),
         F.max(F.when(replays, F.col("time_us"))).alias("last_replay"),
@@ -120,8 +121,8 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
             "is_recalled": (F.col("recalled") > 0) & (F.col("settled") == 0),
             "is_open": is_open,
             "in_lane": F.lit(True),
-            "surplus": F.greatest(F.lit(0), -F.col("settle_low") - 1),
-            "died_again": F.greatest(F.lit(0), -F.col("death_low") - 1 - F.col("replayed")),
+            "surplus": F.greatest(F.lit(0), -F.col("settle_low") - 1 - F.col("doubted")),
+            "died_again": F.greatest(F.lit(0), -F.col("death_low") - 1 - F.col("replayed") - F.col("doubted")),
             "extra": extra,
             "is_odd": F.lit(False),
             "steps": F.lit(0),

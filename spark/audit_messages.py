@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit_events import ENDINGS, SENT, count
+from spark.audit_events import ENDINGS, SENT, count, is_copy
 
 KEY: Final = ("topic", "id")
 
@@ -28,10 +28,11 @@ HIGHEST: Final[Mapping[str, str]] = {
     "last_place": "long",
     "last_begun_us": "long",
     "due_ms": "long",
+    "key_high": "long",
 }
 LOWEST: Final = (
     *("first_us", "first_place", "first_begun_us"),
-    *("first_start_us", "first_end_us", "low_priority"),
+    *("first_start_us", "first_end_us", "low_priority", "key_low"),
 )
 
 COUNTED: Final = ", ".join(
@@ -73,6 +74,7 @@ def aggregate(rows: DataFrame) -> DataFrame:
         in_queue | (is_publish & F.col("offset").isNotNull()),
         F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset"),
     )
+    key = F.when(is_publish | is_start, F.hash("key").cast("long"))
     return rows.groupBy(*KEY).agg(
         *counted,
         count(_is_odd()).alias("odd"),
@@ -92,6 +94,8 @@ def aggregate(rows: DataFrame) -> DataFrame:
         F.min(F.when(is_start, F.col("time_us"))).alias("first_start_us"),
         F.min(F.when(event.isin(*ENDINGS), F.col("time_us"))).alias("first_end_us"),
         F.min("priority").cast("long").alias("low_priority"),
+        F.max(key).alias("key_high"),
+        F.min(key).alias("key_low"),
     )
 
 
@@ -123,7 +127,7 @@ def merged(rows: DataFrame, carried: DataFrame) -> DataFrame:
 
 def judged(messages: DataFrame) -> DataFrame:
     """The columns `JUDGED`, with all that `aggregate` counts beside them."""
-    copy = F.col("id").contains(events.COPY)
+    copy = is_copy()
     # What left its slot under an id of its own was published under another.
     publishes = F.greatest(F.col("sent"), F.col("published"), copy.cast("long"))
     # A publish that is recorded again is one; one that was begun anew, or lies in two places, is two.
@@ -135,6 +139,8 @@ def judged(messages: DataFrame) -> DataFrame:
         | (F.col("started") > 1)
         | _true(F.col("first_place") < F.col("last_place"))
         | _true(F.col("low_priority") < F.col("priority"))
+        | _true(F.col("key_low") < F.col("key_high"))
+        | ((F.col("recalled") > 0) & (F.col("started") > 0))
         | _true(F.col("first_end_us") < F.col("first_start_us"))
         | _true(F.col("first_start_us") < F.col("due_ms") * 1000)
     )
@@ -158,7 +164,8 @@ def judged(messages: DataFrame) -> DataFrame:
             + F.col("settled")
             + F.col("retried")
             + F.col("dead")
-            + F.col("replayed"),
+            + F.col("replayed")
+            + F.col("recalled"),
         }
     )
 

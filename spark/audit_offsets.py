@@ -71,8 +71,9 @@ def placed(
     """
     spark = open_.sparkSession
     ranged = open_.withColumn("place", F.lit(None).cast("string"))
-    for event, place in ((events.DROPPED, DROPPED), (events.SKIPPED, SKIPPED)):
-        ranged = _in_ranges(ranged, only(rows, event), place)
+    was_there = F.coalesce("last_begun_us", "last_us") <= F.col("lost_us") + slack_us
+    ranged = _in_ranges(ranged, only(rows, events.DROPPED), DROPPED, was_there)
+    ranged = _in_ranges(ranged, only(rows, events.SKIPPED), SKIPPED, F.lit(True))
     ranged = _forgotten(ranged, only(rows, events.LOST))
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
@@ -112,10 +113,10 @@ def _added(queues: DataFrame) -> list[str]:
     return [name for name in queues.columns if name not in ("topic", "group", "priority")]
 
 
-def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str) -> DataFrame:
-    """Give a place to what lies in one of the ranges of offsets."""
+def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column) -> DataFrame:
+    """Give a place to what lies in one of the ranges of offsets, and was there in time."""
     spans = _spans(ranges)
-    inside = _of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end"))
+    inside = _of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & in_time
     hit = frame.join(F.broadcast(spans), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
     joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
     return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")

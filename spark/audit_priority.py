@@ -81,7 +81,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
     """The starts in these groups that overtook a ready message which nothing held back.
 
     Args:
-        rows: started rows, and settled and dead ones of messages with a key.
+        rows: started rows, and ends of messages with a key.
         groups: suspects; few enough to be sent to every executor.
     """
     named = rows.withColumn("name", F.concat_ws("/", "topic", origin()))
@@ -107,7 +107,7 @@ def _judge(key: Any, table: Any) -> Any:
             owned[row["source"], row["epoch"]] = row["owned_us"]
             starts.append(checks.Start(**{name: row[name] for name in checks.Start._fields}))
         else:
-            row["final"] = True
+            row["final"] = row["event"] != events.RETRIED
             ends.append(checks.End(**{name: row[name] for name in checks.End._fields}))
     found = checks.inversions(starts, ends, None, lambda _place, source, epoch: owned[source, epoch])
     lines = list(_lines(found.count, found.examples))

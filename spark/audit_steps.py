@@ -23,6 +23,7 @@ from emq.trail.owners import Ownership, by_group, conflicts
 from spark import (
     audit_caps,
     audit_charts,
+    audit_contents,
     audit_crashes,
     audit_dead,
     audit_duplicates,
@@ -39,6 +40,7 @@ from spark import (
     audit_result,
     audit_seconds,
     audit_unique,
+    audit_waiting,
     ledger,
 )
 from spark.audit_frames import Frames
@@ -101,8 +103,10 @@ class Steps:
         self._judge_repeats(unusual, counts, owners, unknown)
         self._say("sweeping over groups and keys")
         self._judge_smooth_caps()
-        self._judge_priority()
-        self._judge_keys()
+        waiting = None if self._options.live else audit_waiting.of(placed, self._found.unclosed)
+        self._judge_priority(owners, waiting)
+        self._judge_keys(waiting)
+        self._judge_contents()
         self._say("summing up")
         found = self._new_findings()
         if findings is not None:
@@ -247,8 +251,22 @@ class Steps:
             copied=self._copied(),
             slack_us=self._options.slack_us,
             is_whole=not self._found.flaws,
+            losses=self._losses(),
+            silent=self._found.silent,
         )
         self._report(found)
+
+    def _losses(self) -> dict[tuple[str, int, int | None], int]:
+        rows = audit_events.only(self._frames.rows, events.LOST)
+        lowest = rows.groupBy("topic", "group", "priority").agg(F.min("offset").alias("offset")).collect()
+        return {(row["topic"], row["group"], row["priority"]): row["offset"] for row in lowest}
+
+    def _judge_contents(self) -> None:
+        rows = self._frames.contents
+        slack_us = self._options.slack_us
+        self._report(audit_contents.expired(rows, slack_us, self._found.silent))
+        if not rows.where(F.col("due_ms").isNotNull()).isEmpty():
+            self._report(audit_contents.too_early(rows, slack_us))
 
     def _crashed_ownerships(self, owners: Owners) -> list[tuple[str, int, str, int, int, bool, int]]:
         found = self._found
@@ -349,42 +367,51 @@ class Steps:
 
     def _judge_smooth_caps(self) -> None:
         if any(cap.most for cap in self._caps):
-            self._report(audit_caps.sliding(self._frames.starts, audit_caps.frame(self._spark, self._caps)))
+            caps = audit_caps.frame(self._spark, self._caps)
+            starts = self._frames.starts
+            stretches = self._frames.kept("stretches", audit_caps.stretches(starts, caps))
+            self._report(audit_caps.sliding(stretches, starts, self._options.slack_us))
 
-    def _judge_priority(self) -> None:
+    def _judge_priority(self, owners: Owners, waiting: DataFrame | None) -> None:
         others = {t.name for topics in self._catalogs for t in topics if t.options.priority_policy != "strict"}
         rows = self._frames.rows.where(~F.col("topic").isin(others))
         starts = audit_events.only(rows, events.STARTED)
         lowest = starts.agg(F.max("priority")).collect()[0][0]
         if not lowest:
             return
+        if waiting is not None:
+            strict = waiting.where(~F.col("topic").isin(others))
+            left = audit_waiting.as_starts(strict, owners.values())
+            starts = starts.unionByName(left, allowMissingColumns=True)
         starts = audit_priority.waiting(starts, self._frames.owned)
         suspects = self._frames.kept("suspects", audit_priority.suspects(starts, lowest + 1))
         if not suspects.isEmpty():
-            ends = audit_events.only(rows, events.SETTLED, events.DEAD).where(F.col("key").isNotNull())
+            ends = audit_events.only(rows, *audit_events.ENDINGS).where(F.col("key").isNotNull())
             both = starts.unionByName(ends, allowMissingColumns=True)
             self._report(audit_priority.inversions(both, suspects))
 
-    def _judge_keys(self) -> None:
-        rows, cut_short = self._frames.rows, self._found.cut_short
-        losses = audit_events.only(rows, events.LOST)
-        followed = audit_keys.followed(audit_keys.deliveries(rows, cut_short), audit_caps.resized(self._catalogs))
+    def _judge_keys(self, waiting: DataFrame | None) -> None:
+        rows, cut_short, slack_us = self._frames.rows, self._found.cut_short, self._options.slack_us
+        deliveries = audit_keys.deliveries(rows, cut_short)
+        followed = audit_keys.followed(deliveries, audit_caps.resized(self._catalogs), slack_us)
         faults = self._frames.kept("faults", followed)
         self._report(audit_keys.overlaps(faults))
-        self._report(audit_keys.disorder(faults, losses))
+        self._report(audit_keys.disorder(faults, audit_events.only(rows, events.LOST)))
+        if waiting is not None and not (keyed := audit_waiting.with_key(waiting)).isEmpty():
+            self._report(audit_keys.passed_over(keyed, self._frames.starts))
         others = {
             t.name for topics in self._catalogs for t in topics if t.options.ordering != "slot" or not t.is_sorted
         }
         if serial := sorted({t.name for topics in self._catalogs for t in topics} - others):
             runs = audit_keys.deliveries(audit_keys.by_slot(rows, serial), cut_short, failures_run=False)
-            self._report(audit_keys.overlaps(audit_keys.followed(runs, ())))
+            self._report(audit_keys.overlaps(audit_keys.followed(runs, (), slack_us)))
 
 
 def _counts() -> list[Any]:
     """What is counted of all messages; with `done_` those that are not handed on."""
     counted = {
         # What left its slot for a lane was published under another id.
-        "published": (F.col("publishes") > 0) & ~F.col("id").contains(events.COPY),
+        "published": (F.col("publishes") > 0) & ~audit_events.is_copy(),
         "delivered": F.col("delivered"),
         "dead": F.col("is_dead"),
         "recalled": F.col("is_recalled"),

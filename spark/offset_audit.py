@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from emq import errors
-from emq.trail.segments import Looked, out_of_turn
+from emq.trail.segments import Looked, at_one_time, out_of_turn
 from spark import audit_input, audit_segments, audit_state
 from spark.audit_options import AuditOptions as AuditOptions
 from spark.audit_result import Audit as Audit
@@ -72,7 +72,8 @@ def audit(
         if flawed := {path: str(looks[path].flaw) for path in found.trail if looks[path].flaw}:
             without |= flawed
             continue
-        found.flaws += out_of_turn((header, looks[path].turn) for path, header in found.headers.items())
+        turns = [(header, looks[path].turn) for path, header in found.headers.items()]
+        found.flaws += [*out_of_turn(turns), *at_one_time(turns)]
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=options.state))
         before = _fit(spark, found.rows)
         try:
@@ -101,13 +102,15 @@ def _check_findings(directory: Path) -> None:
 
 
 def _fit(spark: SparkSession, rows: int) -> dict[str, str]:
-    """Let each task have so many events, and compile nothing for few of them; answers the settings as they were."""
+    """Let each task have so many events, compile nothing for few of them, and read all of them whatever the footers of
+    their files say is in them, which no checksum covers; answers the settings as they were."""
     few = rows < ROWS_A_PARTITION
     wanted = {
         "spark.sql.shuffle.partitions": str(max(2, math.ceil(rows / ROWS_A_PARTITION))),
         "spark.sql.codegen.wholeStage": str(not few).lower(),
         "spark.sql.codegen.factoryMode": "NO_CODEGEN" if few else "FALLBACK",
         "spark.sql.adaptive.enabled": str(not few).lower(),
+        "spark.sql.parquet.filterPushdown": "false",
     }
     before = {name: spark.conf.get(name) or "" for name in wanted}
     for name, value in wanted.items():

@@ -84,7 +84,7 @@ _ENDS = frozenset((events.SETTLED, events.DEAD, events.RECALLED))
 
 
 def _step(e: Event) -> lives.Step:
-    copy = events.COPY in (e.id or "")
+    copy = events.is_copy(e.id or "")
     return lives.Step(e.event, e.time_us, "copy" if copy else "", "", e.source, e.attempt, e.ready_us, e.published_us)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -17,33 +18,36 @@ from emq.trail.takeovers import UNSAVED_US, CutShort
 
 
 def of_messages(
-    table: Any, still_queued: Collection[str] | int | None, cut_short: Collection[CutShort] = ()
+    table: Any, still_queued: Collection[str] | int | None, cut_short: Collection[CutShort] = (), slack_us: int = 0
 ) -> dict[str, Any]:
     """The fields of `emq.trail.proof.Proof` that count messages.
 
-    Ids that were published once are counted; those published more often are judged by `emq.trail.lives`. A message
+    Ids that were published once are counted; those published or merged more often, or whose publish may have been
+    carried out without an answer, are judged by `emq.trail.lives`. A message
     that left its slot for its lane counts from then on under the id that it has there.
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
         still_queued: see `emq.trail.proof.Expectations`.
         cut_short: the runs of killed hosts.
+        slack_us: by how much the clocks of two machines may differ.
     """
 
     def names(event: str) -> Counter[str]:
         return Counter(only(table, event)["name"].to_pylist())
 
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
-    repeated = _lives(table, [name for name, times in published.items() if times > 1])
+    more = names(events.MERGED) + names(events.DOUBTED)
+    repeated = _lives(table, [name for name, times in published.items() if times > 1 or name in more], slack_us)
     buried = {name for name, times in dead.items() if name not in repeated and times > replayed[name]}
     recalled = names(events.RECALLED).keys() - settled.keys()
-    copies = {name for name in (*names(events.RETRIED), *dead) if events.COPY in name.partition("/")[2]}
+    copies = {name for name in (*names(events.RETRIED), *dead) if events.is_copy(name.partition("/")[2])}
     moved = {name.rpartition(events.COPY)[0] for name in copies}
     open_ = (published.keys() - repeated.keys() - moved | copies) - settled.keys() - buried - recalled
     open_ |= {name for name, life in repeated.items() if life.is_open}
     buried |= {name for name, life in repeated.items() if life.is_buried}
     at_offsets = _places(table, open_)
-    dropped = _within(at_offsets, only(table, events.DROPPED))
+    dropped = _dropped(at_offsets, table, slack_us)
     open_ -= dropped
     forgotten = _forgotten(at_offsets, table) & open_
     open_ -= forgotten
@@ -107,12 +111,12 @@ def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]
 # ------------------------------------------------------------------------------------------------- ids that come back
 
 
-def _lives(table: Any, names: Collection[str]) -> dict[str, lives.Life]:
+def _lives(table: Any, names: Collection[str], slack_us: int) -> dict[str, lives.Life]:
     """The lives of these ids."""
     rows = only(table, *lives.EVENTS)
     rows = rows.append_column("origin", origins(rows["name"]))
     rows = rows.filter(pc.is_in(rows["origin"], pa.array(names, pa.string()))).sort_by("time_us")
-    return lives.of(map(lives.Step._make, zip(*lists(rows, *lives.Step._fields), strict=True)), names)
+    return lives.of(map(lives.Step._make, zip(*lists(rows, *lives.Step._fields), strict=True)), names, slack_us)
 
 
 # ------------------------------------------------------------------------------------------------ what is not finished
@@ -184,6 +188,34 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
         if not newest and any(start <= offset and mine < at_us for start, at_us in losses.get(place, ())):
             gone.add(name)
     return gone
+
+
+def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: int) -> set[str]:
+    """Those of the messages that lie in a range of offsets that was dropped after they were published."""
+    columns = lists(only(table, events.DROPPED), "topic", "group", "priority", "offset", "until", "time_us")
+    ranges: dict[_Place, list[tuple[int, int, int]]] = defaultdict(list)
+    for topic, group, priority, *span in zip(*columns, strict=True):
+        ranges[topic, group, priority].append(tuple(span))
+    if not ranges:
+        return set()
+    rows = only(table, events.PUBLISHED)
+    begun = dict(
+        zip(rows["name"].to_pylist(), pc.coalesce(rows["published_us"], rows["time_us"]).to_pylist(), strict=True)
+    )
+    found = set()
+    here: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
+    for found_in in ranges.values():
+        found_in.sort(reverse=True)
+    for place, offset, name in sorted(messages, key=lambda message: message[1]):
+        # The ranges that have begun, the latest one first; what has ended by now is of no use any more.
+        while ranges[place] and ranges[place][-1][0] <= offset:
+            _, end, at_us = ranges[place].pop()
+            heapq.heappush(here[place], (-at_us, end))
+        while here[place] and here[place][0][1] <= offset:
+            heapq.heappop(here[place])
+        if here[place] and begun[name] <= slack_us - here[place][0][0]:
+            found.add(name)
+    return found
 
 
 def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:

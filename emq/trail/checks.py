@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from emq.shares import MICRO, Share, share_of
-from emq.trail.takeovers import Takeovers
+from emq.trail import skew
+from emq.trail.waiting import Waiting
 
 MAX_EXAMPLES = 10
 
@@ -104,7 +105,7 @@ def aligned_caps(
         starts: in order of time.
         quotas: by `<topic>/<group>`, or by `<topic>` for the sum over its groups. What is not named is not checked.
         slack_us: by how much the clocks of two hosts may differ. A second in which several of them started is held
-            against nobody if it is kept once one of their clocks is set by so much.
+            against nobody if it is kept once their clocks are set right, see `emq.trail.skew`.
     """
 
     def lines() -> Iterable[str]:
@@ -117,48 +118,22 @@ def aligned_caps(
             counts = Counter(time_us // MICRO for time_us, _ in found)
             for second, count in counts.items():
                 allowed = allowed_in(second)
-                if count > allowed and not within_slack(found, second, allowed_in, slack_us):
+                if count > allowed and not skew.explains_second(found, second, allowed_in, slack_us):
                     yield f"{place} started {count} in second {second}, {allowed} allowed"
 
     return Violations.of(lines())
 
 
-SHIFTS = 10
-"""How many differences of clocks are tried, each way."""
-
-
-def within_slack(
-    found: Sequence[tuple[int, str]], second: int, allowed_in: Callable[[int], int], slack_us: int
-) -> bool:
-    """Whether a second, and those beside it, are kept once the clock of one of its hosts is set right.
-
-    Args:
-        found: time and source of each start, in order of time.
-    """
-    beside = range(second - 1, second + 2)
-    near = found[
-        bisect_left(found, ((second - 1) * MICRO - slack_us, "")) : bisect_left(
-            found, ((second + 2) * MICRO + slack_us, "")
-        )
-    ]
-    sources = {source for time_us, source in near if time_us // MICRO == second}
-    if not slack_us or len({source for _, source in near}) < 2:
-        return False
-    for mine in sources:
-        for shift_us in (slack_us * n // SHIFTS for n in range(-SHIFTS, SHIFTS + 1)):
-            moved = Counter((time_us + shift_us * (source == mine)) // MICRO for time_us, source in near)
-            if all(moved[each] <= allowed_in(each) for each in beside):
-                return True
-    return False
-
-
-def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float]) -> Violations:
+def sliding_caps(
+    starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float], slack_us: int = 0
+) -> Violations:
     """Stretches of one second, beginning anywhere, in which a smooth group started more than quota + burst.
 
     Args:
         starts: in order of time.
         quotas: see `aligned_caps`.
         bursts: tokens that may pile up, by the same names; only these are checked.
+        slack_us: see `aligned_caps`.
     """
 
     def lines() -> Iterable[str]:
@@ -173,6 +148,8 @@ def sliding_caps(starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: M
                 if i + allowed < len(times) and times[i + allowed] < time_us + MICRO:
                     until = time_us + MICRO
                     count = bisect_left(times, until) - i
+                    if skew.explains_stretch(found, time_us, allowed, slack_us):
+                        continue
                     yield f"{place} started {count} within the second from {time_us} us, {allowed} allowed"
 
     return Violations.of(lines())
@@ -218,6 +195,7 @@ def inversions(
     ends: Sequence[End],
     strict: Collection[str] | None,
     owned_us: OwnedUs = lambda _place, _source, _epoch: None,
+    waiting: Iterable[Waiting] = (),
 ) -> Violations:
     """Starts made while a message of higher priority was ready in the same group and had to wait.
 
@@ -226,29 +204,61 @@ def inversions(
     A message is ready once its owner has it in its buffer. One without a key is also held to be ready `FETCH_S` after
     it was published and its owner had its group, up to `BEHIND_S` before its owner did have it.
 
-    Excused is a ready message with a key that an earlier started, unfinished message of that key holds back. Equal
-    times count for the dispatcher.
+    Excused is a ready message with a key that an earlier started, unfinished message of that key holds back. A message
+    holds itself back as long as it runs: after a crash there may be two of it, one in its queue and one in its lane.
+    Equal times count for the dispatcher.
 
     Args:
         starts: in order of time.
         ends: of messages with a key.
         strict: topics that serve strictly by priority; None for all.
         owned_us: without it, only buffers are judged.
+        waiting: messages that were never started.
     """
     groups: dict[tuple[str, str], list[Start]] = defaultdict(list)
     for start in starts:
         if strict is None or start.topic in strict:
             groups[start.place, start.source].append(start)
     finished: dict[str, int] = {}
+    over: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for end in ends:
+        over[end.name, end.attempt, end.source].append(end.time_us)
         if end.final:
             finished[end.name] = max(end.time_us, finished.get(end.name, 0))
+    for times in over.values():
+        times.sort()
+    left: dict[str, list[Waiting]] = defaultdict(list)
+    for message in waiting:
+        if message.key is None:
+            left[message.place].append(message)
     return Violations.of(
         line
-        for group in groups.values()
-        if len({start.priority for start in group}) > 1
-        for line in _group_inversions(group, finished, owned_us)
+        for (place, _), group in groups.items()
+        for line in _group_inversions([*group, *_never_started(group, left[place], owned_us)], finished, over, owned_us)
     )
+
+
+NEVER_US = 1 << 62
+
+
+def _never_started(group: Sequence[Start], left: Sequence[Waiting], owned_us: OwnedUs) -> Iterator[Start]:
+    """What lay in the store all the time that its last owner had its group, as if it were started at the end of time.
+
+    Its owner is held to it until `BEHIND_S` before its own last start.
+    """
+    last = group[-1]
+    for message in left if owned_us(last.place, last.source, last.epoch) is not None else ():
+        ready_us = last.time_us
+        yield last._replace(
+            time_us=NEVER_US,
+            priority=message.priority,
+            offset=message.offset,
+            name=message.name,
+            key=None,
+            attempt=1,
+            ready_us=ready_us,
+            published_us=message.published_us,
+        )
 
 
 _FINISHES, _LEAVES, _STARTS, _READY = range(4)
@@ -269,18 +279,30 @@ def in_store(start: Start, owned_us: int | None) -> tuple[int, int] | None:
     return (since, until) if since < until else None
 
 
-def _group_inversions(group: list[Start], finished: Mapping[str, int], owned_us: OwnedUs) -> Iterable[str]:
+def _group_inversions(
+    group: list[Start],
+    finished: Mapping[str, int],
+    over: Mapping[tuple[str, int, str], Sequence[int]],
+    owned_us: OwnedUs,
+) -> Iterable[str]:
+    if len({start.priority for start in group}) < 2:
+        return
     events: list[tuple[int, int, int]] = []
+    ends: dict[int, int] = {}
     for i, start in enumerate(group):
-        events += ((start.time_us, _LEAVES, i), (start.time_us, _STARTS, i))
-        if start.ready_us:
-            events.append((start.ready_us, _READY, i))
+        if start.time_us < NEVER_US:
+            events += ((start.time_us, _LEAVES, i), (start.time_us, _STARTS, i))
+            if start.ready_us:
+                events.append((start.ready_us, _READY, i))
         if stored := in_store(start, owned_us(start.place, start.source, start.epoch)):
             events += ((stored[0], _READY, i), (stored[1], _LEAVES, i))
         if start.key is not None and start.name in finished:
             events.append((finished[start.name], _FINISHES, i))
+        if start.key is not None:
+            times = over.get((start.name, start.attempt, start.source), ())
+            ends[i] = next(iter(times[bisect_left(times, start.time_us) :]), NEVER_US)
     waiting: dict[int, _Waiting] = {p: _Waiting() for p in sorted({start.priority for start in group})}
-    unfinished: dict[tuple[str, str | None], set[str]] = defaultdict(set)
+    unfinished: dict[tuple[str, str | None], dict[str, int]] = defaultdict(dict)
     for time_us, what, i in sorted(events):
         start = group[i]
         if what == _READY:
@@ -289,17 +311,18 @@ def _group_inversions(group: list[Start], finished: Mapping[str, int], owned_us:
         elif what == _LEAVES:
             waiting[start.priority].discard(start)
         elif what == _FINISHES:
-            unfinished[start.topic, start.key].discard(start.name)
+            unfinished[start.topic, start.key].pop(start.name, None)
         else:
             for priority, ready in waiting.items():
-                if priority < start.priority and (kept := ready.not_excused(start.topic, unfinished)):
+                if priority < start.priority and (kept := ready.not_excused(start.topic, unfinished, time_us)):
                     yield (
                         f"{start.name} (priority {start.priority}) started at {time_us} us in {start.place} while "
                         f"{kept} (priority {priority}) was ready"
                     )
                     break
             if start.key is not None and finished.get(start.name, time_us + 1) > time_us:
-                unfinished[start.topic, start.key].add(start.name)
+                holders = unfinished[start.topic, start.key]
+                holders[start.name] = max(ends[i], holders.get(start.name, 0))
 
 
 class _Waiting:
@@ -317,97 +340,21 @@ class _Waiting:
             if not names:
                 del self._by_key[start.key]
 
-    def not_excused(self, topic: str, unfinished: Mapping[tuple[str, str | None], set[str]]) -> str | None:
-        """A message that nothing held back, or None."""
+    def not_excused(
+        self, topic: str, unfinished: Mapping[tuple[str, str | None], Mapping[str, int]], now_us: int
+    ) -> str | None:
+        """A message that nothing held back, or None.
+
+        Args:
+            unfinished: by topic and key, what has begun, and until when it runs.
+        """
         for key, names in self._by_key.items():
-            holders = unfinished.get((topic, key), ())
+            holders = unfinished.get((topic, key), {})
             if not holders:
                 return next(iter(names))
             if len(holders) == 1:
-                # A message does not hold itself back: between its attempts it is unfinished and may be ready.
-                (holder,) = holders
-                if holder in names:
+                # Between its attempts a message is unfinished and may be ready: then it does not hold itself back.
+                ((holder, runs_until_us),) = holders.items()
+                if holder in names and runs_until_us <= now_us:
                     return holder
         return None
-
-
-# ------------------------------------------------------------------------------------------------------- K: key order
-
-
-def overlaps(starts: Sequence[Start], ends: Sequence[End], takeovers: Takeovers | None = None) -> Violations:
-    """Two messages of one key that ran at the same time.
-
-    A delivery whose end is not in the trail counts as running until its message is started again, or until its dead
-    host's group was taken over, or for ever.
-
-    Args:
-        starts: in order of time.
-        ends: of messages with a key.
-        takeovers: of the groups of hosts whose trails were cut short; None where there are none.
-    """
-    takeovers = takeovers or Takeovers()
-    ended: dict[tuple[str, int, str], list[int]] = defaultdict(list)
-    for end in ends:
-        ended[end.name, end.attempt, end.source].append(end.time_us)
-    for times in ended.values():
-        times.sort()
-    started: dict[str, list[int]] = defaultdict(list)
-    for start in starts:
-        if start.key is not None:
-            started[start.name].append(start.time_us)
-
-    def runs_until(start: Start) -> float:
-        times = ended.get((start.name, start.attempt, start.source), ())
-        if (i := bisect_left(times, start.time_us)) < len(times):
-            return times[i]
-        again = started[start.name]
-        i = bisect_right(again, start.time_us)
-        over_us = takeovers.over_us(start.source, start.place, start.time_us)
-        return min(again[i], over_us) if i < len(again) else over_us
-
-    def lines() -> Iterable[str]:
-        running: dict[tuple[str, str], tuple[float, str]] = {}
-        for start in starts:
-            if start.key is None:
-                continue
-            until = runs_until(start)
-            before, other = running.get((start.topic, start.key), (0.0, start.name))
-            if before > start.time_us and other != start.name:
-                yield f"{start.name} started at {start.time_us} us while {other} of the same key {start.key!r} ran"
-            if until >= before:
-                running[start.topic, start.key] = (until, start.name)
-
-    return Violations.of(lines())
-
-
-def disorder(starts: Sequence[Start], losses: Mapping[tuple[str, int], Sequence[int]] | None = None) -> Violations:
-    """First deliveries of a key that did not follow the order of their queue.
-
-    Args:
-        starts: in order of time.
-        losses: by `<topic>/<group>` and priority, when it was noticed that the queue's store had come back from a crash
-            without its last messages. Their offsets are given out again, so the order begins again there.
-    """
-    noticed = losses or {}
-
-    def lines() -> Iterable[str]:
-        seen: set[str] = set()
-        latest: dict[tuple[str, int, str], Start] = {}
-        for start in starts:
-            if start.key is None or start.attempt != 1 or start.offset < 0 or start.name in seen:
-                continue
-            seen.add(start.name)
-            queue = (start.place, start.priority, start.key)
-            before = latest.get(queue)
-            again = before is not None and any(
-                before.time_us <= at_us <= start.time_us for at_us in noticed.get(queue[:2], ())
-            )
-            if before is not None and before.offset > start.offset and not again:
-                yield (
-                    f"{start.name} (offset {start.offset}) of key {start.key!r} was started after "
-                    f"{before.name} (offset {before.offset})"
-                )
-            else:
-                latest[queue] = start
-
-    return Violations.of(lines())

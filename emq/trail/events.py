@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 PUBLISHED: Final = "published"
@@ -27,15 +28,29 @@ UNFIT: Final = "unfit: "
 """How the reason of a dead letter begins that could not be read, or not be stored again."""
 
 COPY: Final = "~"
-"""What follows this in an id tells apart messages of one id that left their slot to be tried again from their lane."""
+"""What follows this in an id that follows from contents tells apart messages of one id that left their slot to be tried
+again from their lane. In an id that a publisher chose it means nothing."""
 
-SLOT_ID: Final = f"^[0-9]+-[0-9a-f]{{24}}({COPY}.*)?$"
-"""Ids that follow from contents (`emq.message.slot_id`) and may therefore come back."""
+CONTENT: Final = "[0-9]+-[0-9a-f]{24}"
+"""An id that follows from contents (`emq.message.slot_id`), as a regular expression."""
+
+SLOT_ID: Final = f"^{CONTENT}({COPY}.*)?$"
+"""Ids that follow from contents, and copies of such, which may therefore come back."""
+
+COPIED: Final = f"^{CONTENT}{COPY}"
+"""How the id of a copy begins."""
+
+_COPIED = re.compile(COPIED)
+
+
+def is_copy(message_id: str) -> bool:
+    """Whether it is the id of a message that left its slot for its lane."""
+    return _COPIED.match(message_id) is not None
 
 
 def origin(message_id: str) -> str:
     """The id under which a message was published."""
-    return message_id.partition(COPY)[0]
+    return message_id.partition(COPY)[0] if is_copy(message_id) else message_id
 
 
 class Event(NamedTuple):

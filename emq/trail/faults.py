@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq.trail import events, histories, interleaved
+from emq.trail import contents, events, histories, interleaved
 from emq.trail.checks import Violations
 from emq.trail.owners import Owners, Ownership
 from emq.trail.rows import lists, only
@@ -20,7 +20,7 @@ from emq.trail.takeovers import CutShort
 
 _EVENTS = (
     *(events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
-    *(events.REPLAYED, events.DOUBTED),
+    *(events.REPLAYED, events.RECALLED, events.DOUBTED),
 )
 
 
@@ -41,6 +41,7 @@ def of(
     rejects: Collection[str],
     slack_us: int,
     is_whole: bool,
+    silent: Collection[str] = (),
 ) -> Faults:
     """Judge all messages and owners.
 
@@ -50,11 +51,13 @@ def of(
         rejects: topics that refuse what is too much, and drop nothing.
         slack_us: by how much the clocks of two machines may differ.
         is_whole: nothing is missing in the trail. If something is, nothing is held against anybody that it would tell.
+        silent: see `emq.trail.histories.Facts`.
     """
+    losses = _losses(table)
     found: dict[str, list[str]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for fault in _faults(table, owners, max_attempts, slack_us, is_whole):
+    for fault in _faults(table, owners, losses, max_attempts, slack_us, is_whole, silent):
         if fault.promise == "E":
             kinds[fault.kind] += 1
             examples.setdefault(fault.kind, fault.text)
@@ -63,7 +66,10 @@ def of(
     found["O"] += owners.faults(slack_us, is_whole)
     if is_whole:
         found["O"] += interleaved.faults(table, owners, slack_us)
-    found["M"] += _one_offset(table)
+    found["M"] += _one_offset(table, losses)
+    found["M"] += _rewound(table, losses)
+    found["T"] += contents.faults(table, slack_us, silent)
+    found["X"] += _never_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
     lines = tuple(f"{kind}: {count:,} deliveries ({examples[kind]})" for kind, count in sorted(kinds.items()))
     return Faults({promise: Violations.of(texts) for promise, texts in found.items()}, lines)
@@ -91,14 +97,23 @@ def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
 
 
 def _faults(
-    table: Any, owners: Owners, max_attempts: Mapping[str, int], slack_us: int, is_whole: bool
+    table: Any,
+    owners: Owners,
+    losses: Losses,
+    max_attempts: Mapping[str, int],
+    slack_us: int,
+    is_whole: bool,
+    silent: Collection[str],
 ) -> Iterator[histories.Fault]:
     for topic, name, steps in _histories(table):
 
         def crashes(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
             return owners.crashes(f"{topic}/{group}")
 
-        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole)
+        def was_lost(group: int, priority: int | None, offset: int, topic: str = topic) -> bool:
+            return offset >= losses.get((topic, group, priority), offset + 1)
+
+        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole, was_lost, silent)
         yield from histories.judge(name, steps, facts)
 
 
@@ -106,10 +121,7 @@ def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
     """Topic, name and steps of each message that is published once."""
     rows = only(table, *_EVENTS)
     rows = rows.filter(pc.is_valid(rows["id"]))
-    comes_back = pc.or_(
-        pc.match_substring(rows["id"], events.COPY), pc.match_substring_regex(rows["id"], events.SLOT_ID)
-    )
-    rows = rows.filter(pc.invert(comes_back))
+    rows = rows.filter(pc.invert(pc.match_substring_regex(rows["id"], events.SLOT_ID)))
     rows = rows.sort_by([("name", "ascending"), ("time_us", "ascending")])
     before, steps = None, []
     columns = zip(*lists(rows, "topic", "name"), *lists(rows, *histories.Step._fields), strict=True)
@@ -126,27 +138,55 @@ def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
 # ------------------------------------------------------------------------------------------------------- each offset
 
 
-def _one_offset(table: Any) -> Iterator[str]:
+Losses = Mapping[tuple[str, int, int | None], int]
+"""The lowest offset that the store of a queue (topic, group, priority) has lost and gives out again."""
+
+
+def _losses(table: Any) -> Losses:
+    found: dict[tuple[str, int, int | None], int] = {}
+    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset")
+    for topic, group, priority, offset in zip(*columns, strict=True):
+        found[topic, group, priority] = min(offset, found.get((topic, group, priority), offset))
+    return found
+
+
+def _one_offset(table: Any, losses: Losses) -> Iterator[str]:
     """Two messages at one offset. What a store has lost gives its offsets out again."""
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))
     place = ["topic", "group", "priority", "offset"]
     counted = rows.group_by(place).aggregate([("id", "count_distinct")])
     twice = counted.filter(pc.greater(counted["id_count_distinct"], 1))
-    if not twice.num_rows:
-        return
-    lost: dict[tuple[str, int, int], int] = {}
-    losses = lists(only(table, events.LOST), *place)
-    for topic, group, priority, offset in zip(*losses, strict=True):
-        lost[topic, group, priority] = min(offset, lost.get((topic, group, priority), offset))
     for topic, group, priority, offset in sorted(zip(*lists(twice, *place), strict=True)):
-        if offset < lost.get((topic, group, priority), offset + 1):
+        if offset < losses.get((topic, group, priority), offset + 1):
             mask = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["offset"], offset))
             there = rows.filter(
                 pc.and_(mask, pc.and_(pc.equal(rows["group"], group), pc.equal(rows["priority"], priority)))
             )
             names = " and ".join(sorted(set(there["id"].to_pylist())))
             yield f"{names} were both published at offset {offset} of {topic}/{group}, priority {priority}"
+
+
+def _rewound(table: Any, losses: Losses) -> Iterator[str]:
+    """Offsets that one owner delivered for the first time twice under one epoch, but for those that a store lost."""
+    rows = only(table, events.STARTED)
+    rows = rows.filter(pc.and_(pc.equal(rows["attempt"], 1), pc.greater_equal(rows["offset"], 0)))
+    place = ["topic", "group", "priority", "offset", "id", "source", "epoch"]
+    counted = rows.group_by(place).aggregate([("time_us", "count")])
+    twice = counted.filter(pc.greater(counted["time_us_count"], 1))
+    columns = zip(*lists(twice, *place, "time_us_count"), strict=True)
+    for topic, group, priority, offset, name, source, epoch, times in sorted(columns):
+        if offset < losses.get((topic, group, priority), offset + 1):
+            where = f"offset {offset} of {topic}/{group} ({name})"
+            yield f"{where} was delivered {times} times by {source} under epoch {epoch}"
+
+
+def _never_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
+    """Messages that failed at their last attempt and are to be tried again."""
+    rows = only(table, events.RETRIED)
+    for topic, name, attempt in zip(*lists(rows, "topic", "name", "attempt"), strict=True):
+        if attempt >= (most := max_attempts.get(topic, attempt + 1)):
+            yield f"{name} failed {attempt} times of {most} and was put back"
 
 
 def _dropped(table: Any, rejects: Collection[str]) -> Iterator[str]:

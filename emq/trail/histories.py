@@ -1,21 +1,23 @@
 """The history of one message: do its events fit together, and do they keep the promises that one message can break?
 
 For ids that are published once. What is judged: a delivery has one start and one end, by one host (E, O); each attempt
-follows the failure of the one before, and is made once (X, D); a message is settled, or dead, or waits, never two of
-these (D, X); it is delivered from the place and with the priority of its publish (D, M, P); it starts neither before it
-is due nor after it expired (T).
+follows the failure of the one before, and is made once (X, D); a message is settled, or dead, or recalled, or waits,
+never two of these (D, X); it is delivered from the place, with the priority and with the key of its publish (D, M, P,
+K); it starts neither before it is due nor after it expired (T).
 
 A host that was killed, or lost its group, may have done what was saved, or written down, nowhere. Repeats of what was
-not over some seconds before that are held against nobody.
+not over some seconds before that are held against nobody, nor are repeats of what a store had lost. Events of two
+sources that are no further apart than their clocks may differ are held to be in either order.
 
 Nothing here reads files or needs pyarrow, so that an audit on many machines can judge in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from emq.shares import LEARN_S, MICRO
 from emq.trail import events
 
 
@@ -34,6 +36,7 @@ class Step(NamedTuple):
     published_us: int | None
     due_ms: int | None
     reason: str | None
+    key: str | None = None
 
 
 class Fault(NamedTuple):
@@ -63,13 +66,20 @@ class Facts(NamedTuple):
         crashes: of a group, when an owner may have done what is saved nowhere: (from, until) in microseconds, until the
             next owner took the group.
         is_complete: all events since the publish are there.
+        was_lost: of a group, a priority and an offset, whether its store came back from a crash without it.
+        silent: sources of an older version, whose records do not tell why what had attempts left is dead.
     """
 
     max_attempts: int | None = None
     slack_us: int = 250_000
     crashes: Callable[[int], Sequence[tuple[float, float]]] = lambda _group: ()
     is_complete: bool = True
+    was_lost: Callable[[int, int | None, int], bool] = lambda _group, _priority, _offset: False
+    silent: Collection[str] = ()
 
+
+_LEARN_US = (1 + LEARN_S) * MICRO
+"""How long a host may go on to start what it holds of a topic that was deleted; what waited there is recalled."""
 
 _ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
 _FIRST = {events.PUBLISHED: 0, events.MERGED: 0, events.STARTED: 1}
@@ -103,6 +113,7 @@ def is_plain(steps: Sequence[Step]) -> bool:
         and start.source == end.source
         and start.group == end.group == publish.group
         and start.priority == publish.priority == end.priority
+        and start.key == publish.key
         and (start.offset == publish.offset if publish.offset is not None else start.offset == -1)
         and publish.due_ms is None
         and start.until is None
@@ -151,19 +162,34 @@ class _Judge:
             yield from self._places()
             if not self._met_a_crash():
                 yield from self._missing()
+                yield from self._not_dead()
         if not self._may_be_two:
             yield from self._ended_twice()
             if not self._met_a_crash():
                 yield from self._started_twice()
                 yield from self._after_its_end()
+                yield from self._after_its_success()
+                yield from self._after_its_recall()
+                yield from self._not_counted()
         yield from self._too_early_dead()
         yield from self._times()
 
     def _fault(self, promise: str, kind: str, step: Step, text: str) -> Fault:
         return Fault(promise, kind, f"{self._name} {text}", step.time_us, step.source, step.group)
 
+    def _before(self, one: Step, other: Step, slack_us: int | None = None) -> bool:
+        """Whether one event may have been before another one; or surely was, with a slack below 0."""
+        slack_us = self._facts.slack_us if slack_us is None else slack_us
+        return one.time_us <= other.time_us + (0 if one.source == other.source else slack_us)
+
+    def _of(self, *names: str) -> list[Step]:
+        return [step for step in self._steps if step.event in names]
+
     def _met_a_crash(self) -> bool:
-        """An owner of its group ended without having saved all, and the message was not over by then."""
+        """An owner of its group ended without having saved all, and the message was not over by then; or its store
+        came back without it."""
+        if any(step.offset is not None and self._was_lost(step) for step in self._of(events.PUBLISHED)):
+            return True
         begun_us = min(step.published_us or step.time_us for step in self._steps)
         over_us = [s.time_us for s in self._steps if s.event in (events.SETTLED, events.DEAD)]
         return any(
@@ -171,6 +197,9 @@ class _Judge:
             for group in {step.group for step in self._steps}
             for from_us, until_us in self._facts.crashes(group)
         )
+
+    def _was_lost(self, step: Step) -> bool:
+        return self._facts.was_lost(step.group, step.priority, step.offset or 0)
 
     # ---------------------------------------------------------------------------------------------- the evidence (E, O)
 
@@ -223,11 +252,14 @@ class _Judge:
     def _after_its_end(self) -> Iterator[Fault]:
         """Delivered after its death, or dead after its success, without a replay in between."""
         over: Step | None = None
+        replays = self._of(events.REPLAYED)
         for step in self._steps:
             if step.event == events.REPLAYED:
                 over = None
             elif step.event == events.STARTED:
                 if over is not None and over.event == events.DEAD:
+                    if any(self._before(over, replay) and self._before(replay, step) for replay in replays):
+                        continue
                     text = f"died at {over.time_us} us, and was started again without a replay"
                     yield self._fault("X", "delivered after its death", step, text)
                     over = None
@@ -238,23 +270,71 @@ class _Judge:
                     yield self._fault("X", "settled and dead", step, text)
                 over = step
 
+    def _after_its_success(self) -> Iterator[Fault]:
+        """Delivered after it was settled. What is settled again is counted elsewhere."""
+        settled = self._of(events.SETTLED)
+        for delivery in self._deliveries:
+            start = delivery.start
+            before = [end for end in settled if self._before(end, start, -self._facts.slack_us)]
+            if before and all(end.event != events.SETTLED for end in delivery.ends):
+                text = f"was settled at {before[-1].time_us} us, and was started again"
+                yield self._fault("D", "delivered after its success", start, text)
+
+    def _after_its_recall(self) -> Iterator[Fault]:
+        """Delivered although it had been taken back, and was not put back since."""
+        recalls = self._of(events.RECALLED)
+        for delivery in self._deliveries if recalls else ():
+            start = delivery.start
+            before = [recall for recall in recalls if recall.time_us < start.time_us - _LEARN_US - self._facts.slack_us]
+            if before:
+                text = f"was recalled at {before[-1].time_us} us, and was started"
+                yield self._fault("D", "delivered after its recall", start, text)
+
     def _missing(self) -> Iterator[Fault]:
         """Attempts that follow no failure."""
-        made = 0
-        for step in self._steps:
-            if step.event == events.REPLAYED:
-                made = 0
-            elif step.event == events.RETRIED:
-                made = max(made, step.attempt or 0)
-            elif step.event == events.STARTED and (step.attempt or 1) > made + 1:
-                text = f"was started as attempt {step.attempt}, and attempt {made + 1} has no failure"
-                yield self._fault("X", "an attempt is missing", step, text)
-                made = step.attempt or 1
+        told = 0
+        for start in self._of(events.STARTED):
+            made = max(told, self._failures(start, self._facts.slack_us))
+            if (start.attempt or 1) > made + 1:
+                text = f"was started as attempt {start.attempt}, and attempt {made + 1} has no failure"
+                yield self._fault("X", "an attempt is missing", start, text)
+                told = start.attempt or 1
+
+    def _not_counted(self) -> Iterator[Fault]:
+        """Attempts from its lane that count no further than its failures."""
+        for start in self._of(events.STARTED):
+            made = self._failures(start, -self._facts.slack_us) if start.offset == -1 else 0
+            if (start.attempt or 1) <= made:
+                text = f"failed at attempt {made}, and was started as attempt {start.attempt} after that"
+                yield self._fault("X", "a failure is not counted", start, text)
+
+    def _failures(self, start: Step, slack_us: int) -> int:
+        """The highest attempt that had failed before a start, since the last replay.
+
+        Args:
+            slack_us: above 0 for all that may have, below 0 for those that surely had.
+        """
+        replays = [replay for replay in self._of(events.REPLAYED) if self._before(replay, start)]
+        since_us = max((replay.time_us for replay in replays), default=-slack_us) - slack_us
+        failures = (step for step in self._of(events.RETRIED) if step.time_us >= since_us)
+        return max((step.attempt or 0 for step in failures if self._before(step, start, slack_us)), default=0)
+
+    def _not_dead(self) -> Iterator[Fault]:
+        """Replayed more often than it had died."""
+        if not self._of(events.PUBLISHED):
+            return  # it may have died before the trail began
+        replays, deaths = self._of(events.REPLAYED), self._of(events.DEAD)
+        for n, replay in enumerate(replays):
+            if sum(death.time_us <= replay.time_us + self._facts.slack_us for death in deaths) <= n:
+                yield self._fault("X", "replayed and not dead", replay, f"was replayed {n + 1} times, and was not dead")
+                return
 
     def _too_early_dead(self) -> Iterator[Fault]:
         most = self._facts.max_attempts
         for step in self._steps:
             if step.event != events.DEAD or most is None or (step.attempt or most) >= most:
+                continue
+            if step.source in self._facts.silent:
                 continue
             if step.reason is None or not step.reason.startswith((events.EXPIRED, events.REJECTED, events.UNFIT)):
                 text = f"died at attempt {step.attempt} of {most} ({step.reason})"
@@ -271,6 +351,10 @@ class _Judge:
         if wrong := [start for start in starts if start.priority not in priorities]:
             text = f"was published with priority {publishes[0].priority} and started with {wrong[0].priority}"
             yield self._fault("P", "another priority", wrong[0], text)
+        keys = {step.key for step in publishes}
+        if wrong := [start for start in starts if start.key not in keys]:
+            text = f"was published with key {publishes[0].key!r} and started with {wrong[0].key!r}"
+            yield self._fault("K", "another key", wrong[0], text)
         if self._may_be_two:
             return
         first: dict[tuple[int, int | None], Step] = {}
@@ -306,9 +390,11 @@ class _Judge:
                 backoff[step.attempt or 0] = step
             elif step.event == events.STARTED:
                 yield from self._start_times(step, due_us, backoff.get((step.attempt or 1) - 1))
-            elif _expired_early(step, slack_us):
-                text = f"expired at {step.time_us} us, and might have lived until {step.until}"
-                yield self._fault("T", "expired too early", step, text)
+            elif is_expiry(step.event, step.reason):
+                is_told = step.until is not None or step.source not in self._facts.silent
+                if is_told and expired_early(step.time_us, step.until, slack_us):
+                    text = f"expired at {step.time_us} us, and might have lived until {step.until}"
+                    yield self._fault("T", "expired too early", step, text)
 
     def _start_times(self, start: Step, due_us: int, failure: Step | None) -> Iterator[Fault]:
         slack_us = self._facts.slack_us
@@ -325,9 +411,14 @@ class _Judge:
             yield self._fault("T", "started after it expired", start, text)
 
 
-def _expired_early(step: Step, slack_us: int) -> bool:
-    is_expiry = step.event == events.DEAD and step.reason == events.EXPIRED
-    return is_expiry and step.until is not None and step.time_us < step.until - slack_us
+def is_expiry(event: str, reason: str | None) -> bool:
+    """Whether it is the death of a message whose time to live is said to be over."""
+    return event == events.DEAD and reason == events.EXPIRED
+
+
+def expired_early(time_us: int, until_us: int | None, slack_us: int) -> bool:
+    """Whether a message was taken for expired that might have lived on, or that nothing lets expire at all."""
+    return until_us is None or time_us < until_us - slack_us
 
 
 def _needs_no_start(end: Step) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from emq import shares
 from emq.model import MICRO, Topic
@@ -14,24 +15,36 @@ from emq.trail.checks import Quota
 def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]:
     """Quotas, and bursts of smooth topics, by `<topic>` and by `<topic>/<group>`, as the topics are set now.
 
-    A topic's own cap is exact in every aligned second, and so is a group's since the topic was changed last. Before
-    that it may have had another share: it is held to what any group of the topic may have, rounded up. A group that
-    borrows is held to nothing of its own.
+    The caps are exact in every aligned second, for as long as the catalog remembers how the topic was divided. Before
+    that nobody knows what the topic might start, and a group is held to what any group of the topic may have, rounded
+    up. A group that borrows is held to nothing of its own.
     """
     quotas: dict[str, Quota] = {}
     bursts: dict[str, float] = {}
     for topic in topics:
-        quotas[topic.name] = topic.qps
-        division, burst = topic.division, topic.options.burst
+        quotas[topic.name] = _known([(division.since_s, division.qps) for division in topic.timeline])
         if topic.options.pacing == "smooth":
-            bursts[topic.name] = shares.smooth_burst(division, burst)
+            bursts[topic.name] = max(shares.smooth_burst(d, topic.options.burst) for d in topic.timeline)
             for group in range(topic.groups):
-                pace = shares.pace(division, group, burst)
-                quotas[topic.group(group)], bursts[topic.group(group)] = pace.quota, pace.most
+                paces = [(d.since_s, shares.pace(d, group, topic.options.burst)) for d in topic.timeline]
+                quotas[topic.group(group)] = _known([(since_s, pace.quota) for since_s, pace in paces])
+                bursts[topic.group(group)] = max(pace.most for _, pace in paces)
         elif not topic.options.borrow:
             for group in range(topic.groups):
                 quotas[topic.group(group)] = _course(topic, group)
     return quotas, bursts
+
+
+UNKNOWN: Final = Share(1 << 40, 1, 0)
+"""More than anything starts."""
+
+
+def _known(course: Sequence[tuple[int, float]]) -> Quota:
+    """What was in force when, by the second from which on."""
+    if len(course) == 1 and not course[0][0]:
+        return course[0][1]  # the topic was never changed
+    before = [(0, UNKNOWN)] if course[0][0] else []
+    return [*before, *((since_s * MICRO, value) for since_s, value in course)]
 
 
 def _course(topic: Topic, group: int) -> Quota:

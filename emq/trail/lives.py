@@ -4,8 +4,8 @@ A publish makes a message wait, or is merged with the one that waits; a message 
 While one is being delivered another of the same id may wait, and if that delivery fails, the two become one. So an id
 may end fewer times than it was published, and numbers alone prove nothing. What does is time: a delivery that a host
 had buffered before a publish began cannot have been of it. The *reach* of an end is the latest time at which a publish
-may have begun to be answered by it. Publishers and hosts must agree about the time for this; of ids that are published
-once no time is asked.
+may have begun to be answered by it. Publishers and hosts must agree about the time for this, up to the greatest
+difference of their clocks; of ids that are published once no time is asked. A publish that is recorded twice is one.
 
 Nothing here reads files or needs pyarrow, so that a simulation can check what it did in the same way.
 """
@@ -25,22 +25,28 @@ class Life:
 
     Attributes:
         begun: when each publish that was not merged began.
+        merged: when each publish began that was merged with a message that waited.
+        doubted: how many publishes failed that may have been carried out.
         replayed: when each replay of its dead letter began.
         settled, dead, recalled: the reach of each such end.
         moved: of each delivery that failed and left the slot for its lane, under an id of its own.
+        slack_us: by how much the clocks of publishers and hosts may differ.
     """
 
-    begun: list[int] = dataclasses.field(default_factory=list)
+    begun: set[int] = dataclasses.field(default_factory=set)
+    merged: list[int] = dataclasses.field(default_factory=list)
+    doubted: int = 0
     replayed: list[int] = dataclasses.field(default_factory=list)
     settled: list[int] = dataclasses.field(default_factory=list)
     dead: list[int] = dataclasses.field(default_factory=list)
     recalled: list[int] = dataclasses.field(default_factory=list)
     moved: list[int] = dataclasses.field(default_factory=list)
+    slack_us: int = 0
 
     @property
     def is_open(self) -> bool:
         """Nothing became of the last publish or replay."""
-        last = max((*self.begun, *self.replayed), default=0)
+        last = max((*self.begun, *self.merged, *self.replayed), default=0) - self.slack_us
         return all(reach < last for reach in (*self.settled, *self.dead, *self.recalled, *self.moved))
 
     @property
@@ -51,12 +57,17 @@ class Life:
     @property
     def settled_again(self) -> int:
         """Settles that no publish of their own allows: repeats within one publish and its settle."""
-        return surplus(1, sorted(self.begun)[1:], self.settled)
+        return surplus(1 + self.doubted, self._later, self.settled)
 
     @property
     def died_again(self) -> int:
         """Deaths that neither a publish nor a replay of their own allows."""
-        return surplus(1 + len(self.replayed), sorted(self.begun)[1:], self.dead)
+        return surplus(1 + self.doubted + len(self.replayed), self._later, self.dead)
+
+    @property
+    def _later(self) -> list[int]:
+        """When the publishes after the first began, as early as the clocks allow."""
+        return [began - self.slack_us for began in sorted(self.begun)[1:]]
 
 
 class Step(NamedTuple):
@@ -73,22 +84,30 @@ class Step(NamedTuple):
 
 
 _ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
-EVENTS = (events.PUBLISHED, events.STARTED, *_ENDS, events.RECALLED, events.REPLAYED)
+EVENTS = (
+    *(events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED, *_ENDS),
+    *(events.RECALLED, events.REPLAYED),
+)
 """What lives are made of; others are passed over."""
 
 
-def of(steps: Iterable[Step], origins: Collection[str]) -> dict[str, Life]:
+def of(steps: Iterable[Step], origins: Collection[str], slack_us: int = 0) -> dict[str, Life]:
     """The lives of these origins.
 
     Args:
         steps: in order of time, all of these origins.
+        slack_us: by how much the clocks of publishers and hosts may differ.
     """
-    lives = {origin: Life() for origin in origins}
+    lives = {origin: Life(slack_us=slack_us) for origin in origins}
     started: dict[tuple[str, str, int | None], int] = {}
     for event, time_us, name, origin, source, attempt, ready_us, published_us in steps:
         life = lives[origin]
         if event == events.PUBLISHED:
-            life.begun.append(published_us or time_us)
+            life.begun.add(published_us or time_us)
+        elif event == events.MERGED:
+            life.merged.append(published_us or time_us)
+        elif event == events.DOUBTED:
+            life.doubted += 1
         elif event == events.STARTED:
             # Where the store tells which publish the message is of, that goes before the clocks.
             started[name, source, attempt] = max(ready_us or time_us, published_us or 0)

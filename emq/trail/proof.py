@@ -20,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import account, checks, events, faults, segments
+from emq.trail import account, checks, events, faults, keys, segments, waiting
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
 from emq.trail.takeovers import Takeovers
@@ -108,6 +108,8 @@ class Proof:
         deaths (X): messages that died or lived on although they must not.
         waits: by topic.
         void_reasons: why the ledger is incomplete.
+        silent: sources of an older version, whose records do not tell why what had attempts left is dead: that is
+            believed of them.
     """
 
     events: int
@@ -137,6 +139,7 @@ class Proof:
     deaths: Violations
     waits: Mapping[str, Wait]
     void_reasons: tuple[str, ...]
+    silent: tuple[str, ...] = ()
 
     @property
     def promises(self) -> dict[str, bool]:
@@ -180,17 +183,18 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
         checks.aligned_caps(starts, aligned, expected.allowance, slack_us),
-        checks.sliding_caps(starts, expected.quotas, expected.bursts),
+        checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
     takeovers = _takeovers(ledger)
+    left = waiting.of(table, owners.crashes)
     order = (
-        checks.overlaps(starts, ends, takeovers),
-        checks.overlaps(*_by_slot(of_origins, starts, expected.serial), takeovers),
-        checks.disorder(starts, _losses(table)),
+        keys.overlaps(starts, ends, takeovers, slack_us),
+        keys.overlaps(*_by_slot(of_origins, starts, expected.serial), takeovers, slack_us),
+        keys.disorder(starts, _losses(table), slack_us, left),
     )
-    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole)
+    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
     broken = defaultdict(Violations, single.broken)
-    accounts = account.of_messages(table, expected.still_queued, ledger.cut_short)
+    accounts = account.of_messages(table, expected.still_queued, ledger.cut_short, slack_us)
     accounts["lost"] = Violations.sum((accounts["lost"], broken["L"]))
     return Proof(
         events=table.num_rows,
@@ -200,15 +204,16 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         deliveries=broken["D"],
         cap_violations=Violations.sum(caps),
         priority_inversions=Violations.sum(
-            (checks.inversions(starts, ends, expected.strict, owners.owned_us), broken["P"])
+            (checks.inversions(starts, ends, expected.strict, owners.owned_us, left), broken["P"])
         ),
-        key_order=Violations.sum(order),
+        key_order=Violations.sum((*order, broken["K"])),
         owners=broken["O"],
         offsets=broken["M"],
         times=broken["T"],
         deaths=broken["X"],
         waits=_waits(starts),
-        void_reasons=(*ledger.flaws, *single.contradictions),
+        void_reasons=(*ledger.flaws, *_behind(starts, slack_us), *single.contradictions),
+        silent=ledger.silent,
     )
 
 
@@ -268,6 +273,19 @@ def _takeovers(ledger: segments.Ledger) -> Takeovers:
     rows = only(ledger.table, events.OWNED)
     places = join(rows["topic"], rows["group"]).to_pylist()
     return Takeovers(ledger.cut_short, zip(places, rows["time_us"].to_pylist(), strict=True))
+
+
+def _behind(starts: Sequence[checks.Start], slack_us: int) -> list[str]:
+    """Sources whose clocks are behind those of publishers, so that times of two cannot be compared, a line each."""
+    found: dict[str, int] = {}
+    for start in starts:
+        if start.attempt == 1 and start.published_us and start.published_us > start.time_us + slack_us:
+            found[start.source] = max(found.get(start.source, 0), start.published_us - start.time_us)
+    return [
+        f"the clock of {source} is at least {us / 1e6:.3f} s behind its publishers', more than {slack_us / 1e6:g}: "
+        "starts of two hosts cannot be compared"
+        for source, us in sorted(found.items())
+    ]
 
 
 def _waits(starts: Sequence[checks.Start]) -> dict[str, Wait]:

@@ -20,6 +20,8 @@ def render(proof: Proof) -> RenderableType:
     if proof.waits:
         parts.append(_waits(proof))
     parts += [Text(f"void: {reason}", style="red") for reason in proof.void_reasons]
+    if proof.silent:
+        parts.append(Text(f"of an older version, so that causes of death are believed: {', '.join(proof.silent)}"))
     parts.append(_verdict(proof))
     return Group(*parts)
 

@@ -17,7 +17,7 @@ def join(left: Any, right: Any) -> Any:
 
 def origins(names: Any) -> Any:
     """Ids, or names that end with one, as they were when they were published."""
-    return pc.replace_substring_regex(names, f"{events.COPY}[0-9a-f]*$", "")
+    return pc.replace_substring_regex(names, f"((?:^|/){events.CONTENT}){events.COPY}.*$", r"\1")
 
 
 def only(table: Any, *names: str) -> Any:

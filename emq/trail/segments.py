@@ -13,7 +13,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import events, schema
+from emq.trail import events, forms, schema
 from emq.trail.takeovers import CutShort
 
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
@@ -35,6 +35,8 @@ class Header(NamedTuple):
         dropped: events of the run that were lost so far, because the disk was slow, full or broken.
         closed: True for the last segment of a run that ended in order.
         version: of the schema.
+        causes: deaths tell why, where attempts were left, and until when what expired might have lived; segments of
+            the first versions do not say so.
     """
 
     source: str
@@ -45,6 +47,7 @@ class Header(NamedTuple):
     dropped: int = 0
     closed: bool = False
     version: int = schema.VERSION
+    causes: bool = True
 
     @property
     def name(self) -> str:
@@ -56,9 +59,12 @@ class Header(NamedTuple):
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> Header:
         """Raises `KeyError` or `ValueError` for metadata that is not a segment's."""
-        texts = {k: (metadata or {})[f"emq.{k}".encode()].decode() for k in cls._fields}
-        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed")}
-        return cls(source=texts["source"], closed=texts["closed"] == "1", **numbers)
+        given = {b"emq.causes": b"0", **(metadata or {})}
+        texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
+        flags = {"closed": texts.pop("closed") == "1", "causes": texts.pop("causes") == "1"}
+        source = texts.pop("source")
+        numbers: dict[str, Any] = {k: int(v) for k, v in texts.items()}
+        return cls(source=source, **flags, **numbers)
 
 
 def write(directory: Path, header: Header, table: Any) -> None:
@@ -95,6 +101,7 @@ class Ledger(NamedTuple):
         flaws: why the ledger is not complete, one line each; empty if it is.
         cut_short: the runs that were not closed.
         is_whole: nothing is missing, but for the ends of runs that were not closed.
+        silent: sources whose deaths do not tell why, see `Header.causes`.
     """
 
     table: Any
@@ -102,6 +109,7 @@ class Ledger(NamedTuple):
     flaws: tuple[str, ...]
     cut_short: tuple[CutShort, ...] = ()
     is_whole: bool = True
+    silent: tuple[str, ...] = ()
 
 
 def paths(directory: Path) -> list[Path]:
@@ -133,9 +141,11 @@ def read(directory: Path) -> Ledger:
             tables.append(table)
     if not headers:
         flaws.append("there is no readable segment")
-    flaws += [*out_of_turn(turns), *_gaps(headers)]
+    flaws += [*out_of_turn(turns), *at_one_time(turns), *_gaps(headers)]
     ends = _unclosed(headers)
-    return Ledger(pa.concat_tables(tables), len(headers), (*flaws, *ends), _cut_short(headers), not flaws)
+    silent = tuple(sorted({header.source for header in headers if not header.causes}))
+    table = pa.concat_tables(tables)
+    return Ledger(table, len(headers), (*flaws, *ends), _cut_short(headers), not flaws, silent)
 
 
 class _Flaw(Exception):
@@ -152,7 +162,9 @@ def _read_segment(path: Path) -> tuple[Header, Any]:
                 raise _Flaw(f"foreign, it says that it is {header.name}")
             if header.version != schema.VERSION:
                 raise _Flaw(f"of schema version {header.version}, this program reads {schema.VERSION}")
-            table = file.read(columns=schema.SCHEMA.names).replace_schema_metadata(None).cast(schema.SCHEMA)
+            if flaw := forms.wrong_columns(file.schema_arrow):
+                raise _Flaw(flaw)
+            table = file.read(columns=schema.SCHEMA.names).replace_schema_metadata(None)
         if flaw := _contradiction(header, table):
             raise _Flaw(flaw)
         return header, table
@@ -175,11 +187,13 @@ class Looked(NamedTuple):
 
 
 def look(path: Path) -> Looked:
-    """Look at three columns of a segment; damage elsewhere is found by whoever reads the rest."""
+    """Look at most columns of a segment; damage elsewhere is found by whoever reads the rest."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = Header.decode(file.schema_arrow.metadata)
-            table = file.read(columns=["event", "time_us", "source"])
+            if flaw := forms.wrong_columns(file.schema_arrow):
+                return Looked(flaw)
+            table = file.read(columns=list(forms.COLUMNS))
         return Looked(_contradiction(header, table), _turn(table))
     except (OSError, ValueError, KeyError, pa.ArrowException) as exc:
         return Looked(f"truncated or damaged ({str(exc).splitlines()[0]})")
@@ -202,8 +216,28 @@ def out_of_turn(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[
     return flaws
 
 
-LEAP_US = 100_000
-"""How much earlier an event of a host may be dated than one that it recorded before, in microseconds."""
+def at_one_time(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[str]:
+    """Runs of one source that delivered at the same time, as if two hosts had its name, one line each.
+
+    Args:
+        turns: as for `out_of_turn`.
+    """
+    runs: dict[tuple[str, int], tuple[int, int]] = {}
+    for header, turn in turns:
+        if turn is not None:
+            first_us, last_us = runs.get((header.source, header.run_us), turn)
+            runs[header.source, header.run_us] = min(first_us, turn[0]), max(last_us, turn[1])
+    flaws = []
+    latest: dict[str, tuple[int, int]] = {}
+    for (source, run_us), (first_us, last_us) in sorted(runs.items(), key=lambda item: item[1]):
+        other_us, until_us = latest.get(source, (0, first_us))
+        if until_us > first_us + LEAP_US:
+            flaws.append(f"{source}: its runs {other_us} and {run_us} delivered messages at the same time")
+        latest[source] = max((run_us, last_us), latest.get(source, (run_us, last_us)), key=lambda run: run[1])
+    return flaws
+
+
+LEAP_US = forms.LEAP_US
 
 _IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.DEAD])
 """Events that a host records as they happen."""
@@ -212,11 +246,13 @@ _IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.DEAD
 def _contradiction(header: Header, table: Any) -> str | None:
     if not table.num_rows:
         return None
+    if wrong := forms.wrong_rows(table):
+        return wrong
     strangers = sorted(set(pc.unique(table["source"].cast(pa.string())).to_pylist()) - {header.source}, key=str)
     if strangers:
         return f"foreign, rows of {strangers[0]} under the header of {header.source}"
     times = pc.min_max(table["time_us"]).as_py()
-    if times["min"] < header.first_us or times["max"] > header.last_us:
+    if (times["min"], times["max"]) != (header.first_us, header.last_us):
         said = f"{header.first_us} to {header.last_us}"
         return f"its rows are of {times['min']} to {times['max']} us, and its header says {said}"
     in_turn = _in_turn(table)
@@ -269,6 +305,8 @@ def _gaps(headers: list[Header]) -> list[str]:
         if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
             flaws.append(f"{source}-{run_us}: {len(missing)} segments are missing (numbers {some})")
-        if last.dropped:
-            flaws.append(f"{source}-{run_us}: {last.dropped} events were dropped")
+        if dropped := max(header.dropped for header in run):
+            flaws.append(f"{source}-{run_us}: {dropped} events were dropped")
+        if any(header.closed for header in run[:-1]):
+            flaws.append(f"{source}-{run_us}: segment {last.seq} comes after the last one of its run")
     return flaws

@@ -35,6 +35,8 @@ from emq.trail.events import Event
 from emq.trail.writer import Trail
 
 NOW_MS = 1_700_000_000_000
+CONTENT = f"0-{'ab' * 12}"
+"""An id as those of sorted topics are."""
 TOPIC = split(Topic("shop", 20.0))
 HOST = Consumer("host-1", in_flight=3, limit=100)
 QUEUED = Place(Where.QUEUE, facts.State.WAITING, "shop/0/mid", 0, "m1", offset=7, priority="mid")
@@ -441,12 +443,12 @@ async def test_retries_and_dead_members_of_a_slot_are_found(slots: App) -> None:
 
 
 async def test_a_message_that_left_its_slot_is_found_in_the_lane(slots: App) -> None:
-    m = Message("0-abc~5f", b"x", topic="urgent", attempt=2, error="HTTP 503")
+    m = Message(f"{CONTENT}~5f", b"x", topic="urgent", attempt=2, error="HTTP 503")
     await slots.store.lanes.add([Add("urgent/0", m.id, message.encode_retry(m), 1 << 50)])
-    for asked in ("0-abc", "0-abc~5f"):
+    for asked in (CONTENT, f"{CONTENT}~5f"):
         found = await traced(slots, asked, "urgent", snapshot("urgent"))
         assert found.place is not None
-        assert (found.id, found.place.id, found.reasons[0].name) == ("0-abc", "0-abc~5f", Name.RETRY)
+        assert (found.id, found.place.id, found.reasons[0].name) == (CONTENT, f"{CONTENT}~5f", Name.RETRY)
 
 
 # -------------------------------------------------------------------------------------------------------- command line
@@ -502,9 +504,9 @@ def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.Monk
 
     trail = Trail.open(tmp_path / "trail", "producer", ManualClock())
     for topic in ("a", "b"):
-        trail.published(topic, 0, 0, None, ["0-abc"], None, NOW_MS, NOW_MS)
+        trail.published(topic, 0, 0, None, [CONTENT], None, NOW_MS, NOW_MS)
     trail.close()
-    assert "is in the topics a, b; add --topic" in emq("trace 0-abc", code=1)
+    assert "is in the topics a, b; add --topic" in emq(f"trace {CONTENT}", code=1)
 
 
 def test_a_replay_is_recorded(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""Times of messages whose ids follow from contents and come back (T): too early, or after they had expired.
+
+What such an id is delivered for may be any of several publishes, see `emq.trail.lives`. A delivery that begins before
+all of those are due that were published since the one before is too early for each of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from emq.trail import events, histories
+from emq.trail.rows import lists, only
+
+
+def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
+    """One line for each delivery, or death, that was not in time.
+
+    Args:
+        table: the trail, with a column `name`.
+        slack_us: by how much the clocks of two machines may differ.
+        silent: see `emq.trail.histories.Facts`.
+    """
+    rows = only(table, events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED, events.DEAD)
+    rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
+    yield from _expiries(rows, slack_us, silent)
+    yield from _too_early(rows, slack_us)
+
+
+def _expiries(rows: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
+    started = only(rows, events.STARTED)
+    late = started.filter(pc.less_equal(started["until"], started["time_us"]))
+    for name, time_us, until_us in zip(*lists(late, "name", "time_us", "until"), strict=True):
+        yield f"{name} expired at {until_us} us and was started at {time_us}"
+    columns = lists(only(rows, events.DEAD), "name", "time_us", "until", "reason", "source")
+    for name, time_us, until_us, reason, source in zip(*columns, strict=True):
+        is_told = until_us is not None or source not in silent
+        if (
+            is_told
+            and histories.is_expiry(events.DEAD, reason)
+            and histories.expired_early(time_us, until_us, slack_us)
+        ):
+            yield f"{name} expired at {time_us} us, and might have lived until {until_us}"
+
+
+def _too_early(rows: Any, slack_us: int) -> Iterator[str]:
+    if not pc.any(pc.is_valid(rows["due_ms"])).as_py():
+        return
+    begun: dict[str, list[int | None]] = defaultdict(list)
+    ordered = rows.sort_by([("time_us", "ascending"), ("event", "ascending")])
+    columns = lists(ordered, "event", "name", "time_us", "due_ms", "attempt")
+    for event, name, time_us, due_ms, attempt in zip(*columns, strict=True):
+        if event == events.STARTED:
+            due = begun.pop(name, [None])
+            if attempt == 1 and None not in due:
+                due_us = min(ms * 1000 for ms in due if ms is not None)
+                if time_us < due_us - slack_us:
+                    yield f"{name} is due at {due_us} us and was started at {time_us}"
+        elif event != events.DEAD:
+            begun[name].append(due_ms if event == events.PUBLISHED else None)

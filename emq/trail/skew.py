@@ -1,0 +1,75 @@
+"""Whether clocks that differ explain what looks like too many starts.
+
+Two hosts that start a group's messages one after the other seem to overlap by as much as their clocks differ. What they
+started is within the cap if some setting of all their clocks makes it so, none of them further from another one than
+two clocks may be. The settings are tried in steps, and host by host the best one is kept, until nothing gets better.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from emq.shares import MICRO
+
+STEPS: Final = 10
+"""How many differences of clocks are tried, each way."""
+
+Found = Sequence[tuple[int, str]]
+"""Time and source of each start, in order of time."""
+
+Excess = Callable[[Mapping[str, int]], int]
+"""How many starts are too many if the clocks are set so; by source, in steps."""
+
+
+def explains_second(found: Found, second: int, allowed_in: Callable[[int], int], slack_us: int) -> bool:
+    """Whether an aligned second, and those beside it, are kept once the clocks are set right."""
+    beside = range(second - 1, second + 2)
+    near = _near(found, (second - 1) * MICRO - slack_us, (second + 2) * MICRO + slack_us)
+    counted: dict[tuple[str, int], Counter[int]] = {}
+
+    def excess(steps: Mapping[str, int]) -> int:
+        for source, step in steps.items():
+            if (source, step) not in counted:
+                counted[source, step] = Counter((us + slack_us * step // STEPS) // MICRO for us in near[source])
+        sums = (sum(counted[each][at] for each in steps.items()) - allowed_in(at) for at in beside)
+        return sum(over for over in sums if over > 0)
+
+    return bool(slack_us) and len(near) > 1 and _can_be_set_right(near, excess)
+
+
+def explains_stretch(found: Found, from_us: int, allowed: int, slack_us: int) -> bool:
+    """Whether all stretches of a second, from one before this time until two after it, are kept once the clocks are
+    set right."""
+    near = _near(found, from_us - MICRO - slack_us, from_us + 2 * MICRO + slack_us)
+
+    def excess(steps: Mapping[str, int]) -> int:
+        times = sorted(us + slack_us * step // STEPS for source, step in steps.items() for us in near[source])
+        return sum(1 for i, us in enumerate(times) if i + allowed < len(times) and times[i + allowed] < us + MICRO)
+
+    return bool(slack_us) and len(near) > 1 and _can_be_set_right(near, excess)
+
+
+def _near(found: Found, from_us: int, until_us: int) -> dict[str, list[int]]:
+    near: dict[str, list[int]] = defaultdict(list)
+    for time_us, source in found[bisect_left(found, (from_us, "")) : bisect_left(found, (until_us, ""))]:
+        near[source].append(time_us)
+    return near
+
+
+def _can_be_set_right(sources: Collection[str], excess: Excess) -> bool:
+    return any(_is_set_right(sources, excess, range(first, first + STEPS + 1)) for first in range(-STEPS, 1))
+
+
+def _is_set_right(sources: Iterable[str], excess: Excess, within: Sequence[int]) -> bool:
+    steps = dict.fromkeys(sorted(sources), 0)
+    least, better = excess(steps), True
+    while least and better:
+        better = False
+        for source in steps:
+            most = min(within, key=lambda step, source=source: excess({**steps, source: step}))  # type: ignore[misc]
+            if (now := excess({**steps, source: most})) < least:
+                steps[source], least, better = most, now, True
+    return not least

@@ -1,0 +1,122 @@
+"""The hostile stories of the proof, each in a topic of its own, in one audit: each has the verdict that it deserves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from support.hostile import faults, lawful
+from support.hostile.faults import Planter
+from support.hostile.told import CONTENT, Row, Told
+
+from emq.model import Kind, Topic, TopicOptions, split
+from emq.trail import events
+from spark.audit_store import QueueView, StoreView
+from spark.offset_audit import Audit, AuditOptions, audit
+
+ALONE = {
+    faults.a_clock_that_is_a_minute_behind,  # voids the proof, so that nothing is held to be missing any more
+}
+"""Not to be told beside the others."""
+
+EXPECTED: dict[Planter, str] = {
+    **{plant: expected for plant, expected, _ in faults.FAULTS if plant not in ALONE},
+    **{plant: "" for plant, _ in lawful.LAWFUL},
+    # What was lost is below the checkpoint, so that progress went past it.
+    faults.own_ids_with_a_tilde_and_one_is_lost: "LM",
+    faults.dropped_before_it_was_there: "LM",
+    faults.one_lost_and_one_settled_twice: "LDM",
+}
+
+SMOOTH = {
+    faults.two_hosts_start_a_smooth_second_each: TopicOptions(pacing="smooth", burst=2),
+    lawful.a_smooth_group_moves_to_a_clock_that_is_behind: TopicOptions(pacing="smooth", burst=1),
+}
+TEN = {*SMOOTH, faults.three_hosts_start_a_second_each}
+OPTIONS = {
+    **SMOOTH,
+    faults.put_back_after_its_last_attempt: TopicOptions(max_attempts=3),
+    faults.a_weighted_topic_runs_two_of_a_key: TopicOptions(priority_policy="weighted"),
+    faults.dropped_before_it_was_there: TopicOptions(max_length=1000, overflow="drop_oldest"),
+}
+
+
+def name_of(plant: Planter) -> str:
+    return plant.__name__.replace("_", "-")
+
+
+def topic(plant: Planter, told: Told) -> Topic:
+    qps = 10 if plant in TEN else 50
+    if any(row["id"] == CONTENT for row in told.rows):
+        options = TopicOptions(ordering="none")
+        return split(Topic(told.topic, qps=qps, kind=Kind.RANGE_MERGE, slots=1, priorities=(), options=options))
+    return split(Topic(told.topic, qps=qps, options=OPTIONS.get(plant, TopicOptions())))
+
+
+class Store:
+    """What the store says after all stories, in which each queue was worked off but for what is said to wait."""
+
+    def __init__(self) -> None:
+        self.queues: list[QueueView] = []
+        self.waiting: list[tuple[str, str]] = []
+        self.dead: list[tuple[str, str]] = []
+
+    def add(self, rows: list[Row], queued: list[str]) -> None:
+        tails: dict[tuple[str, int, int], int] = defaultdict(int)
+        waits: dict[tuple[str, int, int], int] = {}
+        died: dict[tuple[str, str], int] = defaultdict(int)
+        for row in rows:
+            queue = (row["topic"], row["group"], row["priority"])
+            offset = row["offset"] if row["event"] in (events.PUBLISHED, events.STARTED) else None
+            if offset is not None and offset >= 0:
+                tails[queue] = max(tails[queue], offset + 1)
+                if row["id"] in queued:
+                    waits[queue] = offset
+            died[row["topic"], row["id"]] += (row["event"] == events.DEAD) - (row["event"] == events.REPLAYED)
+        for queue, tail in tails.items():
+            mark = waits.get(queue, tail)
+            self.queues.append(QueueView(*queue, mark, 2, mark, tail, ((mark + 1, tail),) if mark < tail else ()))
+        self.dead += [message for message, times in died.items() if times > 0]
+
+
+def tell(directory: Path) -> tuple[list[Topic], StoreView]:
+    together, store, topics = Told(), Store(), []
+    given = {plant: more for plant, _, more in faults.FAULTS} | dict(lawful.LAWFUL)
+    for plant in EXPECTED:
+        told = Told(name_of(plant))
+        plant(told)
+        topics.append(topic(plant, told))
+        queued = given[plant].get("still_queued", [])
+        lane = {row["id"] for row in told.rows if row["event"] == events.RETRIED}
+        store.waiting += [(told.topic, name) for name in queued if name in lane]
+        store.add(told.rows, [name for name in queued if name not in lane])
+        together.rows += told.rows
+        together.idle |= told.idle
+        assert not told.killed
+    together.write(directory)
+    return topics, StoreView(store.queues, [], store.waiting, store.dead)
+
+
+@pytest.fixture(scope="module")
+def hostile(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, list[Row]]:
+    directory = tmp_path_factory.mktemp("hostile")
+    topics, store = tell(directory / "trail")
+    found = audit(spark, AuditOptions([directory / "trail"], topics=topics, store=store), directory / "findings")
+    return found, pq.read_table(str(directory / "findings")).to_pylist()
+
+
+def broken(rows: list[Row], plant: Planter) -> set[str]:
+    mine: list[Any] = [row for row in rows if row["topic"] == name_of(plant)]
+    return {row["promise"] for row in mine if row["promise"] != "E" and not row["excused"]}
+
+
+@pytest.mark.parametrize(("plant", "expected"), EXPECTED.items(), ids=map(name_of, EXPECTED))
+def test_a_hostile_story_has_the_verdict_that_it_deserves(
+    hostile: tuple[Audit, list[Row]], plant: Planter, expected: str
+) -> None:
+    _, rows = hostile
+    assert broken(rows, plant) == set(expected), [row for row in rows if row["topic"] == name_of(plant)]

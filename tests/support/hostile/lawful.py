@@ -1,0 +1,193 @@
+"""What is odd in a trail and breaks no promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from emq.trail import events
+from support.hostile.told import CONTENT, Told, at
+
+Planter = Callable[[Told], Any]
+
+
+def a_content_of_unknown_outcome_was_published(t: Told) -> None:
+    t.own()
+    t.publish(CONTENT, offset=None)
+    t.deliver(CONTENT, 100, -1, published_us=None)
+    t.add(events.DOUBTED, 1000, "producer", id=CONTENT, priority=0)
+    t.deliver(CONTENT, 1500, -1, published_us=None)
+
+
+def a_publish_of_unknown_outcome_is_repeated(t: Told) -> None:
+    t.own()
+    t.add(events.DOUBTED, -50, "producer", id="a", priority=0)
+    t.publish("a", offset=1)
+    t.deliver("a", 10, 0)
+    t.deliver("a", 20, 1)
+
+
+def a_key_s_next_starts_on_a_host_whose_clock_is_behind(t: Told) -> None:
+    t.own()
+    t.message("a", 100, took=100, key="k")
+    t.release(210)
+    t.own(60, "next", 2)
+    t.message("b", 90, 1, key="k", source="next", epoch=2)
+
+
+def a_key_goes_on_at_a_clock_that_is_ahead_and_comes_back(t: Told) -> None:
+    t.own()
+    t.message("a", 300, 5, key="k")
+    t.release(310)
+    t.own(120, "next", 2)
+    t.message("b", 200, 6, key="k", source="next", epoch=2)
+
+
+def a_retry_is_made_by_a_clock_that_is_behind(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    t.end(t.start("a", 180), 200, events.RETRIED, due_ms=at(200) // 1000)
+    t.release(201)
+    t.own(50, "next", 2)
+    t.deliver("a", 60, -1, attempt=2, source="next", epoch=2)
+
+
+def a_replay_is_recorded_by_a_clock_that_is_behind(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    t.end(t.start("a", 180), 200, events.DEAD, reason=f"{events.REJECTED}no")
+    t.add(events.REPLAYED, 100, "cli", priority=0, id="a")
+    t.deliver("a", 400, -1)
+
+
+def a_smooth_group_moves_to_a_clock_that_is_behind(t: Told) -> None:
+    t.own()
+    for n in range(20):
+        t.message(f"a{n}", 100 * n, n)
+    t.release(1950)
+    t.own(1750, "next", 2)
+    for n in range(20):
+        t.message(f"b{n}", 1760 + 100 * n, 20 + n, source="next", epoch=2)
+
+
+def a_group_moves_twice_between_three_clocks(t: Told) -> None:
+    """Fifty a second, a second on each host; the first one's clock is ahead, the last one's behind."""
+    for i, (source, ahead_ms) in enumerate((("host", 120), ("next", 0), ("third", -120))):
+        t.own(1000 * i - 5 + ahead_ms, source, i + 1)
+        for n in range(50):
+            ms = 1000 * i + 19 * n + ahead_ms
+            t.message(f"m{i}-{n}", ms, 50 * i + n, source=source, epoch=i + 1, took=0.1)
+        t.release(1000 * i + 990 + ahead_ms, source, i + 1)
+
+
+def a_content_is_published_by_a_clock_that_is_ahead(t: Told) -> None:
+    t.own()
+    for ms in (0, 1000):
+        t.publish(CONTENT, ms + 200, offset=None)
+        t.deliver(CONTENT, ms + 60, -1, published_us=None)
+
+
+def what_a_store_lost_is_read_again_and_dies(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    t.deliver("a", 10)
+    t.release(90)
+    t.own(100, "next", 2)
+    t.add(events.LOST, 110, "next", priority=0, offset=0, until=1)
+    start = t.start("a", 500, source="next", epoch=2)
+    t.end(start, 510, events.DEAD, reason=f"{events.REJECTED}no")
+
+
+def a_keyed_message_has_two_copies_after_a_crash(t: Told) -> None:
+    """Its failure was not saved: it runs from its queue, and its copy in the lane waits for its key meanwhile."""
+    t.own()
+    t.publish("a", key="k")
+    t.end(t.start("a", 10, key="k"), 20, events.RETRIED, due_ms=at(30) // 1000, key="k")
+    t.own(1000, "next", 2)
+    next_ = {"source": "next", "epoch": 2}
+    t.deliver("a", 1100, 0, took=500, key="k", **next_)
+    t.message("low", 1300, 0, priority=1, **next_)
+    t.deliver("a", 1700, -1, attempt=2, key="k", ready_us=at(1200), **next_)
+
+
+def own_ids_with_a_tilde_are_tried_again(t: Told) -> None:
+    t.own()
+    for i in range(2):
+        t.publish(f"order~{i}", offset=i)
+        t.end(t.start(f"order~{i}", 10 + i, i), 20, events.RETRIED, due_ms=at(30) // 1000)
+        t.deliver(f"order~{i}", 40 + i, -1, attempt=2)
+
+
+def expired_at_the_very_border(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    t.add(events.DEAD, 500, id="a", offset=0, priority=0, attempt=1, reason=events.EXPIRED, until=at(500))
+    t.message("b", 499.999, 1, until=at(500))
+
+
+def the_asked_for_pause_is_kept_to_the_millisecond(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(60_020) // 1000)
+    t.deliver("a", 60_020, -1, attempt=2)
+
+
+def a_high_one_has_waited_for_less_than_it_takes_to_read(t: Told) -> None:
+    t.own()
+    for i in range(20):
+        t.message(f"low{i}", 1000 * i, i, priority=1)
+    t.publish("high", 14_500)
+
+
+def a_high_one_was_finished_unseen_by_a_killed_host(t: Told) -> None:
+    t.killed.add("host")
+    t.own()
+    t.publish("high")
+    t.message("low", 10, 0, priority=1)
+    t.own(2000, "next", 2)
+    for i in range(1, 20):
+        t.message(f"low{i}", 2000 + 1000 * i, i, priority=1, source="next", epoch=2)
+
+
+def a_host_that_had_nothing_to_do(t: Told) -> None:
+    t.own()
+    t.message("a", 10)
+    t.idle.add("idle")
+
+
+def a_content_that_came_back_twice(t: Told) -> None:
+    t.own()
+    for ms in (0, 1000, 2000):
+        t.publish(CONTENT, ms, offset=None, due_ms=at(ms + 500) // 1000)
+        t.add(events.MERGED, ms + 100, "producer", id=CONTENT, published_us=at(ms + 100))
+        t.deliver(CONTENT, ms + 500, -1, published_us=None)
+
+
+def dead_replayed_and_recalled(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    t.end(t.start("a", 10), 20, events.DEAD, reason=f"{events.REJECTED}no")
+    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.add(events.RECALLED, 500, "cli", priority=0, id="a")
+
+
+LAWFUL: tuple[tuple[Planter, dict[str, Any]], ...] = (
+    (a_content_of_unknown_outcome_was_published, {}),
+    (a_publish_of_unknown_outcome_is_repeated, {}),
+    (a_key_s_next_starts_on_a_host_whose_clock_is_behind, {}),
+    (a_key_goes_on_at_a_clock_that_is_ahead_and_comes_back, {}),
+    (a_retry_is_made_by_a_clock_that_is_behind, {}),
+    (a_replay_is_recorded_by_a_clock_that_is_behind, {}),
+    (a_smooth_group_moves_to_a_clock_that_is_behind, {"quotas": {"shop/0": 10}, "bursts": {"shop/0": 1}}),
+    (a_group_moves_twice_between_three_clocks, {"quotas": {"shop/0": 50}}),
+    (a_content_is_published_by_a_clock_that_is_ahead, {}),
+    (what_a_store_lost_is_read_again_and_dies, {}),
+    (a_keyed_message_has_two_copies_after_a_crash, {"duplicates_allowed": 1}),
+    (own_ids_with_a_tilde_are_tried_again, {}),
+    (expired_at_the_very_border, {}),
+    (the_asked_for_pause_is_kept_to_the_millisecond, {}),
+    (a_high_one_has_waited_for_less_than_it_takes_to_read, {"still_queued": ["high"]}),
+    (a_host_that_had_nothing_to_do, {}),
+    (a_content_that_came_back_twice, {}),
+    (dead_replayed_and_recalled, {}),
+)
