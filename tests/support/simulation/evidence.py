@@ -266,6 +266,8 @@ class Evidence:
             if work.topic == topic and name not in self.succeeded:
                 self.forgotten.add(name)
                 self.moved.add(name)  # finished, as far as its queue is concerned
+        # The deletion has acknowledged what a host that has not heard of it may have claimed, and start.
+        self.acknowledged = {entry for entry in self.acknowledged if not entry[0].startswith(f"{topic}/")}
 
     def store_lost(
         self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: Sequence[bytes], members: Sequence[bytes]
