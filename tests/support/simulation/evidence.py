@@ -75,6 +75,9 @@ class Evidence:
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
+        claimed: entries of lanes that a host has claimed and not settled: (lane, its entry's id).
+        claimed_twice: those that were claimed when the store lost its last writes, and may wait there again: of each
+            the host may have two, and start one while the other waits for its next attempt.
         confirmed_at: when a publish returned, by name of the work.
         due_ms: of what was put into a lane or slot to wait for a time, by the environment's time: (lane, its entry's
             id) or (slot, member).
@@ -106,6 +109,8 @@ class Evidence:
         self.acknowledged: set[tuple[str, str | bytes]] = set()  # (lane, its entry's id), (slot, member): none is left
         self.in_lanes: dict[tuple[str, str], str] = {}  # entries of lanes that wait or run: names of their works
         self.doubled: set[str] = set()
+        self.claimed: set[tuple[str, str]] = set()
+        self.claimed_twice: set[tuple[str, str | bytes]] = set()
         self.watermarks: dict[str, Checkpoint] = {}
         self.lost_at: list[float] = []
         self.forgotten: set[str] = set()
@@ -169,7 +174,8 @@ class Evidence:
 
     def _judge_time(self, m: message.Message, group: str) -> None:
         """Nothing starts before its time."""
-        due_ms = self.due_ms.get((group, m.id if m.member is None else m.member)) if m.offset < 0 else None
+        entry = group, m.id if m.member is None else m.member
+        due_ms = self.due_ms.get(entry) if m.offset < 0 and entry not in self.claimed_twice else None
         if due_ms is not None and m.started_us < due_ms * 1000:
             early_s = due_ms / 1000 - m.started_us / 1e6
             self.violated("time", group, f"{Work.parse(m.payload).name} starts {early_s:.3f} s before its time")
@@ -240,6 +246,7 @@ class Evidence:
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
     def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
+        self.claimed.discard((settle.slot, settle.id))
         if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
             self.in_lanes.pop((settle.slot, settle.id), None)
         if was_prepared and settle.verdict is storage.Verdict.RETRY:
@@ -253,6 +260,7 @@ class Evidence:
 
     def _lane_claimed(self, claim: storage.Claim, claimed: storage.Claimed) -> None:
         for id_, _ in claimed.entries:
+            self.claimed.add((claim.slot, id_))
             self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
     def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
@@ -280,6 +288,7 @@ class Evidence:
         self.lost_at.append(self.now)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
+        self.claimed_twice |= self.claimed
         left = names(lanes) | in_slots
         for _, bodies in queues.values():
             # What had moved to a lane counts as finished in its queue; if the lane has forgotten it, it is gone.
