@@ -105,8 +105,7 @@ class RedisKeeper:
                 if call("TYPE", key) == b"zset" and name.partition("{")[0] in (name, "prepare", "dead"):
                     members += call("ZRANGE", key, 0, -1)
             elif kind == "head":
-                fields = iter(call("HGETALL", key).items())
-                for queue, head in fields:
+                for queue, head in call("HGETALL", key).items():
                     found = call("LRANGE", f"{tag}}}:log:{queue.decode()}", 0, -1)
                     queues[queue.decode()] = _queue(int(head), found)
             elif kind == "log":
@@ -140,7 +139,8 @@ class _Wire:
 
     def __init__(self, url: str) -> None:
         never = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
-        self._client = redis.Redis.from_url(url, protocol=2, retry=never, single_connection_client=True)
+        client: Any = redis.Redis  # whose types are incomplete
+        self._client = client.from_url(url, protocol=2, retry=never, single_connection_client=True)
         self._ear = self._client.connection_pool.make_connection()
         self._ear.connect()
         self._listeners: dict[bytes, list[_Subscription]] = defaultdict(list)
