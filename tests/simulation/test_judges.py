@@ -228,8 +228,9 @@ def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) ->
 
 
 @pytest.mark.parametrize("was_claimed", [True, False])
-def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_before_its_next_time(
-    was_claimed: bool,
+@pytest.mark.parametrize(("verdict", "promise"), [(storage.Verdict.RETRY, "time"), (storage.Verdict.ACK, "D")])
+def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_once_more(
+    verdict: storage.Verdict, promise: str, was_claimed: bool
 ) -> None:
     async def started() -> list[Violation]:
         evidence = Evidence()
@@ -237,12 +238,12 @@ def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_bef
             claim = storage.Claim("t/0", 1, 1)
             evidence.applied("h1", "lanes.claim", [[claim]], [storage.Claimed([("id", b"")], None)])
         evidence.store_lost({}, [], [])
-        retry = storage.Settle("t/0", "id", storage.Verdict.RETRY, 1, due_ms=(BEGAN_S + 1) * 1000)
-        evidence.applied("h1", "lanes.settle", [[retry]], [True])
+        settle = storage.Settle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
+        evidence.applied("h1", "lanes.settle", [[settle]], [True])
         evidence.started("h1", 1, _from_lane(), "")
         return evidence.violations
 
-    assert [v.promise for v in asyncio.run(started())] == ["time"] * (not was_claimed)
+    assert [v.promise for v in asyncio.run(started())] == [promise] * (not was_claimed)
 
 
 @pytest.mark.parametrize("deleted", ["t", "other"])

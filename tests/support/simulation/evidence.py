@@ -77,7 +77,7 @@ class Evidence:
             puts that back, and each of the two goes its own way.
         claimed: entries of lanes that a host has claimed and not settled: (lane, its entry's id).
         claimed_twice: those that were claimed when the store lost its last writes, and may wait there again: of each
-            the host may have two, and start one while the other waits for its next attempt.
+            the host may have two, and start one when the other waits for its next attempt or is done.
         confirmed_at: when a publish returned, by name of the work.
         due_ms: of what was put into a lane or slot to wait for a time, by the environment's time: (lane, its entry's
             id) or (slot, member).
@@ -166,7 +166,8 @@ class Evidence:
         self._judge_time(m, group)
         if 0 < m.expires_us <= m.started_us:
             self.violated("time", group, f"{work.name} starts after it has expired")
-        if m.offset < 0 and (group, m.id if m.member is None else m.member) in self.acknowledged:
+        entry = group, m.id if m.member is None else m.member
+        if m.offset < 0 and entry in self.acknowledged and entry not in self.claimed_twice:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
