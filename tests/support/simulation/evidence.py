@@ -71,7 +71,7 @@ class Evidence:
         published: what was published, in order: (work, whether it was confirmed).
         refusals: what fences have refused, by call.
         history: (when, group, text) to tell a failure with.
-        lost_at: when the store came back without its last writes.
+        lost_at: when the store came back without its last writes, and when hosts went back because of that.
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
@@ -255,7 +255,6 @@ class Evidence:
         if was_prepared and settle.verdict is storage.Verdict.ACK:
             self.acknowledged.add((settle.slot, settle.id))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
-
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
@@ -313,6 +312,7 @@ class Evidence:
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
         """A host has taken checkpoints back, and goes on from them."""
+        self.lost_at.append(self.now)
         for checkpoint in batch:
             self.happened["rewound"] += 1
             group = storage.group_of(checkpoint.queue)
