@@ -32,8 +32,8 @@ fuzz: setup ## the tests that hypothesis feeds, with other sequences of calls th
 day: setup ## a realistic day of a minute on every store: make day STORE=postgresql SECONDS=300; again as it was: SEED=123
 	@EMQ_DAY_S=$(SECONDS) EMQ_DAY_SEED=$(or $(SEED),0) $(BIN)/pytest tests/day $(if $(STORE),-k "[$(STORE)]") $(TEST_ARGS)
 
-simulate: setup ## simulate clusters in which everything goes wrong: make simulate SEEDS=5000; one of them: SEED=123
-	@cd tests && ../$(BIN)/python -m support.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+simulate: setup ## simulate clusters in which everything goes wrong: make simulate SEEDS=5000; one of them: SEED=123; STORE=redis or sqlite
+	@cd tests && ../$(BIN)/python -m support.simulation $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 mutants: setup ## plant mistakes in a copy of the code and see that the tests catch each: make mutants NAMES="offsets redis-*"
 	@cd tests && ../$(BIN)/python -m mutants $(NAMES) $(if $(BY),--by $(BY)) $(if $(JSON),--json) $(if $(WRITE),--write)

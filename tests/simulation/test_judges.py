@@ -13,7 +13,7 @@ from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
 from support.simulation.work import Work
 
-from emq import message
+from emq import message, storage
 from emq.model import Kind
 from emq.shares import Division, Share
 
@@ -225,6 +225,42 @@ def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) ->
         return evidence.violations
 
     assert [v.promise for v in asyncio.run(started())] == ["time"] * (due_s > 0)
+
+
+@pytest.mark.parametrize("was_claimed", [True, False])
+@pytest.mark.parametrize(("verdict", "promise"), [(storage.Verdict.RETRY, "time"), (storage.Verdict.ACK, "D")])
+def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_once_more(
+    verdict: storage.Verdict, promise: str, was_claimed: bool
+) -> None:
+    async def started() -> list[Violation]:
+        evidence = Evidence()
+        if was_claimed:
+            claim = storage.Claim("t/0", 1, 1)
+            evidence.applied("h1", "lanes.claim", [[claim]], [storage.Claimed([("id", b"")], None)])
+        evidence.store_lost({}, [], [])
+        settle = storage.Settle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
+        evidence.applied("h1", "lanes.settle", [[settle]], [True])
+        evidence.started("h1", 1, _from_lane(), "")
+        return evidence.violations
+
+    assert [v.promise for v in asyncio.run(started())] == [promise] * (not was_claimed)
+
+
+@pytest.mark.parametrize("deleted", ["t", "other"])
+def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(deleted: str) -> None:
+    async def started() -> list[Violation]:
+        evidence = Evidence()
+        ack = storage.Settle("t/0", "id", storage.Verdict.ACK, 1)
+        evidence.applied("publisher", "lanes.settle", [[ack]], [True])
+        evidence.dropped(deleted)
+        evidence.started("h1", 1, _from_lane(), "")
+        return evidence.violations
+
+    assert [v.promise for v in asyncio.run(started())] == ["D"] * (deleted == "other")
+
+
+def _from_lane() -> message.Message:
+    return message.Message("id", Work("t#1").payload(), topic="t", started_us=BEGAN_S * 1_000_000)
 
 
 @pytest.mark.parametrize("left_s", [-0.1, 0.1])

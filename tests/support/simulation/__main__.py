@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from support.simulation.batch import Result, run_batch
-from support.simulation.report import report
+from support.simulation.keepers import LEFT_OUT, keeping
+from support.simulation.report import replay, report
 from support.simulation.run import simulate
 
 Failures = Sequence[tuple[int, str]]
@@ -31,6 +32,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many (default 300)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--store", choices=sorted(LEFT_OUT), default="memory", help="over this store (default memory)")
     parser.add_argument("--seed", type=int, help="only this one, with its whole history if it fails")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -39,7 +41,7 @@ def main(arguments: list[str]) -> int:
         # The order of sets of names is part of a schedule.
         os.execve(sys.executable, [sys.executable, "-m", "support.simulation", *arguments], _environment())
     if options.seed is not None:
-        return _one(options.seed)
+        return _one(options.seed, options.store)
     return _many(options)
 
 
@@ -47,8 +49,9 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": "0"}
 
 
-def _one(seed: int) -> int:
-    outcome = simulate(seed)
+def _one(seed: int, store: str) -> int:
+    with keeping(store) as keep:
+        outcome = simulate(seed, keep)
     for at, group, text in outcome.evidence.history:
         _say(f"{at:9.3f} s  {group:12} {text}")
     if outcome.violations:
@@ -68,7 +71,7 @@ def _many(options: argparse.Namespace) -> int:
         for first in range(options.first, options.first + options.seeds, BATCH)
     ]
     with _bar(options.seeds, None if options.json else sys.stderr) as bar:
-        for result in _results(batches, options.jobs):
+        for result in _results(batches, options.store, options.jobs):
             done += result.seeds
             failures += result.failures
             happened.update(result.happened)
@@ -77,24 +80,24 @@ def _many(options: argparse.Namespace) -> int:
     if options.json:
         _say(json.dumps({"seeds": done, "failures": failures, "happened": happened}))
     else:
-        _tell(done, failures, happened, time.monotonic() - began)
+        _tell(options.store, done, failures, happened, time.monotonic() - began)
     return 1 if failures else 0
 
 
-def _results(batches: list[range], jobs: int) -> Iterator[Result]:
+def _results(batches: list[range], store: str, jobs: int) -> Iterator[Result]:
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for future in concurrent.futures.as_completed([pool.submit(run_batch, batch) for batch in batches]):
+        for future in concurrent.futures.as_completed([pool.submit(run_batch, batch, store) for batch in batches]):
             yield future.result()
 
 
-def _tell(done: int, failures: list[tuple[int, str]], happened: Counter[str], seconds: float) -> None:
+def _tell(store: str, done: int, failures: list[tuple[int, str]], happened: Counter[str], seconds: float) -> None:
     for _, text in failures[:SHOWN]:
         _say(f"{text}\n")
     _say(f"{done} seeds in {seconds:.0f} s; {_summary(happened)}")
     if failures:
         _say(f"{len(failures)} seeds fail: {' '.join(str(seed) for seed, _ in failures)}")
-        _say(f"replay one with: make simulate SEED={failures[0][0]}")
+        _say(f"replay one with: {replay(failures[0][0], store)}")
 
 
 def _say(what: object) -> None:

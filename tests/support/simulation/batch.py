@@ -6,6 +6,7 @@ import gc
 from collections import Counter
 from typing import NamedTuple
 
+from support.simulation.keepers import Keep, keeping
 from support.simulation.report import report
 from support.simulation.run import simulate
 
@@ -21,13 +22,18 @@ class Result(NamedTuple):
     happened: Counter[str]
 
 
-def run_batch(seeds: range) -> Result:
-    """Simulate some seeds in this process."""
+def run_batch(seeds: range, store: str) -> Result:
+    """Simulate some seeds in this process, over a store of that name."""
+    with keeping(store) as keep:
+        return _run(seeds, keep)
+
+
+def _run(seeds: range, keep: Keep) -> Result:
     gc.disable()  # a seed's garbage is collected once, at its end
     failures, happened = [], Counter[str]()
     for seed in seeds:
         try:
-            outcome = simulate(seed)
+            outcome = simulate(seed, keep)
         except Exception as exc:
             failures.append((seed, f"SEED={seed} could not be simulated: {exc!r}"))
             continue

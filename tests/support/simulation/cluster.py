@@ -24,9 +24,9 @@ from emq.model import Kind, State, Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.shares import Division, Share
-from storage_adapters.memory import MemoryStore, World
 from support.simulation import memory
 from support.simulation.evidence import Evidence
+from support.simulation.keepers import Keep
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
 from support.simulation.plans import TopicPlan
@@ -58,17 +58,18 @@ class Cluster:
     """Attributes:
     alive: hosts that run or are paused, in the order of their start.
     gone: hosts that were killed.
+    keeper: of the data of the one store.
     weights: what operators have ordered, by name of a host; 0 for one that is to have nothing.
     calm: see `Rules`, but for the first span.
     """
 
-    def __init__(self, schedule: Schedule, db: ReferenceDatabase, evidence: Evidence) -> None:
+    def __init__(self, schedule: Schedule, db: ReferenceDatabase, evidence: Evidence, keep: Keep) -> None:
         self.schedule = schedule
         self.evidence = evidence
         self.db = db
         self.clock = HostClock()
-        self.world = World(self.clock)
-        evidence.head_of = lambda queue: self.world.queues[queue].head if queue in self.world.queues else 1
+        self.keeper = keep.keeper(self.clock)
+        evidence.head_of = self.keeper.head_of
         self.ensemble = MemoryEnsemble(self.clock)
         self.operator = self.ensemble.tree(SESSION_S)
         self.alive: list[Member] = []
@@ -77,11 +78,11 @@ class Cluster:
         self.catalog = Catalog(db, ENVIRONMENT, None)
         self.checkpoints = CheckpointStore(db, ENVIRONMENT)
         self.store = RemoteStore(
-            MemoryStore(self.world), lambda call, args, result: evidence.applied("publisher", call, args, result)
+            self.keeper.open(), lambda call, args, result: evidence.applied("publisher", call, args, result)
         )
         # What fails half-way for an operator is repeated by hand, which is no matter of this.
         operators = RemoteStore(
-            MemoryStore(self.world), lambda call, args, result: evidence.applied("publisher", call, args, result)
+            self.keeper.open(), lambda call, args, result: evidence.applied("publisher", call, args, result)
         )
         self.admin = Admin(self.catalog, operators, self.checkpoints, self._next_epoch)
         self.quotas: dict[str, list[tuple[float, Share]]] = {}
@@ -119,7 +120,7 @@ class Cluster:
         member = Member(
             name,
             life,
-            self.world,
+            self.keeper.open(),
             self.db,
             self.ensemble,
             self.evidence,
@@ -208,14 +209,8 @@ class Cluster:
 
     def lose(self, snapshot: object | None) -> None:
         """The store comes back as it was at a snapshot, or empty."""
-        self.world.restore(snapshot)
-        queues = {
-            name: (queue.tail, {o: body for o in range(queue.head, queue.tail) if (body := queue.body(o)) is not None})
-            for name, queue in self.world.queues.items()
-        }
-        lanes = [body for lane in self.world.slots.values() for body in lane.bodies.values()]
-        members = [m for slot in self.world.sorted.values() for m in (*slot.waiting, *slot.prepared, *slot.dead)]
-        self.evidence.store_lost(queues, lanes, members)
+        self.keeper.restore(snapshot)
+        self.evidence.store_lost(*self.keeper.contents())
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
@@ -281,7 +276,7 @@ class Cluster:
         topics = await self.catalog.list()
         groups = [topic.group(i) for topic in topics for i in range(topic.groups)]
         queues = [queue for topic in topics for queue in topic.all_queues()]
-        store = MemoryStore(self.world)
+        store = self.keeper.store
         busy = [q for q, n in zip(queues, await unfinished(store.log, self.checkpoints, queues), strict=True) if n]
         lanes = zip(groups, await store.lanes.inspect(groups), strict=True)
         slots = [topic.slot(i) for topic in topics if topic.is_sorted for i in range(topic.slots)]
@@ -305,7 +300,7 @@ class Cluster:
     async def dead(self) -> list[str]:
         """Names of the works in the dead letters."""
         found = []
-        store = MemoryStore(self.world)
+        store = self.keeper.store
         for topic in await self.catalog.list():
             for i in range(topic.groups):
                 letters = await store.lanes.dead(topic.group(i), limit=10_000)

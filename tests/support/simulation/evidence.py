@@ -71,10 +71,13 @@ class Evidence:
         published: what was published, in order: (work, whether it was confirmed).
         refusals: what fences have refused, by call.
         history: (when, group, text) to tell a failure with.
-        lost_at: when the store came back without its last writes.
+        lost_at: when the store came back without its last writes, and when hosts went back because of that.
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
+        claimed: entries of lanes that a host has claimed and not settled: (lane, its entry's id).
+        claimed_twice: those that were claimed when the store lost its last writes, and may wait there again: of each
+            the host may have two, and start one when the other waits for its next attempt or is done.
         confirmed_at: when a publish returned, by name of the work.
         due_ms: of what was put into a lane or slot to wait for a time, by the environment's time: (lane, its entry's
             id) or (slot, member).
@@ -106,6 +109,8 @@ class Evidence:
         self.acknowledged: set[tuple[str, str | bytes]] = set()  # (lane, its entry's id), (slot, member): none is left
         self.in_lanes: dict[tuple[str, str], str] = {}  # entries of lanes that wait or run: names of their works
         self.doubled: set[str] = set()
+        self.claimed: set[tuple[str, str]] = set()
+        self.claimed_twice: set[tuple[str, str | bytes]] = set()
         self.watermarks: dict[str, Checkpoint] = {}
         self.lost_at: list[float] = []
         self.forgotten: set[str] = set()
@@ -161,7 +166,8 @@ class Evidence:
         self._judge_time(m, group)
         if 0 < m.expires_us <= m.started_us:
             self.violated("time", group, f"{work.name} starts after it has expired")
-        if m.offset < 0 and (group, m.id if m.member is None else m.member) in self.acknowledged:
+        entry = group, m.id if m.member is None else m.member
+        if m.offset < 0 and entry in self.acknowledged and entry not in self.claimed_twice:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
@@ -169,7 +175,8 @@ class Evidence:
 
     def _judge_time(self, m: message.Message, group: str) -> None:
         """Nothing starts before its time."""
-        due_ms = self.due_ms.get((group, m.id if m.member is None else m.member)) if m.offset < 0 else None
+        entry = group, m.id if m.member is None else m.member
+        due_ms = self.due_ms.get(entry) if m.offset < 0 and entry not in self.claimed_twice else None
         if due_ms is not None and m.started_us < due_ms * 1000:
             early_s = due_ms / 1000 - m.started_us / 1e6
             self.violated("time", group, f"{Work.parse(m.payload).name} starts {early_s:.3f} s before its time")
@@ -240,6 +247,7 @@ class Evidence:
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
     def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
+        self.claimed.discard((settle.slot, settle.id))
         if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
             self.in_lanes.pop((settle.slot, settle.id), None)
         if was_prepared and settle.verdict is storage.Verdict.RETRY:
@@ -247,12 +255,12 @@ class Evidence:
         if was_prepared and settle.verdict is storage.Verdict.ACK:
             self.acknowledged.add((settle.slot, settle.id))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
-
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
     def _lane_claimed(self, claim: storage.Claim, claimed: storage.Claimed) -> None:
         for id_, _ in claimed.entries:
+            self.claimed.add((claim.slot, id_))
             self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
     def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
@@ -266,6 +274,8 @@ class Evidence:
             if work.topic == topic and name not in self.succeeded:
                 self.forgotten.add(name)
                 self.moved.add(name)  # finished, as far as its queue is concerned
+        # The deletion has acknowledged what a host that has not heard of it may have claimed, and start.
+        self.acknowledged = {entry for entry in self.acknowledged if not entry[0].startswith(f"{topic}/")}
 
     def store_lost(
         self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: Sequence[bytes], members: Sequence[bytes]
@@ -278,6 +288,7 @@ class Evidence:
         self.lost_at.append(self.now)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
+        self.claimed_twice |= self.claimed
         left = names(lanes) | in_slots
         for _, bodies in queues.values():
             # What had moved to a lane counts as finished in its queue; if the lane has forgotten it, it is gone.
@@ -301,6 +312,7 @@ class Evidence:
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
         """A host has taken checkpoints back, and goes on from them."""
+        self.lost_at.append(self.now)
         for checkpoint in batch:
             self.happened["rewound"] += 1
             group = storage.group_of(checkpoint.queue)

@@ -16,9 +16,9 @@ from emq.handlers import Handlers
 from emq.host import Host, HostOptions
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.storage import Store
 from emq.timekeeping import Asked, Timekeeper
 from emq.trail.sink import NullTrail
-from storage_adapters.memory import MemoryStore, World
 from support.doubles import InlineDatabase
 from support.simulation.evidence import Evidence
 from support.simulation.network import RemoteDatabase, RemoteStore, Wakes
@@ -115,7 +115,7 @@ class Member:
         self,
         name: str,
         life: str,
-        world: World,
+        store: Store,
         db: InlineDatabase,
         ensemble: MemoryEnsemble,
         evidence: Evidence,
@@ -129,9 +129,7 @@ class Member:
         self.life = life
         self.process = Process(life)
         self.tree = ensemble.tree(session_s)
-        self.store = RemoteStore(
-            MemoryStore(world), lambda call, args, result: evidence.applied(life, call, args, result)
-        )
+        self.store = RemoteStore(store, lambda call, args, result: evidence.applied(life, call, args, result))
         self.database = RemoteDatabase(db)
         self.ahead_s = ahead_s
         loop = asyncio.get_running_loop()

@@ -14,8 +14,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database.database import ANSWER_S
-from emq.storage import Durability
-from storage_adapters.memory import MemoryStore
+from emq.storage import Durability, Store
 from support.doubles import InlineDatabase, group_of_entry
 
 T = TypeVar("T")
@@ -189,9 +188,9 @@ class _Half:
 
 
 class RemoteStore:
-    """A memory store behind a network."""
+    """A store behind a network."""
 
-    def __init__(self, real: MemoryStore, applied: Applied) -> None:
+    def __init__(self, real: Store, applied: Applied) -> None:
         self.network = Network(
             errors.StoreUnavailable("the store is out of reach of this host"),
             errors.OutcomeUnknown("the store's answer was lost"),
@@ -239,6 +238,11 @@ class RemoteDatabase(InlineDatabase):
         self._away_since = None
         self._trouble = ""
         self._reached = False
+
+    @property
+    def unreachable(self) -> str | None:
+        """As the real one says it, without the time of day, which is not the seed's."""
+        return None if self._away_since is None else f"the database is away: {self._trouble}"
 
     def clock_us(self, connection: sa.Connection) -> int:
         return self._real.clock_us(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from emq import dead_letters
-from storage_adapters.memory import MemoryStore
 from support.simulation.cluster import Cluster
 from support.simulation.work import Work
 
@@ -35,7 +34,7 @@ async def recall(cluster: Cluster) -> None:
 
 async def replay(cluster: Cluster) -> None:
     """Deliver the dead letters again, as first attempts; most of them fail again."""
-    store, evidence = MemoryStore(cluster.world), cluster.evidence
+    store, evidence = cluster.keeper.store, cluster.evidence
     topic = await cluster.catalog.get(TOPIC)
     names = {Work.parse(letter.payload).name async for letter in dead_letters.find(store, topic)}
     evidence.note(TOPIC, f"{sorted(names)} are replayed")

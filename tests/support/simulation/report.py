@@ -16,13 +16,18 @@ def report(outcome: Outcome) -> str:
     violations = outcome.violations
     lines = [
         f"SEED={outcome.schedule.seed} breaks {', '.join(sorted({v.promise for v in violations}))}; "
-        f"replay it with: make simulate SEED={outcome.schedule.seed}",
+        f"replay it with: {replay(outcome.schedule.seed, outcome.store)}",
         str(outcome.schedule),
         *(f"  {v.promise} {v.group}: {v.text}" for v in violations[:MOST_VIOLATIONS]),
     ]
     if len(violations) > MOST_VIOLATIONS:
         lines.append(f"  and {len(violations) - MOST_VIOLATIONS} more")
     return "\n".join([*lines, *_events(outcome, violations)])
+
+
+def replay(seed: int, store: str) -> str:
+    """What to type to run a seed again."""
+    return f"make simulate SEED={seed}" + (f" STORE={store}" if store != "memory" else "")
 
 
 def _events(outcome: Outcome, violations: Sequence[Violation]) -> list[str]:

@@ -16,6 +16,7 @@ from unittest import mock
 from support.simulation import faults, promises, trial
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence, Violation
+from support.simulation.keepers import LEFT_OUT, MEMORY, Keep
 from support.simulation.member import ReferenceDatabase
 from support.simulation.process import SimulatedLoop
 from support.simulation.schedule import END_S, Schedule, schedule
@@ -29,30 +30,33 @@ STATISTICS_S = 5.0
 class Outcome(NamedTuple):
     """Attributes:
     happened: what kinds of events happened, and what came of them: redeliveries, moves, refusals, dead letters.
+    store: its name.
     """
 
     schedule: Schedule
     violations: list[Violation]
     happened: Counter[str]
     evidence: Evidence
+    store: str
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int, keep: Keep = MEMORY) -> Outcome:
     """Run the schedule of a seed, and judge it."""
-    return carry_out(schedule(seed))
+    return carry_out(schedule(seed), keep)
 
 
-def carry_out(plan: Schedule) -> Outcome:
-    """Run a schedule, and judge it."""
+def carry_out(plan: Schedule, keep: Keep = MEMORY) -> Outcome:
+    """Run a schedule without what cannot happen to the store, and judge it."""
+    plan = plan._replace(events=tuple(event for event in plan.events if event.what not in LEFT_OUT[keep.store]))
     with _determined(plan.seed), asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        return runner.run(_simulate(plan))
+        return runner.run(_simulate(plan, keep))
 
 
-async def _simulate(plan: Schedule) -> Outcome:
+async def _simulate(plan: Schedule, keep: Keep) -> Outcome:
     evidence = Evidence()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: evidence.complained(str(context)))
     db = await ReferenceDatabase.open("sqlite://")
-    cluster = Cluster(plan, db, evidence)
+    cluster = Cluster(plan, db, evidence, keep)
     with _complaints(evidence):
         async with asyncio.timeout(LONGEST_S):
             await cluster.open()
@@ -74,10 +78,11 @@ async def _simulate(plan: Schedule) -> Outcome:
     logging.disable(logging.CRITICAL)
     try:
         await cluster.bury()
+        cluster.keeper.close()
         await db.close()
     finally:
         logging.disable(logging.NOTSET)
-    return Outcome(plan, violations, happened, evidence)
+    return Outcome(plan, violations, happened, evidence, keep.store)
 
 
 async def _at(cluster: Cluster, event: Any) -> None:
