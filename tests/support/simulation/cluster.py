@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,13 @@ UNINFORMING = (
     *("database_silent", "database_silent_for_all", "pause", "reference_jump"),
 )
 """Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
+
+
+class Snapshot(NamedTuple):
+    """The store at some time, with what it held of merge keys."""
+
+    world: object
+    folding: Any
 
 
 class Cluster:
@@ -206,15 +213,26 @@ class Cluster:
             self.divisions[plan.name] = [*known, msgspec.structs.replace(begun, since_s=since_s)]
             self.evidence.note(plan.name, f"created again with qps {qps}, from second {since_s} on")
 
-    def lose(self, snapshot: object | None) -> None:
+    def snapshot(self) -> Snapshot:
+        """What the store has now, and what is known of it."""
+        return Snapshot(self.world.snapshot(), self.evidence.folding.snapshot())
+
+    def lose(self, snapshot: Snapshot | None) -> None:
         """The store comes back as it was at a snapshot, or empty."""
-        self.world.restore(snapshot)
+        self.world.restore(None if snapshot is None else snapshot.world)
+        self.evidence.folding.lost(None if snapshot is None else snapshot.folding)
         queues = {
             name: (queue.tail, {o: body for o in range(queue.head, queue.tail) if (body := queue.body(o)) is not None})
             for name, queue in self.world.queues.items()
         }
         lanes = [body for lane in self.world.slots.values() for body in lane.bodies.values()]
-        members = [m for slot in self.world.sorted.values() for m in (*slot.waiting, *slot.prepared, *slot.dead)]
+        merging = {plan.name for plan in self.schedule.topics if plan.merges}
+        members = [
+            member
+            for name, slot in self.world.sorted.items()
+            if name.rpartition("/")[0] not in merging
+            for member in (*slot.waiting, *slot.prepared, *slot.dead)
+        ]
         self.evidence.store_lost(queues, lanes, members)
 
     async def order(self, member: Member, order: records.Order) -> None:
@@ -310,7 +328,10 @@ class Cluster:
             for i in range(topic.groups):
                 letters = await store.lanes.dead(topic.group(i), limit=10_000)
                 found += [Work.parse(message.decode(letter.body).payload).name for letter in letters]
-                if topic.is_sorted:
+                if topic.options.merge == "key":
+                    for d in await store.sorted.dead(topic.slot(i), limit=10_000):
+                        self.evidence.folding.buried[topic.slot(i).name, d.member] = d.body
+                elif topic.is_sorted:
                     found += [Work.parse(d.member).name for d in await store.sorted.dead(topic.slot(i), limit=10_000)]
         return found
 

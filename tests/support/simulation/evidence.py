@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from emq import errors, message, slots, storage
 from emq.offsets.checkpoints import Checkpoint
+from support.simulation.folding import Folding
 from support.simulation.work import Work
 
 INFINITE = float("inf")
@@ -86,6 +87,7 @@ class Evidence:
         head_of: tells a queue's head in the store.
         recalled: works that were taken back before they started.
         replayed: works that were dead letters, and when they were put back.
+        folding: what was published under merge keys.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -122,6 +124,7 @@ class Evidence:
         self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
+        self.folding = Folding(self)
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
     @property
@@ -148,7 +151,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------------ what hosts did
 
     def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
-        work, group = Work.parse(m.payload), f"{m.topic}/{m.group}"
+        work, group = self._work_of(m), f"{m.topic}/{m.group}"
         number = len(self.starts)
         self.starts.append(
             Start(
@@ -158,21 +161,25 @@ class Evidence:
         )
         if work.name in self.recalled:
             self.violated("recall", group, f"{work.name} starts, which was recalled")
-        self._judge_time(m, group)
+        self._judge_time(m, group, work)
         if 0 < m.expires_us <= m.started_us:
             self.violated("time", group, f"{work.name} starts after it has expired")
         if m.offset < 0 and (group, m.id if m.member is None else m.member) in self.acknowledged:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
+        self.folding.started(number, m)
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
         return number
 
-    def _judge_time(self, m: message.Message, group: str) -> None:
+    def _work_of(self, m: message.Message) -> Work:
+        return self.folding.work_of(m) or Work.parse(m.payload)
+
+    def _judge_time(self, m: message.Message, group: str, work: Work) -> None:
         """Nothing starts before its time."""
         due_ms = self.due_ms.get((group, m.id if m.member is None else m.member)) if m.offset < 0 else None
         if due_ms is not None and m.started_us < due_ms * 1000:
             early_s = due_ms / 1000 - m.started_us / 1e6
-            self.violated("time", group, f"{Work.parse(m.payload).name} starts {early_s:.3f} s before its time")
+            self.violated("time", group, f"{work.name} starts {early_s:.3f} s before its time")
 
     def ended(self, number: int, succeeded: bool, now_us: int) -> None:
         if self.closed:
@@ -234,6 +241,9 @@ class Evidence:
             self.in_lanes[add.slot, add.id] = work.name
 
     def _slot_added(self, add: slots.Add, was_new: bool) -> None:
+        if add.slot.apart:
+            self.folding.added(add, was_new)
+            return
         self.acknowledged.discard((add.slot.name, add.member))
         if was_new and add.slot.kind is not slots.SlotKind.PRIORITY:
             self.due_ms[add.slot.name, add.member] = add.score
@@ -255,8 +265,14 @@ class Evidence:
         for id_, _ in claimed.entries:
             self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
+    def _slot_claimed(self, claim: slots.Claim, claimed: slots.Claimed) -> None:
+        if claim.slot.apart:
+            self.folding.claimed(claim, claimed)
+
     def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
-        if was_prepared and settle.verdict is slots.Verdict.ACK:
+        if settle.slot.apart:
+            self.folding.told(settle, was_prepared)
+        elif was_prepared and settle.verdict is slots.Verdict.ACK:
             self.acknowledged.add((settle.slot.name, settle.member))
             self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
 
@@ -282,7 +298,7 @@ class Evidence:
         for _, bodies in queues.values():
             # What had moved to a lane counts as finished in its queue; if the lane has forgotten it, it is gone.
             left |= names(bodies.values()) - self.moved
-        self.forgotten |= self.published.keys() - left
+        self.forgotten |= self.published.keys() - left - self.folding.taken
         for queue, offsets in self.offsets.items():
             tail, bodies = queues.get(queue, (1, {}))
             # A store that comes back twice may have again what it had lost the first time.
@@ -375,6 +391,7 @@ _LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
     "lanes.claim": Evidence._lane_claimed,
     "lanes.settle": Evidence._lane_settled,
     "sorted.add": Evidence._slot_added,
+    "sorted.claim": Evidence._slot_claimed,
     "sorted.settle": Evidence._slot_settled,
 }
 

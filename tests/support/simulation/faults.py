@@ -234,7 +234,7 @@ async def publisher_loss(cluster: Cluster, event: Event) -> None:
 async def store_shorter(cluster: Cluster, event: Event) -> None:
     """The store comes back without what it was told in the last second, or less."""
     _note(cluster, "store_shorter", f"by {event.size:.2f} s")
-    kept = cluster.world.snapshot()
+    kept = cluster.snapshot()
     await asyncio.sleep(event.size)
     cluster.lose(kept)
 

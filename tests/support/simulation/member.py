@@ -213,7 +213,8 @@ class Member:
         return await self.database.next_generation(ENVIRONMENT, least)
 
     async def _handle(self, m: Message) -> None:
-        number, work, succeeded = self._started(m), Work.parse(m.payload), False
+        number, succeeded = self._started(m), False
+        work = self._evidence.starts[number].work
         try:
             if work.takes_ms:
                 await asyncio.sleep(work.takes_ms / 1000)

@@ -19,6 +19,7 @@ class TopicPlan(NamedTuple):
     sizes: what qps `resize` sets in turn.
     batch: most messages that its handler takes at a time.
     pauses: operators pause it and let it go on.
+    merging: how many merge keys there are; 0 for none.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TopicPlan(NamedTuple):
     slots: int = 0
     batch: int = 1
     pauses: bool = False
+    merging: int = 0
 
     @property
     def is_smooth(self) -> bool:
@@ -50,6 +52,11 @@ class TopicPlan(NamedTuple):
     def is_serial(self) -> bool:
         """One message of a slot runs at a time."""
         return self.kind is not Kind.LOG and self.options.get("ordering", "slot") == "slot"
+
+    @property
+    def merges(self) -> bool:
+        """Its messages merge by a key of their own."""
+        return self.merging > 0
 
     @property
     def moving(self) -> bool:

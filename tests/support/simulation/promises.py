@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from emq.shares import Division, Share, share_of, smooth_burst
-from support.simulation import pauses, priorities, use
+from support.simulation import folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start, Violation
 from support.simulation.rules import Rules
 from support.simulation.waits import Waits
@@ -39,6 +39,7 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
         *priorities.judge(evidence, rules, waits),
         *use.judge(evidence, rules, waits),
         *pauses.judge(evidence, rules),
+        *folding.judge(evidence, rules),
     ]
 
 
@@ -54,6 +55,8 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     for name, (work, confirmed) in evidence.published.items():
         doomed = work.fails >= rules.plans[work.topic].dead_after
         plan = rules.plans[work.topic]
+        if plan.merges:
+            continue  # see `folding`
         if name in evidence.replayed and not any(
             start.at >= evidence.replayed[name] for start in evidence.starts if start.work.name == name
         ):

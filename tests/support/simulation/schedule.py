@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from emq.model import Kind
 from support.simulation import varied
+from support.simulation.extra import extra
 from support.simulation.plans import Event, TopicPlan
 from support.simulation.varied import WAKES
 
@@ -101,7 +102,7 @@ def schedule(seed: int) -> Schedule:
         clean,
         tuple(_clocks(rng) if skewed else (0.0,) * 6),
         rng.randint(1, 6),
-        (*_topics(rng), *([_reborn(again)] if reborn else []), one_more),
+        (*_topics(rng), *([_reborn(again)] if reborn else []), one_more, *extra(seed)),
         tuple(sorted(events)),
     )
 
