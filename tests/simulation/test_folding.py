@@ -37,7 +37,7 @@ def test_nothing_is_found_where_nothing_is_planted(kind: Kind, fold: str) -> Non
     options = {**OPTIONS, "fold": fold}
     if kind is not Kind.RANGE_MERGE:
         del options["time_range_ms"]
-    topic = FOLDED._replace(kind=kind, options=options, delayed=1.0 if kind is Kind.FIXED_TIME else 0.0)
+    topic = FOLDED._replace(kind=kind, options=options, delayed=1.0 if kind is Kind.FIXED_TIME else 0.0, doomed=0.3)
     found = outcome(CRASH, topic, clean=False)
     assert found.violations == []
     assert found.happened["merged"] > 5

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from emq import errors, message
+from emq import errors
 from emq.admin import Admin
 from emq.allocation import records
 from emq.allocation.memory_tree import MemoryEnsemble
@@ -27,12 +27,14 @@ from emq.shares import Division, Share
 from storage_adapters.memory import MemoryStore, World
 from support.simulation import memory
 from support.simulation.evidence import Evidence
+from support.simulation.extra import RECURRING
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
 from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
 from support.simulation.rules import Rules
 from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
+from support.simulation.timetable import Timetable
 from support.simulation.varied import VARIED
 from support.simulation.work import Work
 
@@ -65,6 +67,7 @@ class Cluster:
     """Attributes:
     alive: hosts that run or are paused, in the order of their start.
     gone: hosts that were killed.
+    timetable: of the topic with schedules, if there is one.
     weights: what operators have ordered, by name of a host; 0 for one that is to have nothing.
     calm: see `Rules`, but for the first span.
     """
@@ -96,6 +99,7 @@ class Cluster:
         self.publishers: dict[str, Publisher] = {}
         self.weights: dict[str, float] = {}
         self.calm: list[tuple[float, float]] = []
+        self.timetable: Timetable | None = None
         self._sizes: Counter[str] = Counter()
         self._pauses = 0
         self._clocks = itertools.cycle(schedule.offsets_s)
@@ -117,6 +121,9 @@ class Cluster:
         for plan in self.schedule.topics:
             publisher = self.publishers[plan.name] = Publisher(producer, plan, self.evidence, self.schedule.seed)
             self.spawn(publisher.run(END_S + 2.0))
+            if plan.name == RECURRING:
+                self.timetable = Timetable(self, producer, plan)
+                self.spawn(self.timetable.run(END_S))
 
     def join(self, name: str = "") -> Member:
         """Start a host; one of a name that was there before is another life of it."""
@@ -225,7 +232,7 @@ class Cluster:
             name: (queue.tail, {o: body for o in range(queue.head, queue.tail) if (body := queue.body(o)) is not None})
             for name, queue in self.world.queues.items()
         }
-        lanes = [body for lane in self.world.slots.values() for body in lane.bodies.values()]
+        lanes = {id_: body for lane in self.world.slots.values() for id_, body in lane.bodies.items()}
         merging = {plan.name for plan in self.schedule.topics if plan.merges}
         members = [
             member
@@ -327,7 +334,7 @@ class Cluster:
         for topic in await self.catalog.list():
             for i in range(topic.groups):
                 letters = await store.lanes.dead(topic.group(i), limit=10_000)
-                found += [Work.parse(message.decode(letter.body).payload).name for letter in letters]
+                found += [self.evidence.name_of(letter.body) for letter in letters]
                 if topic.options.merge == "key":
                     for d in await store.sorted.dead(topic.slot(i), limit=10_000):
                         self.evidence.folding.buried[topic.slot(i).name, d.member] = d.body

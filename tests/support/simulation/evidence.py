@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from emq import errors, message, slots, storage
 from emq.offsets.checkpoints import Checkpoint
 from support.simulation.folding import Folding
+from support.simulation.occurrences import Occurrences
 from support.simulation.work import Work
 
 INFINITE = float("inf")
@@ -88,6 +89,7 @@ class Evidence:
         recalled: works that were taken back before they started.
         replayed: works that were dead letters, and when they were put back.
         folding: what was published under merge keys.
+        occurrences: of schedules.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -125,6 +127,7 @@ class Evidence:
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
         self.folding = Folding(self)
+        self.occurrences = Occurrences(self)
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
     @property
@@ -172,7 +175,12 @@ class Evidence:
         return number
 
     def _work_of(self, m: message.Message) -> Work:
-        return self.folding.work_of(m) or Work.parse(m.payload)
+        return self.folding.work_of(m) or self.occurrences.work_of(m) or Work.parse(m.payload)
+
+    def name_of(self, body: bytes) -> str:
+        """Of the work of a message, by its body in a queue or lane."""
+        m = message.decode(body)
+        return self.occurrences.name_of(m.id) or Work.parse(m.payload).name
 
     def _judge_time(self, m: message.Message, group: str, work: Work) -> None:
         """Nothing starts before its time."""
@@ -214,33 +222,35 @@ class Evidence:
         if look is not None:
             for asked, answer in zip(args[0], result, strict=True):
                 if not isinstance(answer, errors.EMQError):
-                    look(self, asked, answer)
+                    look(self, by, asked, answer)
 
-    def _put(self, put: storage.Put, offsets: Sequence[int]) -> None:
+    def _put(self, by: str, put: storage.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
-            self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
+            self.offsets[put.queue][offset] = self.name_of(body)
         if put.drop_oldest:
             there, head = self.offsets[put.queue], self.head_of(put.queue)
             self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
             self._heads[put.queue] = head
 
-    def _trimmed(self, trim: storage.Trim, was_done: bool) -> None:
+    def _trimmed(self, by: str, trim: storage.Trim, was_done: bool) -> None:
         self._heads[trim.queue] = self.head_of(trim.queue)
 
-    def _added(self, add: storage.Add, was_new: bool) -> None:
-        work = Work.parse(message.decode(add.body).payload)
+    def _added(self, by: str, add: storage.Add, was_new: bool) -> None:
+        if self.occurrences.added(by, add, message.decode(add.body), was_new):
+            return
+        name = self.name_of(add.body)
         if add.epoch is not None:
-            self.moved.add(work.name)
-            self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
+            self.moved.add(name)
+            self.note(add.slot, f"{name} is in the lane{' as dead' if add.reason else ''}")
         self.acknowledged.discard((add.slot, add.id))
         if was_new and not add.reason:
             self.due_ms[add.slot, add.id] = add.due_ms
             if add.epoch is None:
-                self.first_due_ms[work.name] = add.due_ms
+                self.first_due_ms[name] = add.due_ms
         if not add.reason:
-            self.in_lanes[add.slot, add.id] = work.name
+            self.in_lanes[add.slot, add.id] = name
 
-    def _slot_added(self, add: slots.Add, was_new: bool) -> None:
+    def _slot_added(self, by: str, add: slots.Add, was_new: bool) -> None:
         if add.slot.apart:
             self.folding.added(add, was_new)
             return
@@ -249,7 +259,9 @@ class Evidence:
             self.due_ms[add.slot.name, add.member] = add.score
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
-    def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
+    def _lane_settled(self, by: str, settle: storage.Settle, was_prepared: bool) -> None:
+        if self.occurrences.settled(by, settle, was_prepared):
+            return
         if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
             self.in_lanes.pop((settle.slot, settle.id), None)
         if was_prepared and settle.verdict is storage.Verdict.RETRY:
@@ -261,15 +273,15 @@ class Evidence:
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
-    def _lane_claimed(self, claim: storage.Claim, claimed: storage.Claimed) -> None:
+    def _lane_claimed(self, by: str, claim: storage.Claim, claimed: storage.Claimed) -> None:
         for id_, _ in claimed.entries:
             self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
-    def _slot_claimed(self, claim: slots.Claim, claimed: slots.Claimed) -> None:
+    def _slot_claimed(self, by: str, claim: slots.Claim, claimed: slots.Claimed) -> None:
         if claim.slot.apart:
             self.folding.claimed(claim, claimed)
 
-    def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
+    def _slot_settled(self, by: str, settle: slots.Settle, was_prepared: bool) -> None:
         if settle.slot.apart:
             self.folding.told(settle, was_prepared)
         elif was_prepared and settle.verdict is slots.Verdict.ACK:
@@ -284,17 +296,18 @@ class Evidence:
                 self.moved.add(name)  # finished, as far as its queue is concerned
 
     def store_lost(
-        self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: Sequence[bytes], members: Sequence[bytes]
+        self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: dict[str, bytes], members: Sequence[bytes]
     ) -> None:
-        """The store came back: with these queues (tail, bodies by offset), entries of lanes, and members of slots."""
+        """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots."""
 
         def names(bodies: Iterable[bytes]) -> set[str]:
-            return {Work.parse(message.decode(body).payload).name for body in bodies}
+            return {self.name_of(body) for body in bodies}
 
         self.lost_at.append(self.now)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
-        left = names(lanes) | in_slots
+        left = names(lanes.values()) | in_slots
+        self.occurrences.lost(lanes)
         for _, bodies in queues.values():
             # What had moved to a lane counts as finished in its queue; if the lane has forgotten it, it is gone.
             left |= names(bodies.values()) - self.moved
@@ -302,7 +315,7 @@ class Evidence:
         for queue, offsets in self.offsets.items():
             tail, bodies = queues.get(queue, (1, {}))
             # A store that comes back twice may have again what it had lost the first time.
-            there = {o: Work.parse(message.decode(body).payload).name for o, body in bodies.items()}
+            there = {o: self.name_of(body) for o, body in bodies.items()}
             if any(o >= tail or there.get(o, name) != name for o, name in offsets.items()):
                 self._unnoticed.add(queue)
             for offset in [o for o in offsets if o >= tail]:
@@ -384,7 +397,7 @@ class Evidence:
         return name is not None and (name in self.succeeded or name in self.moved or name in self.dropped_names)
 
 
-_LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
+_LOOKS: dict[str, Callable[[Evidence, str, Any, Any], None]] = {
     "log.put": Evidence._put,
     "log.trim": Evidence._trimmed,
     "lanes.add": Evidence._added,

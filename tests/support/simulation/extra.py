@@ -12,6 +12,9 @@ from typing import Any
 from emq.model import Kind
 from support.simulation.plans import TopicPlan
 
+RECURRING = "recurring"
+"""A topic with schedules; see `support.simulation.timetable`."""
+
 FOLDED = "folded"
 """A topic with merge keys; see `support.simulation.folding`."""
 
@@ -47,4 +50,12 @@ def _folded(rng: random.Random) -> TopicPlan:
     )
 
 
-KINDS: tuple[Callable[[random.Random], TopicPlan] | None, ...] = (_folded,)
+def _recurring(rng: random.Random) -> TopicPlan:
+    kind = rng.choice((Kind.LOG, Kind.LOG, Kind.PRIORITY, Kind.FIXED_TIME))
+    options: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
+    if kind is not Kind.LOG:
+        options |= {"retry": "backoff", "prepare_timeout_s": 20.0, "ordering": rng.choice(("slot", "none"))}
+    return TopicPlan(RECURRING, 12.0, 6.0, 0.5, kind, delayed=1.0, slow=0.05, options=options)
+
+
+KINDS: tuple[Callable[[random.Random], TopicPlan] | None, ...] = (_folded, _recurring)

@@ -139,6 +139,7 @@ class Member:
         self.clock = SystemClock(self._wall_ns, lambda: int((machine % 10_000 + loop.time()) * 1e9))
         self._time = EnvironmentTime(self.database, ENVIRONMENT, machine=machine)
         self.timekeeper = Timekeeper(self.clock, self._ask, wall_ns=self._wall_ns)
+        evidence.occurrences.clocks[life] = lambda: self.clock.now_us()
         self.membership = ClusterMembership(
             self.tree, ENVIRONMENT, name, self._next_generation, self.clock, weight=weight
         )

@@ -61,6 +61,8 @@ async def _simulate(plan: Schedule) -> Outcome:
             evidence.note("", "--- everything is healed")
             cluster.heal()
             await asyncio.sleep(3.0)
+            if cluster.timetable is not None:
+                await cluster.timetable.settle()
             if not await cluster.quiet():
                 left = await cluster.left()
                 evidence.violated("L", left[0].partition(" ")[2].partition(":")[0] if left else "", f"left: {left}")

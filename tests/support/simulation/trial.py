@@ -50,6 +50,8 @@ async def run(cluster: Cluster) -> None:
     begin = cluster.evidence.now
     cluster.evidence.note("", "--- the trial begins")
     await _probe(cluster, rng)
+    if cluster.timetable is not None:
+        await cluster.timetable.try_out()
     if operators.TOPIC in cluster.publishers:
         await operators.replay(cluster)
         await operators.recall(cluster)
