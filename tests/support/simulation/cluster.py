@@ -138,7 +138,7 @@ class Cluster:
             self.ensemble,
             self.evidence,
             ahead_s=next(self._clocks),
-            batches={plan.name: plan.batch for plan in self.schedule.topics if plan.batch > 1},
+            plans=self.schedule.topics,
             session_s=SESSION_S,
         )
         self.alive.append(member)

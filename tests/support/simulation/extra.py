@@ -15,6 +15,9 @@ from support.simulation.plans import TopicPlan
 RECURRING = "recurring"
 """A topic with schedules; see `support.simulation.timetable`."""
 
+THREADED, RECEIVED = "threaded", "received"
+"""Topics whose handlers are plain functions, and of which programs ask for messages."""
+
 FOLDED = "folded"
 """A topic with merge keys; see `support.simulation.folding`."""
 
@@ -58,4 +61,21 @@ def _recurring(rng: random.Random) -> TopicPlan:
     return TopicPlan(RECURRING, 12.0, 6.0, 0.5, kind, delayed=1.0, slow=0.05, options=options)
 
 
-KINDS: tuple[Callable[[random.Random], TopicPlan] | None, ...] = (_folded, _recurring)
+def _log(name: str, rng: random.Random, **options: Any) -> TopicPlan:
+    qps = rng.choice((8.0, 12.0))
+    given: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0, **options}
+    return TopicPlan(name, qps, qps / 2, rng.choice((0.6, 1.2)) * qps, options=given)
+
+
+def _threaded(rng: random.Random) -> TopicPlan:
+    options = {"handler_timeout_s": 1.0} if rng.random() < 0.5 else {}
+    return _log(THREADED, rng, **options)._replace(by="thread", slow=0.2)
+
+
+def _received(rng: random.Random) -> TopicPlan:
+    return _log(RECEIVED, rng)._replace(by="receiver", failing=0.2)
+
+
+KINDS: tuple[Callable[[random.Random], TopicPlan] | None, ...] = (
+    *(_folded, _folded, _folded, _recurring, _recurring, _recurring, _threaded, _received, None),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ class TopicPlan(NamedTuple):
     sizes: what qps `resize` sets in turn.
     batch: most messages that its handler takes at a time.
     pauses: operators pause it and let it go on.
+    by: what takes its messages: "" for a coroutine, "thread" for a function, "receiver" for one that asks.
     merging: how many merge keys there are; 0 for none.
     """
 
@@ -37,6 +39,7 @@ class TopicPlan(NamedTuple):
     slots: int = 0
     batch: int = 1
     pauses: bool = False
+    by: str = ""
     merging: int = 0
 
     @property
@@ -62,6 +65,10 @@ class TopicPlan(NamedTuple):
     def moving(self) -> bool:
         """Its keys are routed anew when it is resized."""
         return bool(self.keys and self.sizes)
+
+    def outlives(self, takes_ms: int) -> bool:
+        """Whether a handler that takes so long is given up."""
+        return takes_ms / 1000 > float(self.options.get("handler_timeout_s", math.inf))
 
     @property
     def dead_after(self) -> int:

@@ -41,6 +41,8 @@ class Publisher:
         if rng.random() < plan.failing:
             fails = 99 if rng.random() * plan.failing < plan.doomed else rng.randint(1, 2)
         takes_ms = rng.randint(20, 2_500) if rng.random() < plan.slow else rng.choice((0, 0, 0, 2))
+        if plan.outlives(takes_ms):
+            fails = 99
         key = f"k{rng.randrange(plan.keys)}" if plan.keys else ""
         work = Work(f"{plan.name}#{next(self._numbers)}", fails, takes_ms, key)
         priority: str | float | None = ("high", "mid", "low")[hash_of(key or work.name) % 3]

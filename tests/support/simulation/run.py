@@ -16,6 +16,7 @@ from unittest import mock
 from support.simulation import faults, promises, trial
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence, Violation
+from support.simulation.lockstep import in_lockstep
 from support.simulation.member import ReferenceDatabase
 from support.simulation.process import SimulatedLoop
 from support.simulation.schedule import END_S, Schedule, schedule
@@ -140,6 +141,7 @@ def _determined(seed: int) -> Iterator[None]:
     virtual = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
     fixed = types.SimpleNamespace(Random=lambda seed=None: random.Random(made.random()))
     with (
+        in_lockstep(),
         mock.patch("secrets.token_hex", token),
         mock.patch("secrets.token_urlsafe", token),
         mock.patch("emq.producer.router._now_s", virtual.monotonic),
