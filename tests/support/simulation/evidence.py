@@ -88,6 +88,7 @@ class Evidence:
         head_of: tells a queue's head in the store.
         recalled: works that were taken back before they started.
         replayed: works that were dead letters, and when they were put back.
+        hangs: topics whose handlers do not return, until then.
         folding: what was published under merge keys.
         occurrences: of schedules.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
@@ -126,6 +127,7 @@ class Evidence:
         self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
+        self.hangs: dict[str, float] = {}
         self.folding = Folding(self)
         self.occurrences = Occurrences(self)
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)

@@ -18,6 +18,12 @@ RECURRING = "recurring"
 THREADED, RECEIVED = "threaded", "received"
 """Topics whose handlers are plain functions, and of which programs ask for messages."""
 
+WIDE = TopicPlan(
+    *("wide", 24.0, 1.0, 12.0),
+    options={"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0},
+)
+"""A topic with a group for each of many hosts."""
+
 FOLDED = "folded"
 """A topic with merge keys; see `support.simulation.folding`."""
 

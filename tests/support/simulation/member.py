@@ -223,6 +223,11 @@ class Member:
         self.process.stop()
         self.tree.freeze()
 
+    def wake(self, asleep_s: float) -> None:
+        """Its machine was suspended for so long, of which its timers know nothing."""
+        self.process.wake(asleep_s)
+        self.tree.thaw()
+
     def go_on(self, tree_first: bool) -> None:
         if tree_first:
             self.tree.thaw()
@@ -243,6 +248,8 @@ class Member:
         try:
             if work.takes_ms:
                 await asyncio.sleep(work.takes_ms / 1000)
+            while (left_s := self._evidence.hangs.get(m.topic, 0.0) - self._evidence.now) > 0:
+                await asyncio.sleep(left_s)
             if m.attempt <= work.fails:
                 raise _failure(m, work)
             succeeded = True

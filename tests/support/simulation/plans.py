@@ -66,6 +66,11 @@ class TopicPlan(NamedTuple):
         """Its keys are routed anew when it is resized."""
         return bool(self.keys and self.sizes)
 
+    @property
+    def may_hang(self) -> bool:
+        """Its handler can be made to wait."""
+        return not self.by and self.batch == 1
+
     def outlives(self, takes_ms: int) -> bool:
         """Whether a handler that takes so long is given up."""
         return takes_ms / 1000 > float(self.options.get("handler_timeout_s", math.inf))
