@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from emq import message, slots
+from support.simulation.rules import NOTICED_S
 from support.simulation.work import Work
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Delivery:
         publishes: what it stands for, in the order in which the store took it.
         due_ms: when it may start at the earliest; 0 if it goes by priority.
         start: number of the start that it came to, or -1.
+        is_settled: the store has heard how it ended.
     """
 
     def __init__(self, publishes: Sequence[Publish], body: bytes, due_ms: float) -> None:
@@ -52,6 +54,7 @@ class Delivery:
         self.body = body
         self.due_ms = due_ms
         self.start = -1
+        self.is_settled = False
 
 
 class Folding:
@@ -123,25 +126,30 @@ class Folding:
         if not was_prepared or settle.verdict not in (slots.Verdict.ACK, slots.Verdict.DEAD):
             return
         member = settle.slot.name, settle.member
-        deliveries = [d for d in self._claims[settle.slot.name, settle.member, settle.token] if d.start >= 0]
-        if not deliveries:
+        wanted = settle.verdict is slots.Verdict.ACK
+        claims = self._claims[settle.slot.name, settle.member, settle.token]
+        left = [d for d in claims[::-1] if d.start >= 0 and not d.is_settled]
+        if not left:
             self._wrong(member, f"{settle.verdict} of a delivery that was never started")
             return
-        delivery = deliveries[-1]
+        # A store that came back may have handed it out again under the same token; it does not matter which is settled.
+        delivery = next((d for d in left if self._succeeded(d) is wanted), None)
+        if delivery is None:
+            delivery = left[0]
+            self._wrong(member, f"{settle.verdict} of a delivery whose handler {'did not' if wanted else 'succeeded'}")
+        delivery.is_settled = True
         names = {publish.name for publish in delivery.publishes}
         self._evidence.note(settle.slot.name, f"{_shown(member)}: {settle.verdict} of {sorted(names)}")
-        self.unsettled[member] = left = tuple(p for p in self.unsettled.get(member, ()) if p.name not in names)
-        if left:
-            self.free_at[left[0].name] = self._evidence.now
-        _, succeeded = self._evidence.ends.get(delivery.start, (0.0, False))
-        if succeeded is not (settle.verdict is slots.Verdict.ACK):
-            self._wrong(
-                member, f"{settle.verdict} of a delivery whose handler {'succeeded' if succeeded else 'did not'}"
-            )
-        if settle.verdict is slots.Verdict.ACK:
+        self.unsettled[member] = more = tuple(p for p in self.unsettled.get(member, ()) if p.name not in names)
+        if more:
+            self.free_at[more[0].name] = self._evidence.now
+        if wanted:
             self.settled |= names
         else:
             self.dead[member] = (*self.dead.get(member, ()), *delivery.publishes)
+
+    def _succeeded(self, delivery: Delivery) -> bool:
+        return self._evidence.ends.get(delivery.start, (0.0, False))[1]
 
     # -------------------------------------------------------------------------------------------------- what hosts did
 
@@ -180,7 +188,8 @@ class Folding:
         if before is None or before in self._evidence.ends:
             return
         start, other = self._evidence.starts[number], self._evidence.starts[before]
-        if (start.host, start.epoch) == (other.host, other.epoch):
+        forgotten = any(other.at - NOTICED_S <= at <= start.at for at in self._evidence.lost_at)
+        if (start.host, start.epoch) == (other.host, other.epoch) and not forgotten:
             self._evidence.violated("K", member[0], f"{_shown(member)} starts while it runs")
 
     # ------------------------------------------------------------------------------------------------- when it is lost

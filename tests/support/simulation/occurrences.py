@@ -246,7 +246,6 @@ class Occurrences:
     def lost(self, entries: dict[str, bytes]) -> None:
         """The store came back with these entries of lanes, by id."""
         for id_, standing in self.standing.items():
-            standing.turn.clear()
             standing.is_there = id_ in entries
             if standing.is_there:
                 # What was taken back may be there again.

@@ -10,13 +10,10 @@ from collections.abc import Iterator, Sequence
 from emq.shares import Division, Share, share_of, smooth_burst
 from support.simulation import folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start, Violation
-from support.simulation.rules import Rules
+from support.simulation.rules import NOTICED_S, Rules
 from support.simulation.waits import Waits
 
 SLACK = 1e-6
-
-NOTICED_S = 15.0
-"""How long after a store has come back without its last writes its hosts may still start what it has lost."""
 
 LONGEST_OUTAGE_S = 30.0
 """Of the database, for one host, at worst: several may come one after the other."""

@@ -1,0 +1,68 @@
+"""Receivers and handlers in threads: what is planted in them is found."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from simulation.test_checker import CRASH, broken, outcome
+from support.simulation.plans import TopicPlan
+
+from emq.receiver import Delivery, Receiver, _Wait
+from emq.threads import Threads
+
+LOG: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
+RECEIVED = TopicPlan("received", 12.0, 6.0, 8.0, failing=0.3, slow=0.2, options=LOG, by="receiver")
+THREADED = TopicPlan("threaded", 12.0, 6.0, 8.0, slow=0.2, options={**LOG, "handler_timeout_s": 1.0}, by="thread")
+
+
+@pytest.mark.parametrize("topic", [RECEIVED, THREADED], ids=["receiver", "threads"])
+def test_nothing_is_found_where_nothing_is_planted(topic: TopicPlan) -> None:
+    found = outcome(CRASH, topic, clean=False)
+    assert found.violations == []
+    assert len(found.evidence.starts) > 100
+
+
+def test_a_message_that_is_taken_back_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Delivery.extend
+    monkeypatch.setattr(Delivery, "extend", lambda self, seconds: real(self, seconds / 2))
+    assert "receive" in broken(outcome(topic=RECEIVED))
+
+
+def test_an_acknowledgement_that_does_not_count_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Delivery, "ack", lambda self: self.nack("planted") or True)
+    assert "receive" in broken(outcome(topic=RECEIVED))
+
+
+def test_an_answer_that_is_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(self: _Wait, delivery: Delivery) -> None:
+        self.found.append(delivery)
+        asyncio.get_running_loop().call_later(0.002, self.finish)
+
+    monkeypatch.setattr(_Wait, "take", take)
+    assert "receive" in broken(outcome(topic=RECEIVED._replace(rate=30.0)))
+
+
+def test_a_receiver_of_which_nobody_hears_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages wait for a while for somebody who asks already."""
+    real = Receiver.receive
+
+    async def receive(self: Receiver, **given: Any) -> list[Delivery]:
+        await asyncio.sleep(0.3)
+        return await real(self, **{**given, "timeout_s": 0.7})
+
+    monkeypatch.setattr(Receiver, "receive", receive)
+    assert "receive" in broken(outcome(topic=RECEIVED)) | broken(outcome(topic=RECEIVED._replace(rate=0.5)))
+
+
+def test_places_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Threads, "_give_back", lambda self, call: None)
+    found = broken(outcome(topic=THREADED._replace(rate=20.0, slow=0.0)))
+    assert found & {"L", "rest", "use", "delay"}
+
+
+def test_a_function_whose_failure_is_swallowed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Threads._ended
+    monkeypatch.setattr(Threads, "_ended", lambda self, call, result, failure: real(self, call, result, None))
+    assert "L" in broken(outcome(topic=THREADED._replace(failing=0.3)))
