@@ -180,6 +180,8 @@ class Member:
             self.handlers.bind(plan.name, lambda m: self._handle_in_thread(m, timeout_s))
         elif plan.by == "receiver":
             self._receivers.append(JudgedReceiver(self, evidence))
+            # As `App` does.
+            self._receivers[-1].on_wanted.append(lambda receiver: self.host.ownership.wanted(receiver))
             self.handlers.bind_receiver(plan.name, self._receivers[-1])
 
     def _noted(self, loops: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:

@@ -20,6 +20,9 @@ ASKING_S = 1.0
 ASKING = 2
 """Programs that ask at each host."""
 
+PAUSES, PAUSE_S = 0.2, 0.04
+"""How often a program does something else before it asks again, and for how long."""
+
 SLACK_S = 1e-3
 
 
@@ -65,6 +68,8 @@ class JudgedReceiver(Receiver):
     async def ask(self, rng: random.Random) -> None:
         """Be a program that asks again and again. Ends by cancellation."""
         while True:
+            if rng.random() < PAUSES:
+                await asyncio.sleep(PAUSE_S)
             most, begin = rng.choice((2, 5)), self._evidence.now
             found = await self.receive(max_messages=most, timeout_s=ASKING_S)
             if len(found) > most or len({id(delivery.message) for delivery in found}) < len(found):
