@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from support.simulation import promises
-from support.simulation.evidence import Acquired, Evidence, Start, Violation
+from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
+from support.simulation.violation import Violation
 from support.simulation.work import Work
 
 from emq import message

@@ -20,7 +20,7 @@ from emq.allocation.memory_tree import MemoryEnsemble
 from emq.catalog import Catalog
 from emq.database.database import ANSWER_S
 from emq.lag import unfinished
-from emq.model import Kind, State, Topic, TopicOptions
+from emq.model import State
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.shares import Division, Share
@@ -111,7 +111,7 @@ class Cluster:
         """Create the topics, and start the first hosts and those who publish."""
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
-            await self.admin.create([_topic(plan, plan.qps)])
+            await self.admin.create([plan.topic(plan.qps)])
         await self._look_at_quotas()
         self.spawn(self._watch_quotas())
         self.spawn(memory.watch(self))
@@ -209,7 +209,7 @@ class Cluster:
             await asyncio.sleep(after_s)
             self._sizes[plan.name] += 1
             qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
-            [topic] = await self.admin.create([_topic(plan, qps)])
+            [topic] = await self.admin.create([plan.topic(qps)])
             # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
             begun = topic.division
             since_s = begun.since_s or int(EPOCH_S + 0.25 + self.db.ahead_s + self.evidence.now) + 1
@@ -233,11 +233,10 @@ class Cluster:
             for name, queue in self.world.queues.items()
         }
         lanes = {id_: body for lane in self.world.slots.values() for id_, body in lane.bodies.items()}
-        merging = {plan.name for plan in self.schedule.topics if plan.merges}
         members = [
             member
             for name, slot in self.world.sorted.items()
-            if name.rpartition("/")[0] not in merging
+            if not self.evidence.folding.keeps(name)
             for member in (*slot.waiting, *slot.prepared, *slot.dead)
         ]
         self.evidence.store_lost(queues, lanes, members)
@@ -387,12 +386,6 @@ class Cluster:
 
     async def _next_epoch(self) -> int:
         return await self.db.next_generation(ENVIRONMENT)
-
-
-def _topic(plan: TopicPlan, qps: float) -> Topic:
-    options = TopicOptions(**plan.options)
-    priorities = () if plan.kind is not Kind.LOG else ("high", "mid", "low")
-    return Topic(plan.name, qps, plan.group_qps, priorities, kind=plan.kind, options=options, slots=plan.slots)
 
 
 def _followed(known: list[Division], timeline: Sequence[Division]) -> list[Division]:

@@ -9,22 +9,11 @@ from typing import Any, NamedTuple
 
 from emq import errors, message, slots, storage
 from emq.offsets.checkpoints import Checkpoint
+from support.doubles import group_of_entry
 from support.simulation.folding import Folding
 from support.simulation.occurrences import Occurrences
+from support.simulation.violation import Violation
 from support.simulation.work import Work
-
-INFINITE = float("inf")
-
-
-class Violation(NamedTuple):
-    """Attributes:
-    promise: its letter, as in the design; or "run" for what must never happen at all.
-    group: the group concerned, or "".
-    """
-
-    promise: str
-    group: str
-    text: str
 
 
 class Start(NamedTuple):
@@ -219,7 +208,7 @@ class Evidence:
             for asked, answer in zip(args[0], result, strict=False):
                 if isinstance(answer, errors.NotOwner):
                     self.refusals[call] += 1
-                    self.note(_group_of(asked), f"{by}: {call} is refused: {answer}")
+                    self.note(group_of_entry(asked), f"{by}: {call} is refused: {answer}")
         look = _LOOKS.get(call)
         if look is not None:
             for asked, answer in zip(args[0], result, strict=True):
@@ -271,7 +260,6 @@ class Evidence:
         if was_prepared and settle.verdict is storage.Verdict.ACK:
             self.acknowledged.add((settle.slot, settle.id))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
-
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
@@ -409,12 +397,3 @@ _LOOKS: dict[str, Callable[[Evidence, str, Any, Any], None]] = {
     "sorted.claim": Evidence._slot_claimed,
     "sorted.settle": Evidence._slot_settled,
 }
-
-
-def _group_of(asked: Any) -> str:
-    if isinstance(asked, (storage.Read, storage.Trim)):
-        return storage.group_of(asked.queue)
-    if isinstance(asked, (storage.Claim, storage.Settle, storage.Add)):
-        return asked.slot
-    slot = getattr(asked, "slot", None)
-    return str(slot.name) if slot is not None else ""

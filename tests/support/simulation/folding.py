@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from emq import message, slots
 from support.simulation.rules import NOTICED_S
+from support.simulation.violation import Violation
 from support.simulation.work import Work
 
 if TYPE_CHECKING:
-    from support.simulation.evidence import Evidence, Violation
+    from support.simulation.evidence import Evidence
     from support.simulation.rules import Rules
 
 WORK = "work"
@@ -153,6 +154,10 @@ class Folding:
 
     # -------------------------------------------------------------------------------------------------- what hosts did
 
+    def keeps(self, slot: str) -> bool:
+        """Whether a slot is of a topic with merge keys; known once something was published there."""
+        return slot in self._folds
+
     def work_of(self, m: message.Message) -> Work | None:
         """What a message asks of its handler: what the first of its publishes does. None if it has no merge key."""
         if m.member is None or f"{m.topic}/{m.group}" not in self._folds:
@@ -234,8 +239,6 @@ def _shown(member: Member) -> str:
 
 def judge(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     """In the end all that was published is settled or dead, once, and dead letters are what died."""
-    from support.simulation.evidence import Violation
-
     folding = evidence.folding
     for (group, key), found in folding.unsettled.items():
         if found:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from emq.model import Kind
+from emq.model import Kind, Topic, TopicOptions
 
 
 class TopicPlan(NamedTuple):
@@ -41,6 +41,12 @@ class TopicPlan(NamedTuple):
     pauses: bool = False
     by: str = ""
     merging: int = 0
+
+    def topic(self, qps: float) -> Topic:
+        """The topic with one of its capacities."""
+        priorities = () if self.kind is not Kind.LOG else ("high", "mid", "low")
+        options = TopicOptions(**self.options)
+        return Topic(self.name, qps, self.group_qps, priorities, kind=self.kind, options=options, slots=self.slots)
 
     @property
     def is_smooth(self) -> bool:

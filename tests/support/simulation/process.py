@@ -116,7 +116,7 @@ class SimulatedLoop(VirtualLoop):
         for timer in (*filter(_is_own, mine), *late):
             timer._when += by_s  # type: ignore[attr-defined]
         for timer in late:
-            timer._scheduled = True
+            timer._scheduled = True  # type: ignore[attr-defined]
             timers.append(timer)
         heapq.heapify(timers)
         return [handle for handle in held if handle not in late]

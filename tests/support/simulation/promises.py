@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from emq.shares import Division, Share, share_of, smooth_burst
 from support.simulation import folding, pauses, priorities, use
-from support.simulation.evidence import Acquired, Evidence, Start, Violation
+from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
+from support.simulation.violation import Violation
 from support.simulation.waits import Waits
 
 SLACK = 1e-6

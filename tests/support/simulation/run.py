@@ -15,11 +15,12 @@ from unittest import mock
 
 from support.simulation import faults, promises, trial
 from support.simulation.cluster import Cluster
-from support.simulation.evidence import Evidence, Violation
+from support.simulation.evidence import Evidence
 from support.simulation.lockstep import in_lockstep
 from support.simulation.member import ReferenceDatabase
 from support.simulation.process import SimulatedLoop
 from support.simulation.schedule import END_S, Schedule, schedule
+from support.simulation.violation import Violation
 
 LONGEST_S = 600.0
 

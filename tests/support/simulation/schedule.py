@@ -117,8 +117,7 @@ def schedule(seed: int) -> Schedule:
     crowd = random.Random(f"{seed} crowd")
     crowded = crowd.random() < CROWDED
     if crowded:
-        kinds = CROWD if clean else CROWD + CROWD_UNCLEAN
-        events += [_event(crowd, kinds) for _ in range(crowd.randint(3, 5))]
+        events += [_event(crowd, CROWD if clean else CROWD + CROWD_UNCLEAN) for _ in range(crowd.randint(3, 5))]
     clocks, hosts = tuple(_clocks(rng) if skewed else (0.0,) * 6), rng.randint(1, 6)
     return Schedule(
         seed,
