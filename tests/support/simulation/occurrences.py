@@ -76,7 +76,8 @@ class Standing:
 
     Attributes:
         fired: how many of its occurrences its entry says there have been.
-        added: how often each occurrence was added, with the host and epoch of the last time.
+        added: numbers of the occurrences that were published by turns that are over.
+        turn: of turns under way, by host and epoch: what they have published.
         is_there: its entry is in the store, for all that is known.
         removed: it was taken back.
     """
@@ -87,7 +88,7 @@ class Standing:
         self.told = told
         self.at = at
         self.fired = 0
-        self.added: dict[int, tuple[str, int]] = {}
+        self.added: set[int] = set()
         self.turn: dict[tuple[str, int], set[int]] = {}
         self.is_there = True
         self.removed = False
@@ -234,7 +235,7 @@ class Occurrences:
                 self._wrong(standing, f"{by} leaves out occurrence {number}, due {due_ms}, at {now_ms:.0f}: {name}")
             elif turn and number > min(turn):
                 self._wrong(standing, f"{by} leaves out occurrence {number} and not {min(turn)}: {name}")
-        standing.added.update(dict.fromkeys(turn, (by, 0)))
+        standing.added |= turn
 
     def _judge_due(self, standing: Standing, due_ms: int) -> None:
         wanted = standing.due_ms(standing.fired + 1)
