@@ -10,6 +10,8 @@ from simulation.test_checker import CRASH, broken, outcome
 from support.simulation.extra import RECURRING
 from support.simulation.occurrences import Standing, Told
 from support.simulation.plans import Event, TopicPlan
+from support.simulation.run import carry_out
+from support.simulation.schedule import Schedule
 
 from emq.model import Kind
 from emq.schedule import course, firing, spec
@@ -30,6 +32,14 @@ def test_nothing_is_found_where_nothing_is_planted(kind: Kind, events: tuple[Eve
     assert found.violations == []
     assert found.happened["occurrences"] > 20
     assert found.happened["schedule taken back"] > 2
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_lost_answers_repeat_no_occurrence_that_was_handled(seed: int) -> None:
+    events = [Event(3.0 + host * 0.01 + 5 * i, "store_loss", host, 4.8, 0.9) for host in range(2) for i in range(3)]
+    found = carry_out(Schedule(seed, False, (0.0,), 2, (TOPIC,), tuple(sorted(events))))
+    assert found.violations == []
+    assert found.happened["occurrences"] > 20
 
 
 def test_an_occurrence_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
