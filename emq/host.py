@@ -182,7 +182,7 @@ class Host:
             on_expiring=self.expiry.watch,
             on_schedule=self.firing.put,
             on_moved=self.forwarder.put,
-            on_claimed=self.settler.claimed,
+            on_claimed=self._claimed,
             on_damaged=dispatcher.damaged,
             on_lost=lost,
             on_broken=self._broken,
@@ -438,6 +438,11 @@ class Host:
             self.slots.rests(name, due_ms)
         else:
             self.lanes.at(name, due_ms)
+
+    def _claimed(self, group: OwnedGroup, id_: str) -> None:
+        """An entry of the group's lane was claimed, which proves that it was put there."""
+        self.settler.claimed(group, id_)
+        self.firing.claimed(group, id_)
 
     def _buffered(self, group: OwnedGroup) -> None:
         self.dispatcher.ready(group)

@@ -38,6 +38,8 @@ class _Turn(NamedTuple):
         entry: its message, with the schedule as it is to be from now on.
         occurrences: (number, due time in ms) of what is due now.
         due_ms: when it is due next; None when it has ended.
+        proven: ids of its entry or occurrences that were claimed after they were sent: so that was carried out. It must
+            not be repeated, for it would act on the new claim, or deliver what was handled.
         reason: why it can never be fired; empty if all is well.
     """
 
@@ -45,6 +47,7 @@ class _Turn(NamedTuple):
     entry: Message
     occurrences: Sequence[tuple[int, int]]
     due_ms: int | None
+    proven: set[str]
     reason: str = ""
 
     @property
@@ -62,6 +65,7 @@ class _Turn(NamedTuple):
                 priority=m.priority,
             )
             for number, due_ms in self.occurrences
+            if f"{m.id}.{number}" not in self.proven
         ]
 
     @property
@@ -103,7 +107,8 @@ class Firing:
     An occurrence is a message of its own, `<schedule's id>.<number>`, so its failures are retried apart from the
     schedule and never add to it. A schedule's entry is settled only after its occurrences are in the lane: put back
     with its next due time, or acknowledged when it has ended. A crash in between repeats the adds, which change
-    nothing for those that are there still; one that was handled meanwhile is delivered again.
+    nothing for those that are there still; one that was handled meanwhile is delivered again. After a lost answer the
+    host goes by what it has claimed since (`claimed`), and repeats nothing of that.
 
     Both steps carry the group's epoch. Schedules of a group that stops before the first step are dropped, those of a
     lost one at any time; they are still claimed in the store, from where the next owner recovers them. After the first
@@ -135,6 +140,7 @@ class Firing:
         self._on_lost = on_lost
         self._pending: deque[tuple[OwnedGroup, Message]] = deque()
         self._turns: dict[int, _Turn] = {}
+        self._sent: dict[tuple[str, str], _Turn] = {}
         self._to_add: list[_Turn] = []
         self._to_settle: list[_Turn] = []
         self._resting = False
@@ -149,6 +155,14 @@ class Firing:
         self._pending.append((group, m))
         self._something.set()
         self._idle.clear()
+
+    def claimed(self, group: OwnedGroup, id_: str) -> None:
+        """An entry of the group's lane was claimed.
+
+        If a call that put it there is under way, or its answer was lost, it was carried out.
+        """
+        if self._sent and (turn := self._sent.pop((group.name, id_), None)) is not None:
+            turn.proven.add(id_)
 
     async def idle(self) -> None:
         """Return once no schedule is being fired."""
@@ -194,13 +208,15 @@ class Firing:
     async def _add(self, turns: Sequence[_Turn]) -> list[_Turn]:
         """Add occurrences; return the turns that may be settled."""
         turns = self._kept(turns, lambda group: group.stopping or group.lost)
-        adds = [add for turn in turns for add in turn.adds]
+        adds_of = [turn.adds for turn in turns]
+        adds = [add for each in adds_of for add in each]
+        self._sent.update(((add.slot, add.id), turn) for turn, each in zip(turns, adds_of, strict=True) for add in each)
         answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
         placed = [each.add for turn in turns for each in turn.placed]
         places = iter(await of_each(self._slots.add(placed), len(placed)) if placed else ())
         added = []
-        for turn in turns:
-            of_turn: list[object] = [next(answers) for _ in turn.adds]
+        for turn, mine in zip(turns, adds_of, strict=True):
+            of_turn: list[object] = [next(answers) for _ in mine]
             of_turn += [next(places) for _ in turn.placed]
             if failures := [answer for answer in of_turn if isinstance(answer, FAILURES)]:
                 self._rest(self._to_add, turn, failures[0])
@@ -219,9 +235,18 @@ class Firing:
 
     async def _settle(self, turns: Sequence[_Turn]) -> None:
         turns = self._kept(turns, lambda group: group.lost)
+        for turn in [turn for turn in turns if turn.entry.id in turn.proven]:
+            self._ended(turn)
+            turn.group.lane_out -= 1
+        turns = [turn for turn in turns if turn.entry.id not in turn.proven]
+        self._sent.update(((turn.group.name, turn.entry.id), turn) for turn in turns)
         answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
         # A store that came back from a crash may have forgotten an entry; one that is there is left as it is.
-        vanished = [turn for turn, answer in zip(turns, answers, strict=True) if answer is False and turn.stays]
+        vanished = [
+            turn
+            for turn, answer in zip(turns, answers, strict=True)
+            if answer is False and turn.stays and turn.entry.id not in turn.proven
+        ]
         again = [turn.entry_add for turn in vanished]
         added = await of_each(self._lanes.add(again), len(again)) if again else ()
         unadded = {id(turn): a for turn, a in zip(vanished, added, strict=True) if isinstance(a, FAILURES)}
@@ -250,6 +275,9 @@ class Firing:
 
     def _ended(self, turn: _Turn) -> None:
         self._turns.pop(id(turn), None)
+        for id_ in (turn.entry.id, *(f"{turn.entry.id}.{number}" for number, _ in turn.occurrences)):
+            if self._sent.get((turn.group.name, id_)) is turn:
+                del self._sent[turn.group.name, id_]
         self._troubles.well(turn.group.name)
 
     def _rest(self, where: list[_Turn], turn: _Turn, failure: Failure) -> None:
@@ -293,11 +321,11 @@ def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
         limit = max(1, min(BATCH, BATCH_BYTES // (len(m.payload) + 1)))
         occurrences, following = course.fire(schedule, now_ms, limit)
     except Exception as exc:  # one that cannot be fired must not keep the others from it
-        return _Turn(group, m, (), None, str(exc) or repr(exc))
+        return _Turn(group, m, (), None, set(), str(exc) or repr(exc))
     if following is None:
-        return _Turn(group, m, occurrences, None)
+        return _Turn(group, m, occurrences, None, set())
     m.schedule = following.encode()
-    return _Turn(group, m, occurrences, following.due_ms)
+    return _Turn(group, m, occurrences, following.due_ms, set())
 
 
 def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> bytes:

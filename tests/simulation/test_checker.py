@@ -21,7 +21,7 @@ from emq.fetcher.readiness import Readiness
 from emq.lease import Lease
 from emq.model import Kind
 from emq.offsets.tracker import OffsetTracker
-from emq.owned import OwnedGroup, OwnedQueue
+from emq.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.ownership import Acquired, Ownership
 from emq.retirement import Retirement
 from emq.shares import Division, Share
@@ -262,3 +262,19 @@ def _once() -> Iterator[bool]:
     yield True
     while True:
         yield False
+
+
+@pytest.mark.parametrize("sick", [False, True])
+def test_a_topic_that_hangs_and_keeps_others_waiting_is_found(sick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = (EASY._replace(keys=0), EASY._replace(name="other", keys=0))
+    real = Dispatcher._places
+
+    def places(self: Dispatcher, owner: OwnedTopic, wanted: int, now: float) -> int:
+        return real(self, owner, wanted, now) if self.in_flight < 10 else 0
+
+    if sick:
+        monkeypatch.setattr(Dispatcher, "_places", places)
+    outcomes = (carry_out(Schedule(seed, True, (0.0,), 2, topics, ())) for seed in range(9))
+    found = next(one for one in outcomes if one.happened["hang"])
+    assert found.happened["hang"] == 1
+    assert bool(broken(found) & {"delay", "use"}) == sick

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from support.simulation import promises
-from support.simulation.evidence import Acquired, Evidence, Start, Violation
+from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
+from support.simulation.violation import Violation
 from support.simulation.work import Work
 
 from emq import message, storage
@@ -237,7 +238,7 @@ def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_onc
         if was_claimed:
             claim = storage.Claim("t/0", 1, 1)
             evidence.applied("h1", "lanes.claim", [[claim]], [storage.Claimed([("id", b"")], None)])
-        evidence.store_lost({}, [], [])
+        evidence.store_lost({}, {}, [])
         settle = storage.Settle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
         evidence.applied("h1", "lanes.settle", [[settle]], [True])
         evidence.started("h1", 1, _from_lane(), "")

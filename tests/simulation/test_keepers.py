@@ -60,8 +60,8 @@ def test_it_tells_all_that_it_holds(run: Run) -> None:
         assert keeper.head_of(QUEUE) == 2
         queues, lanes, members = keeper.contents()
         assert queues == {QUEUE: (4, {2: b"2", 3: b"3"})}
-        assert sorted(lanes) == [b"one", b"two"]
-        assert sorted(members) == [b"another", b"member"]
+        assert lanes == {"waits": b"one", "dead": b"two"}
+        assert {name: sorted(found) for name, found in members.items()} == {SLOT.name: [b"another", b"member"]}
 
     run(test)
 
@@ -87,7 +87,7 @@ def test_it_comes_back_as_it_was_or_empty_and_watchers_hear_of_it(run: Run) -> N
         await asyncio.sleep(1.0)
         assert heard == [None]
         keeper.restore(None)
-        assert keeper.contents() == Contents({}, [], [])
+        assert keeper.contents() == Contents({}, {}, {})
         listener.cancel()
         await asyncio.wait([listener])
 

@@ -78,3 +78,39 @@ async def test_a_timer_that_ran_out_while_stopped_can_still_be_cancelled_by_what
     process.go_on()
     await asyncio.sleep(5)
     assert fired == []
+
+
+@simulated
+async def test_the_timers_of_a_machine_that_slept_stood_still() -> None:
+    process, other = Process("a"), Process("b")
+    asleep, awake = Ticking(process), Ticking(other)
+    await asyncio.sleep(2.25)
+    process.stop()
+    await asyncio.sleep(10)
+    process.wake(10)
+    await asyncio.sleep(0.5)
+    assert asleep.ticks == [1.0, 2.0]
+    await asyncio.sleep(1)
+    assert asleep.ticks == [1.0, 2.0, 13.0]
+    assert awake.ticks == [float(second) for second in range(1, 14)]
+
+
+@simulated
+async def test_a_timer_that_is_cancelled_after_its_machine_slept_does_not_fire() -> None:
+    process = Process("a")
+    fired: list[str] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later(2, fired.append, "later")
+        loop.call_later(1, later.cancel)
+        await asyncio.sleep(3)
+        fired.append("end")
+
+    process.start(run())
+    await asyncio.sleep(0.5)
+    process.stop()
+    await asyncio.sleep(10)
+    process.wake(10)
+    await asyncio.sleep(5)
+    assert fired == ["end"]

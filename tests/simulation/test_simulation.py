@@ -10,7 +10,19 @@ import sys
 
 import pytest
 from support.simulation.run import simulate
-from support.simulation.schedule import AGAIN, CLEAN, SHARDS, SILENT, UNCLEAN, schedule
+from support.simulation.schedule import (
+    AGAIN,
+    CLEAN,
+    CROWD,
+    CROWD_UNCLEAN,
+    FEW,
+    MANY,
+    MORE,
+    SHARDS,
+    SILENT,
+    UNCLEAN,
+    schedule,
+)
 from support.simulation.varied import PAUSE, RESIZE_KEYED, WAKES
 
 SEEDS = int(os.environ.get("EMQ_SIMULATED_SEEDS", "240"))
@@ -19,7 +31,8 @@ LONGEST_S = 1200
 
 CONSEQUENCES = (
     *("refused settle", "refused checkpoint", "redelivered", "moves", "dead", "starts", "rewound"),
-    *("publish refused", "tried"),
+    *("publish refused", "tried", "hang", "unsettled"),
+    *("merged", "occurrences", "occurrences missed", "schedule created", "schedule taken back"),
 )
 
 
@@ -39,7 +52,10 @@ def test_every_promise_holds_for_every_seed(result: dict[str, list[tuple[int, st
     assert not failures, f"{len(failures)} of {SEEDS} seeds fail; the first of them:\n{failures[0][1]}"
 
 
-EVENTS = (*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED)
+EVENTS = (
+    *(*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED),
+    *(*MORE, *CROWD, *CROWD_UNCLEAN),
+)
 
 
 @pytest.mark.parametrize("what", sorted({*EVENTS, *CONSEQUENCES}))
@@ -53,3 +69,10 @@ def test_a_seed_stands_for_the_same_history_each_time() -> None:
     first, again = simulate(seed), simulate(seed)
     assert first.evidence.history == again.evidence.history
     assert len(first.evidence.starts) > 100
+
+
+def test_some_seeds_have_many_hosts() -> None:
+    crowded = [plan for seed in range(SEEDS) if (plan := schedule(seed)).most_hosts > FEW]
+    assert 1 <= len(crowded) <= SEEDS / 15
+    assert all(12 <= plan.hosts <= MANY for plan in crowded)
+    assert any("roll" in {event.what for event in plan.events} for plan in crowded)

@@ -9,23 +9,24 @@ import math
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from emq import errors, message
+from emq import errors
 from emq.admin import Admin
 from emq.allocation import records
 from emq.allocation.memory_tree import MemoryEnsemble
 from emq.catalog import Catalog
 from emq.database.database import ANSWER_S
 from emq.lag import unfinished
-from emq.model import Kind, State, Topic, TopicOptions
+from emq.model import State
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.shares import Division, Share
 from support.simulation import memory
 from support.simulation.evidence import Evidence
+from support.simulation.extra import RECURRING
 from support.simulation.keepers import Keep
 from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
@@ -33,6 +34,7 @@ from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
 from support.simulation.rules import Rules
 from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
+from support.simulation.timetable import Timetable
 from support.simulation.varied import VARIED
 from support.simulation.work import Work
 
@@ -54,11 +56,19 @@ UNINFORMING = (
 """Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
 
 
+class Snapshot(NamedTuple):
+    """The store at some time, with what it held of merge keys."""
+
+    kept: object
+    folding: Any
+
+
 class Cluster:
     """Attributes:
     alive: hosts that run or are paused, in the order of their start.
     gone: hosts that were killed.
     keeper: of the data of the one store.
+    timetable: of the topic with schedules, if there is one.
     weights: what operators have ordered, by name of a host; 0 for one that is to have nothing.
     calm: see `Rules`, but for the first span.
     """
@@ -90,6 +100,7 @@ class Cluster:
         self.publishers: dict[str, Publisher] = {}
         self.weights: dict[str, float] = {}
         self.calm: list[tuple[float, float]] = []
+        self.timetable: Timetable | None = None
         self._sizes: Counter[str] = Counter()
         self._pauses = 0
         self._clocks = itertools.cycle(schedule.offsets_s)
@@ -101,7 +112,7 @@ class Cluster:
         """Create the topics, and start the first hosts and those who publish."""
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
-            await self.admin.create([_topic(plan, plan.qps)])
+            await self.admin.create([plan.topic(plan.qps)])
         await self._look_at_quotas()
         self.spawn(self._watch_quotas())
         self.spawn(memory.watch(self))
@@ -111,6 +122,9 @@ class Cluster:
         for plan in self.schedule.topics:
             publisher = self.publishers[plan.name] = Publisher(producer, plan, self.evidence, self.schedule.seed)
             self.spawn(publisher.run(END_S + 2.0))
+            if plan.name == RECURRING:
+                self.timetable = Timetable(self, producer, plan)
+                self.spawn(self.timetable.run(END_S))
 
     def join(self, name: str = "") -> Member:
         """Start a host; one of a name that was there before is another life of it."""
@@ -125,7 +139,7 @@ class Cluster:
             self.ensemble,
             self.evidence,
             ahead_s=next(self._clocks),
-            batches={plan.name: plan.batch for plan in self.schedule.topics if plan.batch > 1},
+            plans=self.schedule.topics,
             session_s=SESSION_S,
         )
         self.alive.append(member)
@@ -196,7 +210,7 @@ class Cluster:
             await asyncio.sleep(after_s)
             self._sizes[plan.name] += 1
             qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
-            [topic] = await self.admin.create([_topic(plan, qps)])
+            [topic] = await self.admin.create([plan.topic(qps)])
             # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
             begun = topic.division
             since_s = begun.since_s or int(EPOCH_S + 0.25 + self.db.ahead_s + self.evidence.now) + 1
@@ -207,10 +221,17 @@ class Cluster:
             self.divisions[plan.name] = [*known, msgspec.structs.replace(begun, since_s=since_s)]
             self.evidence.note(plan.name, f"created again with qps {qps}, from second {since_s} on")
 
-    def lose(self, snapshot: object | None) -> None:
+    def snapshot(self) -> Snapshot:
+        """What the store has now, and what is known of it."""
+        return Snapshot(self.keeper.snapshot(), self.evidence.folding.snapshot())
+
+    def lose(self, snapshot: Snapshot | None) -> None:
         """The store comes back as it was at a snapshot, or empty."""
-        self.keeper.restore(snapshot)
-        self.evidence.store_lost(*self.keeper.contents())
+        self.keeper.restore(None if snapshot is None else snapshot.kept)
+        self.evidence.folding.lost(None if snapshot is None else snapshot.folding)
+        queues, lanes, slots = self.keeper.contents()
+        members = [member for name, found in slots.items() if not self.evidence.folding.keeps(name) for member in found]
+        self.evidence.store_lost(queues, lanes, members)
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
@@ -304,8 +325,11 @@ class Cluster:
         for topic in await self.catalog.list():
             for i in range(topic.groups):
                 letters = await store.lanes.dead(topic.group(i), limit=10_000)
-                found += [Work.parse(message.decode(letter.body).payload).name for letter in letters]
-                if topic.is_sorted:
+                found += [self.evidence.name_of(letter.body) for letter in letters]
+                if topic.options.merge == "key":
+                    for d in await store.sorted.dead(topic.slot(i), limit=10_000):
+                        self.evidence.folding.buried[topic.slot(i).name, d.member] = d.body
+                elif topic.is_sorted:
                     found += [Work.parse(d.member).name for d in await store.sorted.dead(topic.slot(i), limit=10_000)]
         return found
 
@@ -354,12 +378,6 @@ class Cluster:
 
     async def _next_epoch(self) -> int:
         return await self.db.next_generation(ENVIRONMENT)
-
-
-def _topic(plan: TopicPlan, qps: float) -> Topic:
-    options = TopicOptions(**plan.options)
-    priorities = () if plan.kind is not Kind.LOG else ("high", "mid", "low")
-    return Topic(plan.name, qps, plan.group_qps, priorities, kind=plan.kind, options=options, slots=plan.slots)
 
 
 def _followed(known: list[Division], timeline: Sequence[Division]) -> list[Division]:

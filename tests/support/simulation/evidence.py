@@ -9,20 +9,11 @@ from typing import Any, NamedTuple
 
 from emq import errors, message, slots, storage
 from emq.offsets.checkpoints import Checkpoint
+from support.doubles import group_of_entry
+from support.simulation.folding import Folding
+from support.simulation.occurrences import Occurrences
+from support.simulation.violation import Violation
 from support.simulation.work import Work
-
-INFINITE = float("inf")
-
-
-class Violation(NamedTuple):
-    """Attributes:
-    promise: its letter, as in the design; or "run" for what must never happen at all.
-    group: the group concerned, or "".
-    """
-
-    promise: str
-    group: str
-    text: str
 
 
 class Start(NamedTuple):
@@ -89,6 +80,9 @@ class Evidence:
         head_of: tells a queue's head in the store.
         recalled: works that were taken back before they started.
         replayed: works that were dead letters, and when they were put back.
+        hangs: topics whose handlers do not return, until then.
+        folding: what was published under merge keys.
+        occurrences: of schedules.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -127,6 +121,9 @@ class Evidence:
         self.let_go: dict[tuple[str, str, int], float] = {}
         self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
+        self.hangs: dict[str, float] = {}
+        self.folding = Folding(self)
+        self.occurrences = Occurrences(self)
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
     @property
@@ -153,7 +150,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------------ what hosts did
 
     def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
-        work, group = Work.parse(m.payload), f"{m.topic}/{m.group}"
+        work, group = self._work_of(m), f"{m.topic}/{m.group}"
         number = len(self.starts)
         self.starts.append(
             Start(
@@ -163,23 +160,32 @@ class Evidence:
         )
         if work.name in self.recalled:
             self.violated("recall", group, f"{work.name} starts, which was recalled")
-        self._judge_time(m, group)
+        self._judge_time(m, group, work)
         if 0 < m.expires_us <= m.started_us:
             self.violated("time", group, f"{work.name} starts after it has expired")
         entry = group, m.id if m.member is None else m.member
         if m.offset < 0 and entry in self.acknowledged and entry not in self.claimed_twice:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
+        self.folding.started(number, m)
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
         return number
 
-    def _judge_time(self, m: message.Message, group: str) -> None:
+    def _work_of(self, m: message.Message) -> Work:
+        return self.folding.work_of(m) or self.occurrences.work_of(m) or Work.parse(m.payload)
+
+    def name_of(self, body: bytes) -> str:
+        """Of the work of a message, by its body in a queue or lane."""
+        m = message.decode(body)
+        return self.occurrences.name_of(m.id) or Work.parse(m.payload).name
+
+    def _judge_time(self, m: message.Message, group: str, work: Work) -> None:
         """Nothing starts before its time."""
         entry = group, m.id if m.member is None else m.member
         due_ms = self.due_ms.get(entry) if m.offset < 0 and entry not in self.claimed_twice else None
         if due_ms is not None and m.started_us < due_ms * 1000:
             early_s = due_ms / 1000 - m.started_us / 1e6
-            self.violated("time", group, f"{Work.parse(m.payload).name} starts {early_s:.3f} s before its time")
+            self.violated("time", group, f"{work.name} starts {early_s:.3f} s before its time")
 
     def ended(self, number: int, succeeded: bool, now_us: int) -> None:
         if self.closed:
@@ -209,45 +215,52 @@ class Evidence:
             for asked, answer in zip(args[0], result, strict=False):
                 if isinstance(answer, errors.NotOwner):
                     self.refusals[call] += 1
-                    self.note(_group_of(asked), f"{by}: {call} is refused: {answer}")
+                    self.note(group_of_entry(asked), f"{by}: {call} is refused: {answer}")
         look = _LOOKS.get(call)
         if look is not None:
             for asked, answer in zip(args[0], result, strict=True):
                 if not isinstance(answer, errors.EMQError):
-                    look(self, asked, answer)
+                    look(self, by, asked, answer)
 
-    def _put(self, put: storage.Put, offsets: Sequence[int]) -> None:
+    def _put(self, by: str, put: storage.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
-            self.offsets[put.queue][offset] = Work.parse(message.decode(body).payload).name
+            self.offsets[put.queue][offset] = self.name_of(body)
         if put.drop_oldest:
             there, head = self.offsets[put.queue], self.head_of(put.queue)
             self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
             self._heads[put.queue] = head
 
-    def _trimmed(self, trim: storage.Trim, was_done: bool) -> None:
+    def _trimmed(self, by: str, trim: storage.Trim, was_done: bool) -> None:
         self._heads[trim.queue] = self.head_of(trim.queue)
 
-    def _added(self, add: storage.Add, was_new: bool) -> None:
-        work = Work.parse(message.decode(add.body).payload)
+    def _added(self, by: str, add: storage.Add, was_new: bool) -> None:
+        if self.occurrences.added(by, add, message.decode(add.body), was_new):
+            return
+        name = self.name_of(add.body)
         if add.epoch is not None:
-            self.moved.add(work.name)
-            self.note(add.slot, f"{work.name} is in the lane{' as dead' if add.reason else ''}")
+            self.moved.add(name)
+            self.note(add.slot, f"{name} is in the lane{' as dead' if add.reason else ''}")
         self.acknowledged.discard((add.slot, add.id))
         if was_new and not add.reason:
             self.due_ms[add.slot, add.id] = add.due_ms
             if add.epoch is None:
-                self.first_due_ms[work.name] = add.due_ms
+                self.first_due_ms[name] = add.due_ms
         if not add.reason:
-            self.in_lanes[add.slot, add.id] = work.name
+            self.in_lanes[add.slot, add.id] = name
 
-    def _slot_added(self, add: slots.Add, was_new: bool) -> None:
+    def _slot_added(self, by: str, add: slots.Add, was_new: bool) -> None:
+        if add.slot.apart:
+            self.folding.added(add, was_new)
+            return
         self.acknowledged.discard((add.slot.name, add.member))
         if was_new and add.slot.kind is not slots.SlotKind.PRIORITY:
             self.due_ms[add.slot.name, add.member] = add.score
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
-    def _lane_settled(self, settle: storage.Settle, was_prepared: bool) -> None:
+    def _lane_settled(self, by: str, settle: storage.Settle, was_prepared: bool) -> None:
         self.claimed.discard((settle.slot, settle.id))
+        if self.occurrences.settled(by, settle, was_prepared):
+            return
         if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
             self.in_lanes.pop((settle.slot, settle.id), None)
         if was_prepared and settle.verdict is storage.Verdict.RETRY:
@@ -258,13 +271,19 @@ class Evidence:
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
-    def _lane_claimed(self, claim: storage.Claim, claimed: storage.Claimed) -> None:
+    def _lane_claimed(self, by: str, claim: storage.Claim, claimed: storage.Claimed) -> None:
         for id_, _ in claimed.entries:
             self.claimed.add((claim.slot, id_))
             self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
-    def _slot_settled(self, settle: slots.Settle, was_prepared: bool) -> None:
-        if was_prepared and settle.verdict is slots.Verdict.ACK:
+    def _slot_claimed(self, by: str, claim: slots.Claim, claimed: slots.Claimed) -> None:
+        if claim.slot.apart:
+            self.folding.claimed(claim, claimed)
+
+    def _slot_settled(self, by: str, settle: slots.Settle, was_prepared: bool) -> None:
+        if settle.slot.apart:
+            self.folding.told(settle, was_prepared)
+        elif was_prepared and settle.verdict is slots.Verdict.ACK:
             self.acknowledged.add((settle.slot.name, settle.member))
             self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
 
@@ -278,26 +297,27 @@ class Evidence:
         self.acknowledged = {entry for entry in self.acknowledged if not entry[0].startswith(f"{topic}/")}
 
     def store_lost(
-        self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: Sequence[bytes], members: Sequence[bytes]
+        self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: dict[str, bytes], members: Sequence[bytes]
     ) -> None:
-        """The store came back: with these queues (tail, bodies by offset), entries of lanes, and members of slots."""
+        """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots."""
 
         def names(bodies: Iterable[bytes]) -> set[str]:
-            return {Work.parse(message.decode(body).payload).name for body in bodies}
+            return {self.name_of(body) for body in bodies}
 
         self.lost_at.append(self.now)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
         self.claimed_twice |= self.claimed
-        left = names(lanes) | in_slots
+        left = names(lanes.values()) | in_slots
+        self.occurrences.lost(lanes)
         for _, bodies in queues.values():
             # What had moved to a lane counts as finished in its queue; if the lane has forgotten it, it is gone.
             left |= names(bodies.values()) - self.moved
-        self.forgotten |= self.published.keys() - left
+        self.forgotten |= self.published.keys() - left - self.folding.taken
         for queue, offsets in self.offsets.items():
             tail, bodies = queues.get(queue, (1, {}))
             # A store that comes back twice may have again what it had lost the first time.
-            there = {o: Work.parse(message.decode(body).payload).name for o, body in bodies.items()}
+            there = {o: self.name_of(body) for o, body in bodies.items()}
             if any(o >= tail or there.get(o, name) != name for o, name in offsets.items()):
                 self._unnoticed.add(queue)
             for offset in [o for o in offsets if o >= tail]:
@@ -380,21 +400,13 @@ class Evidence:
         return name is not None and (name in self.succeeded or name in self.moved or name in self.dropped_names)
 
 
-_LOOKS: dict[str, Callable[[Evidence, Any, Any], None]] = {
+_LOOKS: dict[str, Callable[[Evidence, str, Any, Any], None]] = {
     "log.put": Evidence._put,
     "log.trim": Evidence._trimmed,
     "lanes.add": Evidence._added,
     "lanes.claim": Evidence._lane_claimed,
     "lanes.settle": Evidence._lane_settled,
     "sorted.add": Evidence._slot_added,
+    "sorted.claim": Evidence._slot_claimed,
     "sorted.settle": Evidence._slot_settled,
 }
-
-
-def _group_of(asked: Any) -> str:
-    if isinstance(asked, (storage.Read, storage.Trim)):
-        return storage.group_of(asked.queue)
-    if isinstance(asked, (storage.Claim, storage.Settle, storage.Add)):
-        return asked.slot
-    slot = getattr(asked, "slot", None)
-    return str(slot.name) if slot is not None else ""

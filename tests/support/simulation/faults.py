@@ -10,7 +10,7 @@ from support.simulation.cluster import Cluster
 from support.simulation.member import Member
 from support.simulation.network import SHARDS, Network, Shard, Wakes
 from support.simulation.plans import Event
-from support.simulation.schedule import SESSION_S, WRONG_S
+from support.simulation.schedule import END_S, SESSION_S, WRONG_S
 
 LONGEST_DELAY_S = 2.5
 """Of a call to store or database, and of its answer."""
@@ -43,7 +43,7 @@ def _note(cluster: Cluster, what: str, text: str) -> None:
 
 
 async def join(cluster: Cluster, event: Event) -> None:
-    if len(cluster.alive) < 6:
+    if len(cluster.alive) < cluster.schedule.most_hosts:
         _note(cluster, "join", cluster.join().life)
 
 
@@ -109,6 +109,49 @@ async def pause(cluster: Cluster, event: Event) -> None:
         if member in cluster.alive:
             cluster.evidence.note("", f"--- {member.life} goes on")
             member.go_on(tree_first=event.size < 0.5)
+
+
+async def _suspend(cluster: Cluster, members: list[Member], for_s: float) -> None:
+    for member in members:
+        member.pause()
+    await asyncio.sleep(for_s)
+    for member in members:
+        if member in cluster.alive:
+            cluster.evidence.note("", f"--- {member.life} wakes up")
+            member.wake(for_s)
+
+
+async def suspend(cluster: Cluster, event: Event) -> None:
+    """A machine sleeps: as a pause, but its timers know nothing of the time that passed."""
+    if (member := _host(cluster, event)) is not None and not member.process.stopped:
+        await _suspend(cluster, [member], event.for_s)
+
+
+async def suspend_all(cluster: Cluster, event: Event) -> None:
+    """All machines sleep, as those of one hypervisor do."""
+    members = [member for member in cluster.alive if not member.process.stopped]
+    _note(cluster, event.what, f"{len(members)} hosts for {event.for_s} s")
+    await _suspend(cluster, members, event.for_s)
+
+
+async def crash_many(cluster: Cluster, event: Event) -> None:
+    """Several hosts are killed at once."""
+    members = cluster.alive[event.pick % 3 :: 3]
+    _note(cluster, event.what, f"{len(members)} hosts")
+    for member in members:
+        cluster.kill(member)
+
+
+async def roll(cluster: Cluster, event: Event) -> None:
+    """A rolling restart: one host after the other stops in order and starts again under its name."""
+    _note(cluster, event.what, f"{len(cluster.alive)} hosts")
+    for member in list(cluster.alive):
+        if cluster.evidence.now > END_S or member.task is None or member not in cluster.alive:
+            continue
+        member.host.stop()
+        _, late = await asyncio.wait([member.task], timeout=SESSION_S)
+        if not late and not any(other.name == member.name for other in cluster.alive):
+            cluster.join(member.name)
 
 
 async def leader_crash(cluster: Cluster, event: Event) -> None:
@@ -234,7 +277,7 @@ async def publisher_loss(cluster: Cluster, event: Event) -> None:
 async def store_shorter(cluster: Cluster, event: Event) -> None:
     """The store comes back without what it was told in the last second, or less."""
     _note(cluster, "store_shorter", f"by {event.size:.2f} s")
-    kept = cluster.keeper.snapshot()
+    kept = cluster.snapshot()
     await asyncio.sleep(event.size)
     cluster.lose(kept)
 
@@ -325,6 +368,11 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "tree_silent_for_all": tree_silent_for_all,
     "store_silent": _on(lambda m: m.store.network, "silent"),
     "database_silent": _on(lambda m: m.database.network, "silent"),
+    "store_silent_for_all": _on_all(lambda m: m.store.network, "silent"),
+    "suspend": suspend,
+    "suspend_all": suspend_all,
+    "crash_many": crash_many,
+    "roll": roll,
     "store_down_for_all": _on_all(lambda m: m.store.network, "down"),
     "database_down_for_all": _on_all(lambda m: m.database.network, "down"),
     "database_silent_for_all": _on_all(lambda m: m.database.network, "silent"),

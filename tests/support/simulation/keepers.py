@@ -31,13 +31,13 @@ class Contents(NamedTuple):
 
     Attributes:
         queues: (tail, bodies by offset) by name.
-        lanes: bodies of all entries, whatever their state.
-        members: of all slots, whatever their state.
+        lanes: bodies of all entries by id, whatever their state.
+        members: by slot (`<topic>/<index>`), whatever their state.
     """
 
     queues: dict[str, tuple[int, dict[int, bytes]]]
-    lanes: list[bytes]
-    members: list[bytes]
+    lanes: dict[str, bytes]
+    members: dict[str, list[bytes]]
 
 
 class Keeper(Protocol):
@@ -90,8 +90,8 @@ class MemoryKeeper:
             name: (queue.tail, {o: body for o in range(queue.head, queue.tail) if (body := queue.body(o)) is not None})
             for name, queue in self._world.queues.items()
         }
-        lanes = [body for lane in self._world.slots.values() for body in lane.bodies.values()]
-        members = [m for slot in self._world.sorted.values() for m in (*slot.waiting, *slot.prepared, *slot.dead)]
+        lanes = {id_: body for lane in self._world.slots.values() for id_, body in lane.bodies.items()}
+        members = {name: [*slot.waiting, *slot.prepared, *slot.dead] for name, slot in self._world.sorted.items()}
         return Contents(queues, lanes, members)
 
     def close(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
@@ -20,9 +22,12 @@ from emq.storage import Store
 from emq.timekeeping import Asked, Timekeeper
 from emq.trail.sink import NullTrail
 from support.doubles import InlineDatabase
+from support.simulation import lockstep
 from support.simulation.evidence import Evidence
 from support.simulation.network import RemoteDatabase, RemoteStore, Wakes
+from support.simulation.plans import TopicPlan
 from support.simulation.process import Process
+from support.simulation.receivers import ASKING, JudgedReceiver
 from support.simulation.work import Work
 
 ENVIRONMENT = "online"
@@ -123,7 +128,7 @@ class Member:
         ahead_s: float,
         session_s: float,
         weight: float = 1.0,
-        batches: Mapping[str, int] | None = None,
+        plans: Sequence[TopicPlan] = (),
     ) -> None:
         self.name = name
         self.life = life
@@ -137,14 +142,16 @@ class Member:
         self.clock = SystemClock(self._wall_ns, lambda: int((machine % 10_000 + loop.time()) * 1e9))
         self._time = EnvironmentTime(self.database, ENVIRONMENT, machine=machine)
         self.timekeeper = Timekeeper(self.clock, self._ask, wall_ns=self._wall_ns)
+        evidence.occurrences.clocks[life] = lambda: self.clock.now_us()
         self.membership = ClusterMembership(
             self.tree, ENVIRONMENT, name, self._next_generation, self.clock, weight=weight
         )
         self.running: set[int] = set()
         self.handlers = Handlers()
         self.handlers.bind("*", self._handle)
-        for topic, size in (batches or {}).items():
-            self.handlers.bind(topic, self._handle_batch, batch_size=size)
+        self._receivers: list[JudgedReceiver] = []
+        for plan in plans:
+            self._bind(plan, evidence)
         self.host = Host(
             self.store,
             Catalog(self.database, ENVIRONMENT, None),
@@ -162,6 +169,19 @@ class Member:
         self._evidence = evidence
         self.task: asyncio.Task[None] | None = None
 
+    def _bind(self, plan: TopicPlan, evidence: Evidence) -> None:
+        """The topics that have handlers of their own."""
+        if plan.batch > 1:
+            self.handlers.bind(plan.name, self._handle_batch, batch_size=plan.batch)
+        elif plan.by == "thread":
+            timeout_s = plan.options.get("handler_timeout_s", math.inf)
+            self.handlers.bind(plan.name, lambda m: self._handle_in_thread(m, timeout_s))
+        elif plan.by == "receiver":
+            self._receivers.append(JudgedReceiver(self, evidence))
+            # As `App` does.
+            self._receivers[-1].on_wanted.append(lambda receiver: self.host.ownership.wanted(receiver))
+            self.handlers.bind_receiver(plan.name, self._receivers[-1])
+
     def _noted(self, loops: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
         self.loops = self.loops + loops
         return loops
@@ -172,9 +192,16 @@ class Member:
 
     async def _run(self) -> None:
         await self.timekeeper.begin()
+        asking = [
+            asyncio.create_task(receiver.ask(random.Random(f"{self.life} {number}")))
+            for receiver in self._receivers
+            for number in range(ASKING)
+        ]
         try:
             await self.host.run()
         finally:
+            for task in asking:
+                task.cancel()
             if self.host.guard.broken:
                 raise AssertionError(f"loops broke: {dict(self.host.guard.broken)}")
 
@@ -196,6 +223,11 @@ class Member:
         self.process.stop()
         self.tree.freeze()
 
+    def wake(self, asleep_s: float) -> None:
+        """Its machine was suspended for so long, of which its timers know nothing."""
+        self.process.wake(asleep_s)
+        self.tree.thaw()
+
     def go_on(self, tree_first: bool) -> None:
         if tree_first:
             self.tree.thaw()
@@ -211,20 +243,39 @@ class Member:
         return await self.database.next_generation(ENVIRONMENT, least)
 
     async def _handle(self, m: Message) -> None:
-        number, work, succeeded = self._started(m), Work.parse(m.payload), False
+        number, succeeded = self.started(m), False
+        work = self._evidence.starts[number].work
         try:
             if work.takes_ms:
                 await asyncio.sleep(work.takes_ms / 1000)
+            while (left_s := self._evidence.hangs.get(m.topic, 0.0) - self._evidence.now) > 0:
+                await asyncio.sleep(left_s)
             if m.attempt <= work.fails:
                 raise _failure(m, work)
             succeeded = True
         finally:
-            self._ended(number, succeeded)
+            self.ended(number, succeeded)
+
+    def _handle_in_thread(self, m: Message, timeout_s: float) -> None:
+        """A plain function; it goes on after its time is over, and nobody asks any more how it ends."""
+        number = self.started(m)
+        work = self._evidence.starts[number].work
+        takes_s = work.takes_ms / 1000
+        if takes_s > timeout_s:
+            lockstep.sleep(timeout_s)
+            self.ended(number, False)
+            lockstep.sleep(takes_s - timeout_s)
+            return
+        if takes_s:
+            lockstep.sleep(takes_s)
+        self.ended(number, m.attempt > work.fails)
+        if m.attempt <= work.fails:
+            raise _failure(m, work)
 
     async def _handle_batch(self, batch: list[Message]) -> None:
         """Some of it fails."""
         works = [Work.parse(m.payload) for m in batch]
-        numbers = [self._started(m) for m in batch]
+        numbers = [self.started(m) for m in batch]
         failed = {m.id for m, work in zip(batch, works, strict=True) if m.attempt <= work.fails}
         done = False
         try:
@@ -233,13 +284,13 @@ class Member:
             done = True
         finally:
             for m, number in zip(batch, numbers, strict=True):
-                self._ended(number, done and m.id not in failed)
+                self.ended(number, done and m.id not in failed)
         if failed:
             raise errors.PartialFailure(
                 {m.id: _failure(m, work) for m, work in zip(batch, works, strict=True) if m.id in failed}
             )
 
-    def _started(self, m: Message) -> int:
+    def started(self, m: Message) -> int:
         group = self.host.ownership.groups.get(f"{m.topic}/{m.group}")
         epoch = -1 if group is None or group.lost else group.epoch
         queue = group.queues[m.priority].name if group is not None and m.offset >= 0 else ""
@@ -247,7 +298,7 @@ class Member:
         self.running.add(number)
         return number
 
-    def _ended(self, number: int, succeeded: bool) -> None:
+    def ended(self, number: int, succeeded: bool) -> None:
         self.running.discard(number)
         self._evidence.ended(number, succeeded, self.clock.now_us())
 

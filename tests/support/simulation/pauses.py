@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from support.simulation.evidence import Evidence, Violation
+from support.simulation.evidence import Evidence
 from support.simulation.rules import Rules
+from support.simulation.violation import Violation
 
 KNOWN_S = 2.0
 """By when every host knows: it looks at the catalog each 0.8 s, and starts what it has taken for one visit."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from emq.model import Kind
+from emq.model import Kind, Topic, TopicOptions
 
 
 class TopicPlan(NamedTuple):
@@ -19,6 +20,8 @@ class TopicPlan(NamedTuple):
     sizes: what qps `resize` sets in turn.
     batch: most messages that its handler takes at a time.
     pauses: operators pause it and let it go on.
+    by: what takes its messages: "" for a coroutine, "thread" for a function, "receiver" for one that asks.
+    merging: how many merge keys there are; 0 for none.
     """
 
     name: str
@@ -36,6 +39,14 @@ class TopicPlan(NamedTuple):
     slots: int = 0
     batch: int = 1
     pauses: bool = False
+    by: str = ""
+    merging: int = 0
+
+    def topic(self, qps: float) -> Topic:
+        """The topic with one of its capacities."""
+        priorities = () if self.kind is not Kind.LOG else ("high", "mid", "low")
+        options = TopicOptions(**self.options)
+        return Topic(self.name, qps, self.group_qps, priorities, kind=self.kind, options=options, slots=self.slots)
 
     @property
     def is_smooth(self) -> bool:
@@ -52,9 +63,23 @@ class TopicPlan(NamedTuple):
         return self.kind is not Kind.LOG and self.options.get("ordering", "slot") == "slot"
 
     @property
+    def merges(self) -> bool:
+        """Its messages merge by a key of their own."""
+        return self.merging > 0
+
+    @property
     def moving(self) -> bool:
         """Its keys are routed anew when it is resized."""
         return bool(self.keys and self.sizes)
+
+    @property
+    def may_hang(self) -> bool:
+        """Its handler can be made to wait."""
+        return not self.by and self.batch == 1
+
+    def outlives(self, takes_ms: int) -> bool:
+        """Whether a handler that takes so long is given up."""
+        return takes_ms / 1000 > float(self.options.get("handler_timeout_s", math.inf))
 
     @property
     def dead_after(self) -> int:

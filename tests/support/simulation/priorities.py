@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from emq.trail import checks
-from support.simulation.evidence import Evidence, Start, Violation
+from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
+from support.simulation.violation import Violation
 from support.simulation.waits import Wait, Waits
 
 STEP = 4

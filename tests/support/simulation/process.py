@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -37,6 +38,14 @@ class Process:
         """As SIGSTOP does; for ever, it is what SIGKILL does."""
         self.stopped = True
 
+    def wake(self, asleep_s: float) -> None:
+        """As a machine does that was suspended: its timers stood still all the while, and its clock did not."""
+        if self.stopped:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, SimulatedLoop)
+            self.held = loop.shift(self, self.held, asleep_s)
+            self.go_on()
+
     def go_on(self) -> None:
         """As SIGCONT does: timers that ran out meanwhile fire now."""
         if self.stopped:
@@ -53,6 +62,12 @@ def _run(handle: asyncio.Handle, run: Callable[[], None]) -> None:
         process.held.append(handle)
     else:
         run()
+
+
+def _is_own(timer: asyncio.Handle) -> bool:
+    """Whether the machine's own time makes it run out, and not that of what is on its way to the machine."""
+    module = getattr(timer._callback, "__module__", None) or ""  # type: ignore[attr-defined]
+    return not module.startswith("emq.allocation.memory")
 
 
 class _Handle(asyncio.Handle):
@@ -79,12 +94,32 @@ class SimulatedLoop(VirtualLoop):
         handle.__class__ = _Handle
         return handle
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(callback, *args, context=context)
+        handle.__class__ = _Handle
+        return handle
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         timer = super().call_at(when, callback, *args, context=context)
         timer.__class__ = _Timer
         return timer
+
+    def shift(self, process: Process, held: list[asyncio.Handle], by_s: float) -> list[asyncio.Handle]:
+        """Let the timers of a process run out later, also those that are held; returns what is held besides."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        mine = [timer for timer in timers if timer._context.get(_process) is process]  # type: ignore[attr-defined]
+        late = [handle for handle in held if isinstance(handle, _Timer) and _is_own(handle)]
+        for timer in (*filter(_is_own, mine), *late):
+            timer._when += by_s  # type: ignore[attr-defined]
+        for timer in late:
+            timer._scheduled = True  # type: ignore[attr-defined]
+            timers.append(timer)
+        heapq.heapify(timers)
+        return [handle for handle in held if handle not in late]
 
     def run_held(self, handles: list[asyncio.Handle]) -> None:
         self._ready.extend(handles)  # type: ignore[attr-defined]

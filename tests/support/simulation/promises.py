@@ -8,15 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from emq.shares import Division, Share, share_of, smooth_burst
-from support.simulation import pauses, priorities, use
-from support.simulation.evidence import Acquired, Evidence, Start, Violation
-from support.simulation.rules import Rules
+from support.simulation import folding, pauses, priorities, use
+from support.simulation.evidence import Acquired, Evidence, Start
+from support.simulation.rules import NOTICED_S, Rules
+from support.simulation.violation import Violation
 from support.simulation.waits import Waits
 
 SLACK = 1e-6
-
-NOTICED_S = 15.0
-"""How long after a store has come back without its last writes its hosts may still start what it has lost."""
 
 LONGEST_OUTAGE_S = 30.0
 """Of the database, for one host, at worst: several may come one after the other."""
@@ -39,6 +37,7 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
         *priorities.judge(evidence, rules, waits),
         *use.judge(evidence, rules, waits),
         *pauses.judge(evidence, rules),
+        *folding.judge(evidence, rules),
     ]
 
 
@@ -54,6 +53,8 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     for name, (work, confirmed) in evidence.published.items():
         doomed = work.fails >= rules.plans[work.topic].dead_after
         plan = rules.plans[work.topic]
+        if plan.merges:
+            continue  # see `folding`
         if name in evidence.replayed and not any(
             start.at >= evidence.replayed[name] for start in evidence.starts if start.work.name == name
         ):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from typing import Any
 
-from emq import errors
+from emq import errors, folds
 from emq.model import Kind
 from emq.producer import Producer
+from support.simulation import folding
 from support.simulation.evidence import Evidence
 from support.simulation.plans import TopicPlan
 from support.simulation.work import Work
@@ -23,6 +25,7 @@ class Publisher:
         self._evidence = evidence
         self._rng = random.Random(f"{seed} {plan.name}")
         self._probing = random.Random(f"{seed} {plan.name} probes")
+        self._merges = random.Random(f"{seed} {plan.name} merges")
         self._numbers = itertools.count()
 
     async def run(self, until_s: float) -> None:
@@ -38,6 +41,8 @@ class Publisher:
         if rng.random() < plan.failing:
             fails = 99 if rng.random() * plan.failing < plan.doomed else rng.randint(1, 2)
         takes_ms = rng.randint(20, 2_500) if rng.random() < plan.slow else rng.choice((0, 0, 0, 2))
+        if plan.outlives(takes_ms):
+            fails = 99
         key = f"k{rng.randrange(plan.keys)}" if plan.keys else ""
         work = Work(f"{plan.name}#{next(self._numbers)}", fails, takes_ms, key)
         priority: str | float | None = ("high", "mid", "low")[hash_of(key or work.name) % 3]
@@ -67,12 +72,30 @@ class Publisher:
             priority = ("high", "mid", "low")[hash_of(key or work.name) % 3]
         return await self._send(work, priority, delay_ms), work.name
 
+    def _body(self, work: Work) -> bytes:
+        """The work itself; of a topic with merge keys, what its fold works on."""
+        plan = self._plan
+        if not plan.merges:
+            return work.payload()
+        if plan.options["fold"] in folds.NUMERIC:
+            return b"%d" % self._merges.randint(-9, 99)
+        return f"{work.name}\n{self._merges.choice(('red', 'green'))}".encode()
+
+    def _merging(self, work: Work) -> dict[str, Any]:
+        if not self._plan.merges:
+            return {}
+        return {"merge_key": f"m{self._merges.randrange(self._plan.merging)}", "headers": {folding.WORK: work.name}}
+
     async def _send(self, work: Work, priority: str | float | None, delay_ms: float | None) -> str | None:
         confirmed, id_ = False, None
         self._evidence.published[work.name] = work, False
         try:
             id_ = await self._producer.publish(
-                self._plan.name, work.payload(), key=work.key or None, priority=priority, delay_ms=delay_ms
+                *(self._plan.name, self._body(work)),
+                key=work.key or None,
+                priority=priority,
+                delay_ms=delay_ms,
+                **self._merging(work),
             )
             confirmed = True
             self._evidence.confirmed_at[work.name] = self._evidence.now

@@ -95,15 +95,16 @@ class RedisKeeper:
     def contents(self) -> Contents:
         call = self._wire.call
         queues: dict[str, tuple[int, dict[int, bytes]]] = {}
-        lanes: list[bytes] = []
-        members: list[bytes] = []
+        lanes: dict[str, bytes] = {}
+        members: dict[str, list[bytes]] = {}
         for key in self._keys():
             name = key.decode()
             tag, _, rest = name.partition("}:")
             kind, _, of = rest.partition(":")
             if not name.startswith("{emq:"):
                 if call("TYPE", key) == b"zset" and name.partition("{")[0] in (name, "prepare", "dead"):
-                    members += call("ZRANGE", key, 0, -1)
+                    topic, _, index = name.rpartition("{")[2].rstrip("}").rpartition("_")
+                    members.setdefault(f"{topic}/{index}", []).extend(call("ZRANGE", key, 0, -1))
             elif kind == "head":
                 for queue, head in call("HGETALL", key).items():
                     found = call("LRANGE", f"{tag}}}:log:{queue.decode()}", 0, -1)
@@ -111,7 +112,7 @@ class RedisKeeper:
             elif kind == "log":
                 queues.setdefault(of, _queue(1, call("LRANGE", key, 0, -1)))
             elif kind == "body":
-                lanes += sorted(call("HVALS", key))
+                lanes |= {id_.decode(): body for id_, body in sorted(call("HGETALL", key).items())}
         return Contents(queues, lanes, members)
 
     def close(self) -> None:

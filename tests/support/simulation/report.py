@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from support.simulation.evidence import Violation
 from support.simulation.run import Outcome
+from support.simulation.violation import Violation
 
 MOST_VIOLATIONS = 8
 LAST_EVENTS = 60

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from emq.shares import Division, Share
 from support.simulation.plans import TopicPlan
 
+NOTICED_S = 15.0
+"""How long after a store has come back without its last writes its hosts may still start what it has lost."""
+
 
 class Rules(NamedTuple):
     """What the promises depend on.

@@ -15,11 +15,13 @@ from unittest import mock
 
 from support.simulation import faults, promises, trial
 from support.simulation.cluster import Cluster
-from support.simulation.evidence import Evidence, Violation
+from support.simulation.evidence import Evidence
 from support.simulation.keepers import LEFT_OUT, MEMORY, Keep
+from support.simulation.lockstep import in_lockstep
 from support.simulation.member import ReferenceDatabase
 from support.simulation.process import SimulatedLoop
 from support.simulation.schedule import END_S, Schedule, schedule
+from support.simulation.violation import Violation
 
 LONGEST_S = 600.0
 
@@ -65,6 +67,8 @@ async def _simulate(plan: Schedule, keep: Keep) -> Outcome:
             evidence.note("", "--- everything is healed")
             cluster.heal()
             await asyncio.sleep(3.0)
+            if cluster.timetable is not None:
+                await cluster.timetable.settle()
             if not await cluster.quiet():
                 left = await cluster.left()
                 evidence.violated("L", left[0].partition(" ")[2].partition(":")[0] if left else "", f"left: {left}")
@@ -143,6 +147,7 @@ def _determined(seed: int) -> Iterator[None]:
     virtual = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
     fixed = types.SimpleNamespace(Random=lambda seed=None: random.Random(made.random()))
     with (
+        in_lockstep(),
         mock.patch("secrets.token_hex", token),
         mock.patch("secrets.token_urlsafe", token),
         mock.patch("emq.producer.router._now_s", virtual.monotonic),

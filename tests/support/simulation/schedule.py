@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from emq.model import Kind
 from support.simulation import varied
+from support.simulation.extra import WIDE, extra
 from support.simulation.plans import Event, TopicPlan
 from support.simulation.varied import WAKES
 
@@ -42,6 +43,19 @@ SILENT = (
 """Servers that answer nothing, and outages for all hosts at once; drawn apart from the others."""
 
 
+MORE = ("store_silent_for_all", "suspend", "suspend", "suspend_all")
+"""Outages for all hosts, and machines that sleep; drawn apart, too."""
+
+CROWD = ("join", "join", "roll", "roll")
+CROWD_UNCLEAN = ("crash_many", "crash_many", "rebirth", "leader_crash")
+"""What happens to many hosts beside the usual."""
+
+CROWDED = 1 / 40
+"""Share of the seeds with many hosts."""
+
+FEW, MANY = 6, 20
+"""Most hosts."""
+
 SHARDS = ("shard_down", "shard_silent")
 """Faults of a part of the store."""
 
@@ -62,6 +76,8 @@ class Schedule(NamedTuple):
     hosts: int
     topics: tuple[TopicPlan, ...]
     events: tuple[Event, ...]
+    most_hosts: int = FEW
+    """That may be there at once."""
 
     def __str__(self) -> str:
         clocks = ", ".join(f"{offset:+.2f}" for offset in self.offsets_s)
@@ -90,19 +106,27 @@ def schedule(seed: int) -> Schedule:
         events += [_event(shards, SHARDS) for _ in range(shards.choice((0, 0, 1)))]
         wakes = random.Random(f"{seed} wakes")
         events += [_event(wakes, WAKES) for _ in range(wakes.choice((0, 0, 1)))]
+        more = random.Random(f"{seed} more")
+        events += [_event(more, MORE) for _ in range(more.choice((0, 0, 0, 1)))]
     one_more = varied.varied(seed)
     events += varied.own_events(one_more, _event, seed)
     again = random.Random(f"{seed} again")  # of its own, too
     reborn = [_event(again, AGAIN) for _ in range(again.choice((0, 0, 1, 2, 3)))]
     events += reborn
     skewed = rng.random() < 0.5
+    crowd = random.Random(f"{seed} crowd")
+    crowded = crowd.random() < CROWDED
+    if crowded:
+        events += [_event(crowd, CROWD if clean else CROWD + CROWD_UNCLEAN) for _ in range(crowd.randint(3, 5))]
+    clocks, hosts = tuple(_clocks(rng) if skewed else (0.0,) * 6), rng.randint(1, 6)
     return Schedule(
         seed,
         clean,
-        tuple(_clocks(rng) if skewed else (0.0,) * 6),
-        rng.randint(1, 6),
-        (*_topics(rng), *([_reborn(again)] if reborn else []), one_more),
+        clocks,
+        crowd.randint(12, MANY) if crowded else hosts,
+        (*_topics(rng), *([_reborn(again)] if reborn else []), one_more, *extra(seed), *([WIDE] if crowded else [])),
         tuple(sorted(events)),
+        MANY if crowded else FEW,
     )
 
 

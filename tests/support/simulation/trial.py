@@ -21,6 +21,9 @@ PROBES = 6
 PROBE_S = 0.27
 """How many messages each topic gets, one by one, and how far apart."""
 
+HUNG = 8
+"""How many of the topic that hangs."""
+
 BACKLOG_S = 4.0
 """How much is published at once, in seconds of the topic's quota."""
 
@@ -50,6 +53,8 @@ async def run(cluster: Cluster) -> None:
     begin = cluster.evidence.now
     cluster.evidence.note("", "--- the trial begins")
     await _probe(cluster, rng)
+    if cluster.timetable is not None:
+        await cluster.timetable.try_out()
     if operators.TOPIC in cluster.publishers:
         await operators.replay(cluster)
         await operators.recall(cluster)
@@ -84,12 +89,19 @@ async def _settled(cluster: Cluster) -> bool:
 
 
 async def _probe(cluster: Cluster, rng: random.Random) -> None:
-    """Single messages to idle groups: now, or with a delay."""
+    """Single messages to idle groups: now, or with a delay; half of the times with a topic that hangs beside them."""
+    apart = random.Random(f"{cluster.schedule.seed} hang")
+    plans = [plan for plan in cluster.schedule.topics if plan.may_hang]
+    hung = apart.choice(plans).name if plans and apart.random() < 0.5 else ""
+    if hung:
+        cluster.evidence.happened["hang"] += 1
+        cluster.evidence.hangs[hung] = cluster.evidence.now + PROBES * PROBE_S
     for _ in range(PROBES):
         for plan in cluster.schedule.topics:
             keeps_order = plan.kind is not Kind.LOG or plan.keys
             delayed = plan.kind is Kind.FIXED_TIME or (not keeps_order and rng.random() < 0.25)
-            await cluster.publishers[plan.name].probe(delay_ms=rng.uniform(50, 1_500) if delayed else None)
+            for _ in range(HUNG if plan.name == hung else 1):
+                await cluster.publishers[plan.name].probe(delay_ms=rng.uniform(50, 1_500) if delayed else None)
         await asyncio.sleep(PROBE_S)
     await asyncio.sleep(1.0)
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from emq import shares
 from emq.shares import MICRO, Division
-from support.simulation.evidence import Evidence, Start, Violation
+from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
+from support.simulation.violation import Violation
 from support.simulation.waits import Wait, Waits, allowed, rate
 
 USED = 0.99

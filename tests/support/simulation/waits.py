@@ -68,7 +68,7 @@ class Waits:
             confirmed = evidence.confirmed_at.get(name)
             if confirmed is None or start.attempt > 1 or plan.moving or plan.pauses:
                 continue
-            since = max(confirmed, free.get(name, 0.0))
+            since = max(confirmed, free.get(name, 0.0), evidence.folding.free_at.get(name, 0.0))
             if (due_us := _due_us(evidence, plan, name)) is not None:
                 since = max(since, start.at - (start.started_us - due_us) / 1e6)
             if since <= start.at and any(begin <= since and start.at <= end for begin, end in self._rules.calm):

@@ -1,0 +1,108 @@
+"""Merge keys: what a delivery stands for is judged, each kind of planted fault is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from simulation.test_checker import CRASH, broken, outcome
+from support.simulation.plans import TopicPlan
+
+from emq import folds, slots
+from emq.dispatch.members import MemberSettler
+from emq.model import Kind
+from emq.slots import Fold, Keep
+from storage_adapters.memory import sorted as memory_sorted
+from storage_adapters.memory.slots import Kept
+
+OPTIONS: dict[str, Any] = {
+    "merge": "key",
+    "fold": "sum",
+    "time_range_ms": 300,
+    "ordering": "none",
+    "prepare_timeout_s": 20.0,
+    "retry": "backoff",
+    "max_attempts": 3,
+    "backoff_s": (0.3, 0.8),
+    "jitter": 0.0,
+}
+FOLDED = TopicPlan(
+    *("folded", 12.0, 6.0, 12.0, Kind.RANGE_MERGE), failing=0.3, doomed=0.1, slow=0.2, options=OPTIONS, merging=4
+)
+
+
+@pytest.mark.parametrize("fold", ["latest", "sum", "max", "min", "union", "count"])
+@pytest.mark.parametrize("kind", [Kind.RANGE_MERGE, Kind.FIXED_TIME, Kind.PRIORITY])
+def test_nothing_is_found_where_nothing_is_planted(kind: Kind, fold: str) -> None:
+    options = {**OPTIONS, "fold": fold}
+    if kind is not Kind.RANGE_MERGE:
+        del options["time_range_ms"]
+    topic = FOLDED._replace(kind=kind, options=options, delayed=1.0 if kind is Kind.FIXED_TIME else 0.0, doomed=0.3)
+    found = outcome(CRASH, topic, clean=False)
+    assert found.violations == []
+    assert found.happened["merged"] > 5
+    assert found.evidence.folding.dead
+
+
+def test_a_publish_that_is_not_folded_in_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folds, "apply", lambda fold, older, newer: newer)
+    assert "fold" in broken(outcome(topic=FOLDED))
+
+
+def test_a_union_in_the_wrong_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = folds.apply
+    monkeypatch.setattr(folds, "apply", lambda fold, older, newer: real(fold, newer, older))
+    assert "fold" in broken(outcome(topic=FOLDED._replace(options={**OPTIONS, "fold": "union"})))
+
+
+def test_what_is_folded_in_twice_after_a_failure_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = memory_sorted._roll_back
+
+    def roll_back(slot: slots.Slot, found: Any, member: bytes, kept: Kept, *rest: Any) -> None:
+        twice = kept._replace(body=folds.apply(Fold("sum"), kept.body, kept.body))
+        real(slot, found, member, twice, *rest)
+
+    monkeypatch.setattr(memory_sorted, "_roll_back", roll_back)
+    assert "fold" in broken(outcome(topic=FOLDED))
+
+
+def test_what_a_failed_delivery_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = memory_sorted._roll_back
+
+    def roll_back(slot: slots.Slot, found: Any, member: bytes, *rest: Any) -> None:
+        if member not in found.waiting:
+            real(slot, found, member, *rest)
+
+    monkeypatch.setattr(memory_sorted, "_roll_back", roll_back)
+    assert "fold" in broken(outcome(topic=FOLDED._replace(rate=20.0, merging=2)))
+
+
+def test_a_merge_that_takes_the_later_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = memory_sorted._kept_score
+    monkeypatch.setattr(memory_sorted, "_kept_score", lambda keep, *scores: real(Keep.LAST, *scores))
+    found = outcome(topic=FOLDED)
+    assert any("instead of" in v.text and "score" in v.text for v in found.violations)
+
+
+def test_an_acknowledgement_of_what_failed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = MemberSettler.settle
+
+    async def settle(self: MemberSettler, settles: Any, *rest: Any) -> None:
+        wrong = [s._replace(verdict=slots.Verdict.ACK) if s.reason else s for s in settles]
+        await real(self, wrong, *rest)
+
+    monkeypatch.setattr(MemberSettler, "settle", settle)
+    found = outcome(topic=FOLDED)
+    assert any("whose handler did not" in violation.text for violation in found.violations)
+
+
+def test_dead_letters_that_forget_an_earlier_one_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = memory_sorted._die
+
+    def die(slot: slots.Slot, found: Any, member: bytes, *rest: Any) -> None:
+        found.dead.pop(member, None)
+        found.dead_order = [entry for entry in found.dead_order if entry[1] != member]
+        real(slot, found, member, *rest)
+
+    monkeypatch.setattr(memory_sorted, "_die", die)
+    assert "X" in broken(outcome(topic=FOLDED._replace(merging=1, doomed=0.3)))
