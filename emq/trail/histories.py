@@ -217,7 +217,7 @@ class _Judge:
 
     def _after_its_success(self) -> Iterator[Fault]:
         """Delivered after it was settled. What is settled again is counted elsewhere."""
-        settled = self._of(events.SETTLED)
+        settled = [end for each in self._deliveries for end in each.ends if end.event == events.SETTLED]
         for delivery in self._deliveries:
             start = delivery.start
             before = [end for end in settled if self._before(end, start, -self._facts.slack_us)]
