@@ -19,7 +19,7 @@ def expired(rows: DataFrame, slack_us: int, silent: Collection[str]) -> DataFram
 
     Args:
         rows: events of ids that may come back.
-        silent: see `emq.trail.histories.Facts`.
+        silent: see `emq.trail.facts.Facts`.
     """
     late = only(rows, events.STARTED).where(F.col("until") <= F.col("time_us"))
     text = F.format_string("%s expired at %d us and was started at %d", "id", "until", "time_us")

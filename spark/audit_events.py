@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from spark import ledger
+from spark.audit_findings import EVIDENCE, found_in
 
 SENT: Final = "sent"
 """A publish that a ledger tells of; the trail's own say `published`."""
@@ -47,6 +48,16 @@ def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         again = found.where(F.col("id").isNotNull()).dropDuplicates(["run", "partition", "seq", "id", "sent_us"])
         found = again.unionByName(found.where(F.col("id").isNull()).dropDuplicates(["run", "partition", "seq"]))
     return found
+
+
+def odd_rows(sent: DataFrame) -> DataFrame:
+    """Rows of a ledger that no load writes, and that nothing else would judge."""
+    outcome = F.col("outcome")
+    nameless = outcome.isin(ledger.PUBLISHED, ledger.MERGED) & (F.col("id").isNull() | F.col("topic").isNull())
+    is_odd = F.coalesce(~outcome.isin(*ledger.OUTCOMES), F.lit(True)) | nameless | F.col("seq").isNull()
+    told = F.coalesce("outcome", F.lit("no outcome"))
+    text = F.format_string("number %d of run %s is %s, of message %s", F.col("seq"), F.col("run"), told, F.col("id"))
+    return found_in(sent.where(is_odd), EVIDENCE, "a row of a ledger that cannot be", "topic", "id", text=text)
 
 
 def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:

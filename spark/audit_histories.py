@@ -20,7 +20,7 @@ Losses = Mapping[tuple[str, int, int | None], int]
 """By topic, group and priority, the lowest offset that the store has lost."""
 
 Crashes = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
-"""By topic and group, see `emq.trail.histories.Facts`."""
+"""By topic and group, see `emq.trail.facts.Facts`."""
 
 FEW: Final = 1_000_000
 """Messages whose ids are sent to every executor rather than sorting all events by message."""
@@ -57,7 +57,7 @@ def judged(
         max_attempts: by topic, the fewest attempts that it ever allowed.
         is_whole: no events are missing.
         copied: topics some of whose publishes may have been made twice without a record of the first.
-        silent: see `emq.trail.histories.Facts`.
+        silent: see `emq.trail.facts.Facts`.
     """
     chosen = odd.select("topic", "id", "steps")
     chosen = F.broadcast(chosen) if messages <= FEW else chosen

@@ -7,7 +7,7 @@ without its events. Ids of sorted topics come back and are judged in `spark.audi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -168,6 +168,24 @@ def judged(messages: DataFrame) -> DataFrame:
             + F.col("recalled"),
         }
     )
+
+
+def counts() -> list[Any]:
+    """What is counted of all messages; with `done_` those that are not handed on."""
+    counted = {
+        # What left its slot for a lane was published under another id.
+        "published": (F.col("publishes") > 0) & ~is_copy(),
+        "delivered": F.col("delivered"),
+        "dead": F.col("is_dead"),
+        "recalled": F.col("is_recalled"),
+        "open": F.col("is_open"),
+        "extra": F.col("extra"),
+        "restarted": F.coalesce("restarted", F.lit(False)),
+        "odd": F.col("is_odd"),
+    }
+    found = [count(condition).alias(name) for name, condition in counted.items()]
+    done = [count(c & ~F.col("goes_on")).alias(f"done_{name}") for name, c in counted.items()]
+    return [*found, *done, *(F.sum(name).alias(name) for name in ("surplus", "died_again"))]
 
 
 def _true(condition: Column) -> Column:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -34,6 +33,7 @@ from spark import (
     audit_interleaved,
     audit_keys,
     audit_lives,
+    audit_messages,
     audit_offsets,
     audit_owners,
     audit_priority,
@@ -199,7 +199,7 @@ class Steps:
         )
         every = every.fillna(False, ["in_dead"])
         counted = Observation("messages")
-        observed = every.observe(counted, *_counts())
+        observed = every.observe(counted, *audit_messages.counts())
         unusual = observed.where(
             F.col("is_open")
             | F.col("is_dead")
@@ -225,6 +225,7 @@ class Steps:
         text = F.format_string("number %d of run %s is in the ledger %d times", "seq", "run", "n")
         twice = counted.where(F.col("n") > 1)
         self._report(audit_findings.found_in(twice, audit_findings.EVIDENCE, "a number twice", "id", text=text))
+        self._report(audit_events.odd_rows(self._frames.sent))
 
     def _dead(self) -> DataFrame:
         """The dead letters of the store: topic, id, and how many letters there are of each."""
@@ -405,21 +406,3 @@ class Steps:
         if serial := sorted({t.name for topics in self._catalogs for t in topics} - others):
             runs = audit_keys.deliveries(audit_keys.by_slot(rows, serial), cut_short, failures_run=False)
             self._report(audit_keys.overlaps(audit_keys.followed(runs, (), slack_us)))
-
-
-def _counts() -> list[Any]:
-    """What is counted of all messages; with `done_` those that are not handed on."""
-    counted = {
-        # What left its slot for a lane was published under another id.
-        "published": (F.col("publishes") > 0) & ~audit_events.is_copy(),
-        "delivered": F.col("delivered"),
-        "dead": F.col("is_dead"),
-        "recalled": F.col("is_recalled"),
-        "open": F.col("is_open"),
-        "extra": F.col("extra"),
-        "restarted": F.coalesce("restarted", F.lit(False)),
-        "odd": F.col("is_odd"),
-    }
-    found = [audit_events.count(condition).alias(name) for name, condition in counted.items()]
-    done = [audit_events.count(c & ~F.col("goes_on")).alias(f"done_{name}") for name, c in counted.items()]
-    return [*found, *done, *(F.sum(name).alias(name) for name in ("surplus", "died_again"))]

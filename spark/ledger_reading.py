@@ -124,6 +124,15 @@ def _gaps(run: Run, segments: Sequence[Segment]) -> list[str]:
     """What of a run's parts is missing."""
     flaws = [] if run.complete else [f"ledger {run.run}: not complete, the load has not ended in order"]
     there = {(s.partition, s.attempt, s.n): s.rows for s in segments}
+    told = {
+        (part.partition, attempt, n)
+        for part in run.parts
+        for attempt, written in (*part.earlier, (part.attempt, part.segments))
+        for n in range(written)
+    }
+    if run.complete and (more := sorted(there.keys() - told)):
+        first = "-".join(map(str, more[0]))
+        flaws.append(f"ledger {run.run}: {len(more)} segments are there that {SUMMARY} does not tell of (part-{first})")
     for part in run.parts:
         found = len(flaws)
         for attempt, written in (*part.earlier, (part.attempt, part.segments)):

@@ -47,11 +47,11 @@ def of(
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
-        max_attempts: by topic, see `emq.trail.histories.Facts`.
+        max_attempts: by topic, see `emq.trail.facts.Facts`.
         rejects: topics that refuse what is too much, and drop nothing.
         slack_us: by how much the clocks of two machines may differ.
         is_whole: nothing is missing in the trail. If something is, nothing is held against anybody that it would tell.
-        silent: see `emq.trail.histories.Facts`.
+        silent: see `emq.trail.facts.Facts`.
     """
     losses = _losses(table)
     found: dict[str, list[str]] = defaultdict(list)

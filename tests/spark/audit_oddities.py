@@ -63,7 +63,7 @@ def a_delayed_message_is_recalled(story: Story) -> None:
 
 def one_expires(story: Story) -> None:
     _sent(story, "expired", offset=1)
-    _row(story, events.DEAD, T0_US + S, id="expired", offset=1, attempt=1, reason="expired")
+    _row(story, events.DEAD, T0_US + S, id="expired", offset=1, attempt=1, reason="expired", until=T0_US + S)
     story.dead.append((NAME, "expired"))
 
 

@@ -14,7 +14,7 @@ from bench import synthetic
 from emq.message import slot_id
 from emq.model import Kind, Topic, split
 from emq.trail import events, schema, segments
-from spark import ledger
+from spark import ledger, ledger_reading
 from spark.audit_store import LaneView, QueueView, StoreView
 
 Row = dict[str, Any]
@@ -83,7 +83,7 @@ class Story:
         trail = directory / "trail"
         trail.mkdir(parents=True, exist_ok=True)
         for source in sorted({row["source"] for row in self.trail}):
-            rows = [row for row in self.trail if row["source"] == source and chosen(row)]
+            rows = [_due(row) for row in self.trail if row["source"] == source and chosen(row)]
             _write_segment(trail, source, rows, seq, closed=source not in self.unclosed)
         writer = ledger.Writer(directory / "ledger", SHAPE.run, seq, 0)
         numbered = [
@@ -91,9 +91,15 @@ class Story:
         ]
         rows = [row for row in numbered if chosen({"time_us": row["answered_us"] or row["sent_us"]})]
         writer.append(len(rows), {n: [row[n] for row in rows] for n in ledger.SCHEMA.names if n not in _OWN})
-        ledger.write_run(
-            directory / "ledger", ledger.Run(SHAPE.run, 1, "a story", T0_US, T0_US + S, True, (writer.close(),))
-        )
+        earlier = ledger_reading.find(directory / "ledger").runs.values()
+        parts = (*(part for run in earlier for part in run.parts), writer.close())
+        ledger.write_run(directory / "ledger", ledger.Run(SHAPE.run, 1, "a story", T0_US, T0_US + S, True, parts))
+
+
+def _due(row: Row) -> Row:
+    """A failure that does not say when it is to be tried again is so at once."""
+    is_told = row["event"] != events.RETRIED or row["due_ms"] is not None
+    return row if is_told else {**row, "due_ms": row["time_us"] // 1000}
 
 
 _OWN = ("run", "partition")

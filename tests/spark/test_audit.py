@@ -135,7 +135,8 @@ def an_occurrence_settled_twice(story: Story) -> None:
     at = T0_US + 2 * S + 990_000
     story.extra("tenant-0005", 3, "daily.1", at)
     [start] = story.of("tenant-0005", 3, events.STARTED, id="daily.1")
-    publish = {**start, "event": events.PUBLISHED, "attempt": None, "epoch": None, "ready_us": None}
+    blank = {"attempt": None, "epoch": None, "ready_us": None, "offset": None}
+    publish = {**start, "event": events.PUBLISHED, **blank}
     again = {**start, "time_us": at + 2_000, "ready_us": at + 1_500}
     story.trail += [publish, {**publish, "time_us": at + 1}, again, audit_story.end(again, at + 2_500)]
 

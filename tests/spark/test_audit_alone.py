@@ -282,10 +282,14 @@ def _segment(directory: Path, source: str = "host-0") -> Path:
     return path
 
 
-def _rewritten(path: Path, change: Callable[[Any], Any], **header: Any) -> None:
+def _rewritten(path: Path, change: Callable[[Any], Any], *, is_told: bool = True) -> None:
+    """Change the rows; `is_told`: the header says of which time they are now."""
     with pq.ParquetFile(path) as file:
-        was, table = segments.Header.decode(file.schema_arrow.metadata), file.read()
-    segments.write(path.parent, was._replace(**header), change(table))
+        header, table = segments.Header.decode(file.schema_arrow.metadata), change(file.read())
+    if is_told:
+        times = pc.min_max(table["time_us"]).as_py()
+        header = header._replace(first_us=times["min"], last_us=times["max"])
+    segments.write(path.parent, header, table)
 
 
 def _late(table: Any, which: Any) -> Any:
@@ -323,10 +327,7 @@ def _audited(spark: SparkSession, written: tuple[Story, Path], tmp_path: Path, c
 
 
 def one_group_a_second_late(directory: Path) -> None:
-    path = _segment(directory)
-    with pq.ParquetFile(path) as file:
-        last_us = segments.Header.decode(file.schema_arrow.metadata).last_us
-    _rewritten(path, lambda table: _late(table, _of(table, "tenant-0003", 1)), last_us=last_us + S)
+    _rewritten(_segment(directory), lambda table: _late(table, _of(table, "tenant-0003", 1)))
 
 
 def rows_of_another_host(directory: Path) -> None:
@@ -334,7 +335,9 @@ def rows_of_another_host(directory: Path) -> None:
 
 
 def times_that_the_header_does_not_tell(directory: Path) -> None:
-    _rewritten(_segment(directory), lambda table: _late(table, pc.equal(table["event"], events.RELEASED)))
+    _rewritten(
+        _segment(directory), lambda table: _late(table, pc.equal(table["event"], events.RELEASED)), is_told=False
+    )
 
 
 def a_bit_of_an_uncompressed_page(directory: Path) -> None:
@@ -382,10 +385,7 @@ def a_clock_that_is_a_tenth_ahead(directory: Path) -> None:
             table = table.set_column(table.schema.names.index(name), name, ahead)
         return table
 
-    path = _segment(directory)
-    with pq.ParquetFile(path) as file:
-        header = segments.Header.decode(file.schema_arrow.metadata)
-    _rewritten(path, change, first_us=header.first_us, last_us=header.last_us + 100_000)
+    _rewritten(_segment(directory), change)
 
 
 @pytest.mark.parametrize("change", [columns_more, a_clock_that_is_a_tenth_ahead])

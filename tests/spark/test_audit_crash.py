@@ -128,8 +128,9 @@ def _passed_by_a_higher_priority(story: Story, topic: str) -> None:
     [again] = [r for r in story.of(topic, group, events.STARTED, id=start["id"]) if r is not start]
     higher = [r for r in story.of(topic, group, events.STARTED, epoch=2) if r["time_us"] < again["time_us"]]
     first = next(r for r in higher if r["priority"] == 0 and r["time_us"] > KILLED_US)
-    for row in story.of(topic, group, id=first["id"]):
-        row["key"] = start["key"]
+    for row in (*story.trail, *story.sent):
+        if row["id"] == first["id"]:
+            row["key"] = start["key"]
     assert start["key"] is not None
 
 

@@ -6,15 +6,18 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from support.hostile import faults, lawful
 from support.hostile.faults import Planter
-from support.hostile.told import CONTENT, Row, Told
+from support.hostile.told import CONTENT, T0_US, Row, Told
 
 from emq.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
+from spark import audit_events, ledger, offset_audit
 from spark.audit_store import QueueView, StoreView
 from spark.offset_audit import Audit, AuditOptions, audit
 
@@ -101,11 +104,37 @@ def tell(directory: Path) -> tuple[list[Topic], StoreView]:
     return topics, StoreView(store.queues, [], store.waiting, store.dead)
 
 
+ODD: dict[str, dict[str, Any]] = {
+    "no-such-outcome": {"outcome": "perhaps"},
+    "no-outcome": {"outcome": None},
+    "published-without-an-id": {"id": None},
+    "without-a-number": {"seq": None},
+}
+"""Rows that no load writes, by the topics that they name."""
+
+
+def load(directory: Path) -> None:
+    """A ledger with odd rows, and one that is lawful: a publish that was refused has no id."""
+    rows = [{"topic": topic, "seq": n, "id": topic, "outcome": ledger.PUBLISHED} for n, topic in enumerate(ODD)]
+    rows = [{**row, **ODD[str(row["topic"])]} for row in rows]
+    rows.append({"topic": "refused", "seq": 99, "id": None, "outcome": ledger.REFUSED})
+    blank = dict.fromkeys(ledger.SCHEMA.names) | {"run": "odd", "partition": 0, "sent_us": T0_US}
+    table = pa.Table.from_pylist([{**blank, **row} for row in rows], schema=ledger.SCHEMA)
+    header = {"run": "odd", "partition": 0, "attempt": 0, "n": 0, "rows": len(rows)}
+    (directory / "run=odd").mkdir(parents=True)
+    told = table.replace_schema_metadata({f"emq.{name}": str(value) for name, value in header.items()})
+    pq.write_table(told, directory / "run=odd" / "part-0-0-0.parquet")
+    part = ledger.Part(0, 0, 1, len(rows))
+    ledger.write_run(directory, ledger.Run("odd", 1, "odd", T0_US, T0_US, True, (part,)))
+
+
 @pytest.fixture(scope="module")
 def hostile(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, list[Row]]:
     directory = tmp_path_factory.mktemp("hostile")
     topics, store = tell(directory / "trail")
-    found = audit(spark, AuditOptions([directory / "trail"], topics=topics, store=store), directory / "findings")
+    load(directory / "ledger")
+    options = AuditOptions([directory / "trail"], [directory / "ledger"], topics=topics, store=store)
+    found = audit(spark, options, directory / "findings")
     return found, pq.read_table(str(directory / "findings")).to_pylist()
 
 
@@ -120,3 +149,36 @@ def test_a_hostile_story_has_the_verdict_that_it_deserves(
 ) -> None:
     _, rows = hostile
     assert broken(rows, plant) == set(expected), [row for row in rows if row["topic"] == name_of(plant)]
+
+
+@pytest.mark.parametrize("topic", [*ODD, "refused"])
+def test_an_odd_row_of_a_ledger_proves_nothing(hostile: tuple[Audit, list[Row]], topic: str) -> None:
+    found, rows = hostile
+    kinds = {row["kind"] for row in rows if row["topic"] == topic and row["promise"] == "E"}
+    assert kinds == ({"a row of a ledger that cannot be"} if topic in ODD else set())
+    assert any("4 times a row of a ledger that cannot be" in flaw for flaw in found.flaws)
+
+
+def test_rows_are_read_whatever_a_footer_says_is_in_them(spark: SparkSession, tmp_path: Path) -> None:
+    """The highest event of a row group is said to be one below `settled`, so that there could be no such row."""
+    told = Told()
+    told.own()
+    told.message("a", 10)
+    told.write(tmp_path)
+    path = tmp_path / f"host-{T0_US}-000001.parquet"
+    data = path.read_bytes()
+    with pq.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(0)
+        assert column.statistics.max == events.STARTED
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    forged = data[:footer] + data[footer:].replace(b"started", b"released"[:7])
+    path.write_bytes(forged)
+    with pq.ParquetFile(path) as file:
+        assert file.metadata.row_group(0).column(0).statistics.max == "release"
+    before = offset_audit._fit(spark, 1)
+    try:
+        settled = audit_events.of_trail(spark, [str(path)]).where(F.col("event") == events.SETTLED)
+        assert settled.count() == 1
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

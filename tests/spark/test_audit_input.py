@@ -23,7 +23,8 @@ def options(tmp_path: Path) -> AuditOptions:
     for seq in range(2):
         header = segments.Header("host-9", T0_US, seq, T0_US, T0_US, 0, closed=seq == 1)
         segments.write(trail, header, schema.table("host-9", {}, 0))
-    return AuditOptions(trails=[trail], ledgers=[ledgers])
+    (tmp_path / "other").mkdir()
+    return AuditOptions(trails=[trail, tmp_path / "other"], ledgers=[ledgers])
 
 
 def find(options: AuditOptions) -> audit_input.Input:
@@ -80,6 +81,30 @@ def dropped_events(options: AuditOptions) -> str:
     return f"host-9-{T0_US}: 7 events were dropped"
 
 
+def the_same_name_in_another_directory(options: AuditOptions) -> str:
+    name = f"host-9-{T0_US}-000001.parquet"
+    (options.trails[1] / name).write_bytes((_trail(options) / name).read_bytes())
+    return f"{name}: it is there twice, in {_trail(options)} and {options.trails[1]}"
+
+
+def after_the_last(options: AuditOptions) -> str:
+    header = segments.Header("host-9", T0_US, 2, T0_US, T0_US)
+    segments.write(_trail(options), header, schema.table("host-9", {}, 0))
+    return f"host-9-{T0_US}: segment 2 comes after the last one of its run"
+
+
+def fewer_events_dropped_than_before(options: AuditOptions) -> str:
+    segments.write(_trail(options), segments.Header("host-9", T0_US, 0, T0_US, T0_US, 7), schema.table("host-9", {}, 0))
+    return f"host-9-{T0_US}: 7 events were dropped"
+
+
+def a_ledger_segment_that_no_part_tells_of(options: AuditOptions) -> str:
+    writer = ledger.Writer(options.ledgers[0], SHAPE.run, 9, 0)
+    writer.append(1, {"seq": [10**9], "topic": "t", "outcome": "published", "id": ["x"], "sent_us": [1]})
+    writer.close()
+    return "ledger made-up: 1 segments are there that run.json does not tell of (part-9-0-0)"
+
+
 def ledger_segment_missing(options: AuditOptions) -> str:
     (_ledger(options) / "part-0-0-0.parquet").unlink()
     return "ledger made-up: partition 0: 1 segments are missing or unreadable (numbers 0)"
@@ -124,6 +149,10 @@ def runs_mixed(options: AuditOptions) -> str:
         foreign,
         renamed,
         dropped_events,
+        the_same_name_in_another_directory,
+        after_the_last,
+        fewer_events_dropped_than_before,
+        a_ledger_segment_that_no_part_tells_of,
         ledger_segment_missing,
         ledger_segment_truncated,
         ledger_not_ended,

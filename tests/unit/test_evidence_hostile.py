@@ -205,3 +205,37 @@ def test_odd_evidence_is_believed(trail: Path, change: Callable[[Path], None]) -
     change(trail)
     proof = prove(trail, Expectations(still_queued=()))
     assert proof.ok, proof
+
+
+# ----------------------------------------------------------------------------------------------------- older versions
+
+
+def without_causes(path: Path) -> None:
+    """As a segment was written before deaths told why."""
+    with pq.ParquetFile(path) as file:
+        metadata, table = dict(file.schema_arrow.metadata), file.read()
+    del metadata[b"emq.causes"]
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
+@pytest.mark.parametrize("reason", ["no such address", events.EXPIRED])
+def test_causes_of_death_are_asked_of_those_only_who_tell_them(tmp_path: Path, reason: str) -> None:
+    told = Told()
+    told.own()
+    told.publish("a")
+    told.end(told.start("a", 10), 20, events.DEAD, reason=reason)
+    told.write(tmp_path)
+    expected = Expectations(still_queued=(), max_attempts={"shop": 3})
+    assert not prove(tmp_path, expected).ok
+    without_causes(segment(tmp_path))
+    older = prove(tmp_path, expected)
+    assert (older.ok, older.silent) == (True, ("host",))
+
+
+def test_one_settled_twice_is_found_though_its_publish_is_told_twice(trail: Path) -> None:
+    the_segment_of_a_producer_copied_into_a_run_of_its_own(trail)
+    told = Told()
+    told.own(2000, "next", 2)
+    told.deliver("m1", 2100, 1, key="k", source="next", epoch=2)
+    write(trail, "next", pa.Table.from_pylist(told.rows, schema=schema.SCHEMA))
+    assert prove(trail, Expectations(still_queued=())).surplus == 1
