@@ -618,6 +618,14 @@ def test_two_first_deliveries_swapped_are_found(story: Story) -> None:
     assert proof.key_order.examples == ("shop/m7 (offset 1) of key 'k3' was started after shop/m3 (offset 3)",)
 
 
+def test_a_loss_that_was_noticed_before_excuses_no_disorder(story: Story) -> None:
+    deliveries = [Delivery("a", 10, 11, key="k", offset=2), Delivery("b", 20, 21, key="k", offset=1)]
+    story.publish(*deliveries).own("host", 1)
+    story.trail().lost("shop", 0, 0, 5, 6, T0_US + 5 * MS)
+    proof = story.deliver(*deliveries).prove()
+    assert proof.key_order.examples == ("shop/b (offset 1) of key 'k' was started after shop/a (offset 2)",)
+
+
 def test_redeliveries_and_other_queues_have_no_order(story: Story) -> None:
     deliveries = [
         Delivery("a", 10, 11, key="k", offset=5, outcome="retried"),
@@ -651,6 +659,11 @@ def test_a_run_without_an_end_blocks_its_key_until_it_is_started_again(story: St
     other = Delivery("b", 20, 21, key="k", offset=1)
     again = Delivery("a", 30, 31, 29, key="k", source="successor")
     assert broken(tell(story, [lost, other, again])) == "K"
+
+
+def test_the_end_of_an_earlier_run_does_not_end_a_later_one(story: Story) -> None:
+    story.deliver(Delivery("a", 10, 15, key="k"), Delivery("a", 20, None, key="k"))
+    assert story.deliver(Delivery("b", 30, 31, key="k", offset=1)).prove().key_order.count == 1
 
 
 def cut_short(story: Story, source: str = "host") -> None:
