@@ -285,6 +285,7 @@ MUTANTS = (
         "emq/allocation/member.py",
         "        self._assign({})\n",
         "        pass\n",
-        "tests/unit/test_cluster_membership.py::test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anything",
+        "tests/unit/test_cluster_membership.py::"
+        "test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anything",
     ),
 )

@@ -1,4 +1,4 @@
-"""Mistakes in the checkers of a trail: a rule that is switched off, a bound that is too wide, an excuse for too much."""
+"""Mistakes in the checkers of a trail: a rule switched off, a bound too wide, an excuse for too much."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ MUTANTS = (
         "emq/trail/histories.py",
         " and not any(at_us < from_us for at_us in over_us)",
         "",
-        "tests/unit/test_histories.py::test_repeats_are_excused_only_where_a_crash_met_the_message[500-600-False-an attempt missing]",
+        "tests/unit/test_histories.py::"
+        "test_repeats_are_excused_only_where_a_crash_met_the_message[500-600-False-an attempt missing]",
     ),
     Mutant(
         "crash-excuses-what-came-later",
@@ -138,7 +139,8 @@ MUTANTS = (
         "emq/trail/histories.py",
         "            begun_us <= until_us and not",
         "            not",
-        "tests/unit/test_histories.py::test_repeats_are_excused_only_where_a_crash_met_the_message[-100--50-False-an attempt missing]",
+        "tests/unit/test_histories.py::"
+        "test_repeats_are_excused_only_where_a_crash_met_the_message[-100--50-False-an attempt missing]",
     ),
     Mutant(
         "crash-of-one-group-excuses-all",
@@ -183,7 +185,8 @@ MUTANTS = (
         "emq/trail/checks.py",
         "if since < until_us and till > from_us",
         "if since < until_us",
-        "tests/unit/test_proof.py::test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_that_to_any",
+        "tests/unit/test_proof.py::"
+        "test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_that_to_any",
     ),
     Mutant(
         "coming-quota-counts-at-once",
@@ -318,7 +321,8 @@ MUTANTS = (
         "emq/trail/owners.py",
         "if runs or until_us < math.inf:",
         "if True:",
-        "tests/unit/test_owners.py::test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[owned still]",
+        "tests/unit/test_owners.py::"
+        "test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[owned still]",
     ),
     Mutant(
         "released-owner-crashed",
@@ -327,7 +331,9 @@ MUTANTS = (
         "emq/trail/owners.py",
         "        if o.released_us is not None:\n            continue\n",
         "",
-        "tests/unit/test_owners.py::test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[let go of in order, and taken by another]",
+        "tests/unit/test_owners.py::"
+        "test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved"
+        "[let go of in order, and taken by another]",
     ),
     Mutant(
         "crash-of-another-source-counts",
@@ -336,7 +342,9 @@ MUTANTS = (
         "emq/trail/owners.py",
         "if run.source == o.source and run.first_us",
         "if run.first_us",
-        "tests/unit/test_owners.py::test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[owned still, and another host is killed]",
+        "tests/unit/test_owners.py::"
+        "test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved"
+        "[owned still, and another host is killed]",
     ),
     Mutant(
         "unsaved-for-minutes",
@@ -345,7 +353,8 @@ MUTANTS = (
         "emq/trail/takeovers.py",
         "UNSAVED_US = 5_000_000",
         "UNSAVED_US = 500_000_000",
-        "tests/unit/test_owners.py::test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[taken by another]",
+        "tests/unit/test_owners.py::"
+        "test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[taken by another]",
     ),
     Mutant(
         "crash-lasts-for-ever",
@@ -354,7 +363,8 @@ MUTANTS = (
         "emq/trail/owners.py",
         "yield last_us - UNSAVED_US, until_us",
         "yield last_us - UNSAVED_US, math.inf",
-        "tests/unit/test_owners.py::test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[taken by another]",
+        "tests/unit/test_owners.py::"
+        "test_only_an_owner_that_ended_abruptly_may_have_left_something_unsaved[taken by another]",
     ),
     Mutant(
         "only-the-next-owner-is-compared",
@@ -505,8 +515,12 @@ MUTANTS = (
         "L",
         "a segment with a flipped bit is believed",
         "emq/trail/segments.py",
-        "with pq.ParquetFile(path, page_checksum_verification=True) as file:\n            header = Header.decode(file.schema_arrow.metadata)\n            if header.name",
-        "with pq.ParquetFile(path) as file:\n            header = Header.decode(file.schema_arrow.metadata)\n            if header.name",
+        "with pq.ParquetFile(path, page_checksum_verification=True) as file:\n"
+        "            header = Header.decode(file.schema_arrow.metadata)\n"
+        "            if header.name",
+        "with pq.ParquetFile(path) as file:\n"
+        "            header = Header.decode(file.schema_arrow.metadata)\n"
+        "            if header.name",
         "tests/unit/test_proof.py::test_a_number_that_has_changed_and_can_be_read_voids",
     ),
     Mutant(
@@ -633,7 +647,8 @@ MUTANTS = (
         "emq/trail/takeovers.py",
         "if run.source == source and run.first_us <= time_us",
         "if run.first_us <= time_us",
-        "tests/unit/test_takeovers.py::test_a_run_of_a_killed_host_is_over_with_the_first_takeover_after_its_last_event",
+        "tests/unit/test_takeovers.py::"
+        "test_a_run_of_a_killed_host_is_over_with_the_first_takeover_after_its_last_event",
     ),
     Mutant(
         "killed-run-reaches-back",
@@ -642,7 +657,8 @@ MUTANTS = (
         "emq/trail/takeovers.py",
         "run.first_us <= time_us <= run.last_us",
         "time_us <= run.last_us",
-        "tests/unit/test_takeovers.py::test_a_run_of_a_killed_host_is_over_with_the_first_takeover_after_its_last_event",
+        "tests/unit/test_takeovers.py::"
+        "test_a_run_of_a_killed_host_is_over_with_the_first_takeover_after_its_last_event",
     ),
     Mutant(
         "run-is-over-at-any-takeover",

@@ -256,7 +256,8 @@ MUTANTS = (
         "emq/ownership.py",
         "self._abandoned.add(group.name)",
         "pass",
-        "tests/integration/test_store_losses.py::test_what_was_claimed_from_a_lane_and_not_started_is_delivered_when_its_group_starts_again",
+        "tests/integration/test_store_losses.py::"
+        "test_what_was_claimed_from_a_lane_and_not_started_is_delivered_when_its_group_starts_again",
     ),
     Mutant(
         "release-does-not-await-a-claim",

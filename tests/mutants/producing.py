@@ -151,6 +151,7 @@ MUTANTS = (
         "emq/producer/lanes.py",
         "if mine is True or isinstance(mine, errors.OutcomeUnknown):",
         "if mine is True:",
-        "tests/unit/test_producer.py::test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_once_the_database_answers",
+        "tests/unit/test_producer.py::"
+        "test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_once_the_database_answers",
     ),
 )

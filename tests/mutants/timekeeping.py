@@ -68,7 +68,8 @@ MUTANTS = (
         "emq/timekeeping.py",
         "return least_us < back_us < UNNOTED_US",
         "return False",
-        "tests/unit/test_timekeeping.py::test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
+        "tests/unit/test_timekeeping.py::"
+        "test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
     ),
     Mutant(
         "anchor-of-a-host-is-ignored",
@@ -77,7 +78,8 @@ MUTANTS = (
         "emq/database/environment_time.py",
         "time_us = max(time_us, middle_us + anchor_us)",
         "pass",
-        "tests/unit/test_timekeeping.py::test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
+        "tests/unit/test_timekeeping.py::"
+        "test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
     ),
     Mutant(
         "seconds-after-a-note-are-given-again",
@@ -86,7 +88,8 @@ MUTANTS = (
         "emq/timekeeping.py",
         "return Successor(max(noted.time_us + counted_us, reference_us), True)",
         "return Successor(max(noted.time_us, reference_us), True)",
-        "tests/unit/test_timekeeping.py::test_seconds_that_hosts_counted_after_the_last_note_are_not_given_again_when_the_clock_is_set_back",
+        "tests/unit/test_timekeeping.py::"
+        "test_seconds_that_hosts_counted_after_the_last_note_are_not_given_again_when_the_clock_is_set_back",
     ),
     Mutant(
         "clock-set-back-is-not-noted",
@@ -95,6 +98,7 @@ MUTANTS = (
         "emq/database/environment_time.py",
         "found.has_jumped or not 0",
         "not 0",
-        "tests/unit/test_timekeeping.py::test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age",
+        "tests/unit/test_timekeeping.py::"
+        "test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age",
     ),
 )
