@@ -321,12 +321,12 @@ def test_a_publish_during_the_delivery_of_its_twin_needs_an_end_of_its_own(slot:
 
 def test_a_publish_after_its_twin_was_fetched_needs_an_end_of_its_own(slot: Slot) -> None:
     proof = slot.publish(0).publish(1500).deliver(2000, 2001, ready=1000).prove()
-    assert (broken(proof), proof.lost.examples) == ("L", ("shop/0-a",))
+    assert (broken(proof), proof.lost.count) == ("L", 1)
 
 
 def test_a_failure_ends_nothing(slot: Slot) -> None:
     proof = slot.publish(0).deliver(10, 20).publish(1000).deliver(1010, 1020, "retried").prove()
-    assert (broken(proof), proof.lost.examples) == ("L", ("shop/0-a",))
+    assert (broken(proof), proof.lost.count) == ("L", 1)
 
 
 def test_twins_that_a_failure_made_one_end_once(slot: Slot) -> None:
