@@ -45,7 +45,6 @@ def test_two_owners_of_one_epoch_are_found_whenever_they_owned_the_group() -> No
 
 def test_an_owner_that_outlives_its_next_one_is_compared_with_those_after_it() -> None:
     owners = Owners([owned("a", 1, 0, 100, 100), owned("b", 2, 10, 12, 12), owned("c", 3, 50, 60, 60)])
-    assert list(owners.faults(SLACK_US)) == [
-        "shop/0: a was active under epoch 1 90.000 s after b had taken the group under epoch 2",
-        "shop/0: a was active under epoch 1 50.000 s after c had taken the group under epoch 3",
-    ]
+    first, second = owners.faults(SLACK_US)
+    assert "90.000 s after b had taken the group under epoch 2" in first
+    assert "50.000 s after c had taken the group under epoch 3" in second
