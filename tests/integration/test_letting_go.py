@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from support.doubles import FaultyStore
 from support.rig import Seen, rig, until
 from support.virtual import virtual
 
 from emq.message import Message
+from storage_adapters.memory import MemoryStore
 
 
 @virtual
@@ -63,3 +65,21 @@ async def test_what_was_claimed_and_not_started_goes_back_when_its_group_is_let_
             [state] = await r.store.sorted.inspect([topic.slot(0)], int(r.clock.now() * 1000))
             assert (state.waiting, state.prepared, state.next_score) == (1, 1, 30)
             hanging.set()
+
+
+@virtual
+async def test_a_group_is_let_go_of_once_a_claim_under_way_has_answered() -> None:
+    """Else its next owner finds members claimed that nobody started, and counts an attempt for each."""
+    async with rig() as r:
+        topic = await r.topic("urgent", 4, kind="priority", slots=1)
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+        async with r.consuming(seen, store=store) as host:
+            await asyncio.sleep(1.5)
+            store.sorted.after["claim"] = lambda: asyncio.sleep(0.3)
+            await r.producer.publish_many("urgent", ["a", "b"], scores=[40, 50])
+            await asyncio.sleep(0.1)
+            assert (await r.store.sorted.inspect([topic.slot(0)], 0))[0].prepared > 0
+            await host.ownership.release(["urgent/0"])
+            [state] = await r.store.sorted.inspect([topic.slot(0)], 0)
+            assert (state.waiting, state.prepared) == (2, 0)
+        assert not seen.deliveries

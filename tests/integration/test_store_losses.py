@@ -180,6 +180,23 @@ async def test_claims_that_a_store_has_forgotten_or_remembers_again_wedge_no_lan
 
 
 @virtual
+async def test_what_was_claimed_from_a_lane_and_not_started_is_delivered_when_its_group_starts_again() -> None:
+    """Its epoch stays the same, so nothing but that it was let go of tells that nobody has it any more."""
+    async with rig() as r:
+        await r.topic("orders", 4, group_qps=4, priorities=("p",))
+        seen = Seen()
+        ids = [await r.producer.publish("orders", b"x", delay_ms=1_500) for _ in range(20)]
+        async with r.consuming(seen) as host:
+            await until(lambda: len(seen) == 4)
+            group = host.ownership.groups["orders/0"]
+            assert group.buffered > 0
+            host.assignments.shrunk(group)
+            await until(lambda: host.ownership.groups.get("orders/0") not in (None, group))
+            await until(lambda: len(seen) == 20)
+        assert sorted(seen.ids) == sorted(ids)
+
+
+@virtual
 async def test_a_former_owner_cannot_bring_back_the_checkpoint_that_was_taken_back() -> None:
     async with rig() as r:
         queue = "orders/0/p"

@@ -278,4 +278,14 @@ MUTANTS = (
         "True",
         "simulation",
     ),
+    Mutant(
+        "expired-member-keeps-its-groups",
+        "O",
+        "a host whose session ended has its former groups when its next life may start something",
+        "emq/allocation/member.py",
+        "        self._assign({})\n",
+        "        pass\n",
+        "tests/unit/test_cluster_membership.py::"
+        "test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anything",
+    ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mutants import (
     allocation,
+    checking,
     counting,
     dispatch,
     fetching,
@@ -40,6 +41,7 @@ SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
     "sql_store": sql_store.MUTANTS,
     "redis_log": redis_log.MUTANTS,
     "redis_slots": redis_slots.MUTANTS,
+    "checking": checking.MUTANTS,
 }
 
 

@@ -240,4 +240,32 @@ MUTANTS = (
         "if False)",
         "simulation",
     ),
+    Mutant(
+        "groups-move-at-any-time",
+        "Q",
+        "groups are let go of at any time of a second, so that their new owner loses what is left of it",
+        "emq/assignments.py",
+        " and not EARLIEST <= part <= LATEST:",
+        " and not 0.0 <= part <= 1.0:",
+        "tests/unit/test_assigning.py::test_groups_are_let_go_of_early_in_a_second",
+    ),
+    Mutant(
+        "abandoned-lane-is-not-recovered",
+        "L",
+        "what a host had claimed from the lane of a group that it starts again stays claimed",
+        "emq/ownership.py",
+        "self._abandoned.add(group.name)",
+        "pass",
+        "tests/integration/test_store_losses.py::"
+        "test_what_was_claimed_from_a_lane_and_not_started_is_delivered_when_its_group_starts_again",
+    ),
+    Mutant(
+        "release-does-not-await-a-claim",
+        "X",
+        "a group is handed over while a claim from its slot is under way, whose members lose an attempt",
+        "emq/ownership.py",
+        " or g.is_claiming)",
+        ")",
+        "tests/integration/test_letting_go.py::test_a_group_is_let_go_of_once_a_claim_under_way_has_answered",
+    ),
 )

@@ -126,4 +126,32 @@ MUTANTS = (
         "tests/integration/test_host_outages.py::"
         "test_a_sealed_queue_and_what_is_known_for_too_long_are_refused_with_a_documented_error",
     ),
+    Mutant(
+        "batch-hides-an-older-layout",
+        "K",
+        "a batch goes by the layout of its first message, so that a queue takes keys that have moved away",
+        "emq/producer/queues.py",
+        "singles[min(at, key=lambda i: singles[i].route.topic.layout) if has_keys else at[0]]",
+        "singles[at[0]]",
+        "tests/unit/test_producer.py::test_a_batch_is_refused_by_the_oldest_layout_of_its_messages",
+    ),
+    Mutant(
+        "lost-recall-counts-as-published",
+        "L",
+        "a delayed message that lies in a retired group, and cannot be taken back, counts as published",
+        "emq/producer/lanes.py",
+        "            if isinstance(mine, FAILURES):\n                answers[place] =",
+        "            if isinstance(mine, FAILURES):\n                _ =",
+        "tests/unit/test_producer.py::test_what_cannot_be_taken_back_from_a_retired_group_is_not_said_to_be_published",
+    ),
+    Mutant(
+        "recalled-in-doubt-is-forgotten",
+        "L",
+        "a delayed message that was perhaps taken back from a retired group is not placed anew",
+        "emq/producer/lanes.py",
+        "if mine is True or isinstance(mine, errors.OutcomeUnknown):",
+        "if mine is True:",
+        "tests/unit/test_producer.py::"
+        "test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_once_the_database_answers",
+    ),
 )

@@ -250,4 +250,13 @@ MUTANTS = (
         "",
         "tests/contract/test_redis_wakeups.py::test_a_wake_up_that_nobody_heard_is_found_by_the_sweep[redis]",
     ),
+    Mutant(
+        "redis-sweep-forgets-the-living",
+        "L",
+        "a sweep drops the wake-ups of an instance that is there",
+        "storage_adapters/redis/lua/sweep.lua",
+        "now - ARGV[2]",
+        "now",
+        "tests/contract/test_redis_wakeups.py::test_a_wake_up_that_nobody_heard_is_found_by_the_sweep[redis]",
+    ),
 )

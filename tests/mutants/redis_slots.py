@@ -151,4 +151,14 @@ MUTANTS = (
         "",
         "tests/contract/test_redis_wakeups.py::test_wake_ups_do_not_wait_for_a_sweep[redis]",
     ),
+    Mutant(
+        "redis-slot-claims-beyond-its-bound",
+        "I",
+        "one call claims all that is asked for, however much, while all others wait",
+        "storage_adapters/redis/lua/slot_claim.lua",
+        "local limit = math.min(wanted, budget)",
+        "local limit = wanted",
+        "tests/contract/test_redis_bounds.py::"
+        "test_a_call_brings_no_more_than_its_bound_and_the_next_ones_bring_the_rest[redis]",
+    ),
 )

@@ -81,4 +81,13 @@ MUTANTS = (
         "tests/integration/test_sorted_edges.py::"
         "test_what_is_sent_again_while_it_waits_for_its_key_runs_once_with_its_new_payload",
     ),
+    Mutant(
+        "late-claim-is-not-given-back",
+        "X",
+        "what a claim brings when its group is being let go of stays claimed, and loses an attempt",
+        "emq/fetcher/slots.py",
+        "late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]",
+        "pass",
+        "tests/integration/test_sorted_edges.py::test_a_clean_stop_gives_back_what_a_claim_under_way_brings",
+    ),
 )

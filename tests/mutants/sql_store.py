@@ -179,4 +179,13 @@ MUTANTS = (
         "at_ms < ?",
         "tests/contract/test_lanes.py::test_due_entries_come_in_order_of_their_due_times[sqlite]",
     ),
+    Mutant(
+        "sql-doubtful-commit-wakes-nobody",
+        "L",
+        "a commit of unknown outcome wakes nobody, though it may have stored messages",
+        "storage_adapters/sql/backend.py",
+        "self.wakeups.lose()",
+        "pass",
+        "tests/unit/test_sql_store.py::test_a_commit_of_unknown_outcome_has_everything_looked_at",
+    ),
 )

@@ -26,6 +26,9 @@ the product, and the text that takes its place. When you change that piece of co
 words; `tests/unit/test_mutants.py` tells you which. When you write a new mechanism, add the mistakes that would break
 it, the ones that you expect to survive first: a mistake that survives is a hole in the tests.
 
+Those of `checking` are mistakes in the checkers of a trail, which then pass over what breaks the promise. A checker
+counts only if a fault that is planted in a trail makes it fail.
+
 """
 
 

@@ -61,4 +61,44 @@ MUTANTS = (
         "tests/unit/test_timekeeping.py::"
         "test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_which_it_lands",
     ),
+    Mutant(
+        "set-back-reference-is-believed",
+        "Q",
+        "a host whose reference's clock was set back to after the last note follows it",
+        "emq/timekeeping.py",
+        "return least_us < back_us < UNNOTED_US",
+        "return False",
+        "tests/unit/test_timekeeping.py::"
+        "test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
+    ),
+    Mutant(
+        "anchor-of-a-host-is-ignored",
+        "Q",
+        "the environment's time does not go on from the clock of a host that has counted on",
+        "emq/database/environment_time.py",
+        "time_us = max(time_us, middle_us + anchor_us)",
+        "pass",
+        "tests/unit/test_timekeeping.py::"
+        "test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
+    ),
+    Mutant(
+        "seconds-after-a-note-are-given-again",
+        "Q",
+        "where the reference's clock was set back behind the note, time goes on from the note",
+        "emq/timekeeping.py",
+        "return Successor(max(noted.time_us + counted_us, reference_us), True)",
+        "return Successor(max(noted.time_us, reference_us), True)",
+        "tests/unit/test_timekeeping.py::"
+        "test_seconds_that_hosts_counted_after_the_last_note_are_not_given_again_when_the_clock_is_set_back",
+    ),
+    Mutant(
+        "clock-set-back-is-not-noted",
+        "Q",
+        "that the reference's clock was set back is not noted, so that the next host goes by it",
+        "emq/database/environment_time.py",
+        "found.has_jumped or not 0",
+        "not 0",
+        "tests/unit/test_timekeeping.py::"
+        "test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age",
+    ),
 )

@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, cast
 
+import pytest
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq.allocation.membership import Assignment, Membership
-from emq.assignments import Assignments
+from emq.assignments import EARLIEST, LATEST, Assignments
 from emq.owned import OwnedGroup
 from emq.ownership import Acquired, Ownership
 
@@ -33,6 +34,7 @@ class Host:
         drained: while it is not set, what is let go of has messages in flight.
         said: while it is not set, the cluster does not answer who says that groups are released.
         told: what happened, in order.
+        let_go_at: how far into a second groups were let go of.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,7 @@ class Host:
         self.said = asyncio.Event()
         self.said.set()
         self.told: list[str] = []
+        self.let_go_at: list[float] = []
 
         async def catalog(version: int) -> None:
             """It is new enough."""
@@ -94,6 +97,7 @@ class Host:
 
     async def releasing(self, names: Iterable[str], drain_s: float) -> AsyncIterator[list[str]]:
         names = list(names)
+        self.let_go_at.append(LoopClock().now() % 1.0)
         await self.drained.wait()
         for name in names:
             self.groups.pop(name, None)
@@ -218,3 +222,18 @@ async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others(
         h.assignments.fenced(cast(OwnedGroup, Group("b", 1)))
         await asyncio.sleep(0.5)
         assert h.told.count("look at lanes") == 1, "that the plan took it away is as it should be"
+
+
+@virtual
+async def test_groups_are_let_go_of_early_in_a_second() -> None:
+    """Their new owner starts nothing in that second, so what is left of it is lost."""
+    h, clock = host(), LoopClock()
+    async with h.running():
+        for epoch, taken_away_at in enumerate((0.05, 0.25, 0.5, 0.95), 1):
+            h.assign(a=epoch)
+            await h.owns(a=epoch)
+            await asyncio.sleep((taken_away_at - clock.now()) % 1.0)
+            h.assign()
+            await h.owns()
+    assert h.let_go_at == pytest.approx([EARLIEST, 0.25, EARLIEST, EARLIEST], abs=0.01)
+    assert all(at < LATEST for at in h.let_go_at)

@@ -356,6 +356,30 @@ async def test_a_host_whose_node_somebody_deleted_becomes_a_member_again() -> No
 
 
 @virtual
+async def test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster_of("a", "b") as cluster:
+        a = cluster.members["a"]
+        assert a.held
+        begin, held = a.membership._heartbeat.begin, []
+
+        async def noted(incarnation: str) -> None:
+            await begin(incarnation)
+            held.append(dict(a.held))
+
+        monkeypatch.setattr(a.membership._heartbeat, "begin", noted)
+        cluster.ensemble.partition(a.tree)
+        cluster.members.pop("a")
+        await until(lambda: len(cluster.members["b"].held) == 12, 12)
+        cluster.ensemble.heal(a.tree)
+        await until(lambda: len(held) > 0, 20)
+        assert held == [{}]
+        cluster.members["a"] = a
+        await cluster.settled()
+
+
+@virtual
 async def test_a_stop_is_clean_also_where_the_tree_is_damaged() -> None:
     cluster = Cluster()
     tree = cluster.ensemble.tree()

@@ -143,6 +143,26 @@ PLANTED = {
         ("T", "started after it expired"),
         [published(), started(10, until=at(10)), settled(11)],
     ),
+    "from another group at its offset": (
+        ("M", "from another offset"),
+        [published(), started(10, group=1), settled(11, group=1)],
+    ),
+    "begins in its queue with its second attempt": (
+        ("X", "an attempt is missing"),
+        [published(), started(50, 2, offset=7), settled(60, 2)],
+    ),
+    "recorded twice and from two offsets": (
+        ("D", "from two places"),
+        [
+            *(published(), published(50)._replace(published_us=at(0))),
+            *(started(10), settled(11), started(20, offset=8)),
+        ],
+    ),
+    "rejected without a start": (
+        ("E", "ended without a start"),
+        [published(), dead(20, 1, f"{events.REJECTED}no such address")],
+    ),
+    "put back twice": (("E", "ended twice"), [published(), started(10), retried(20), retried(21)]),
     "expired too early": (("T", "expired too early"), [published(), dead(20, 1, events.EXPIRED, until=at(271))]),
 }
 

@@ -59,6 +59,15 @@ def test_an_owner_that_starts_what_the_former_one_passed_over_is_found(tmp_path:
     assert not proof.promises["O"]
 
 
+def test_each_later_owner_is_compared_with_the_former_one(tmp_path: Path) -> None:
+    between = ("two", 2, (0,), 45)
+
+    runs = [("one", 1, (0, 1, 3, 4, 6), 0), between, ("three", 3, (2, 5, 7, 8), 50)]
+    proof = verified(tmp_path, runs, ["one", "two", "three"])
+
+    assert interleaved(proof)
+
+
 @pytest.mark.parametrize("begin_ms", [-200, 0, 45, 400])
 def test_an_owner_that_goes_on_where_the_former_one_ended_is_none_too_many(tmp_path: Path, begin_ms: int) -> None:
     proof = verified(tmp_path, [("one", 1, range(5), 0), ("two", 2, range(5, 9), begin_ms)], ["one", "two"])

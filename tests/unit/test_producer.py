@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from support.rig import Rig, rig
+from support.virtual import virtual
 
 from emq import errors, message
 from emq.catalog import Catalog, Changes
@@ -105,6 +106,33 @@ async def test_a_message_that_is_routed_again_says_by_which_layout(r: Rig) -> No
             layouts.setdefault(m.payload, set()).add(m.group)  # where a stored message has its layout
     assert layouts == {b"old": {0}, b"many": {1}, b"one": {2}}
     assert (await r.catalog.get("orders")).layout == 2
+
+
+async def test_a_batch_is_refused_by_the_oldest_layout_of_its_messages(r: Rig) -> None:
+    """Else a message whose key has moved away is stored in its old group, beside those of its new one."""
+    await r.topic("orders", 20, group_qps=10)
+    route, group = r.producer._router.route, r.producer._router.group
+    before = await route("orders")
+    await r.admin.update("orders", qps=50)
+    await r.producer.refresh()
+    after = await route("orders")
+    keys = [f"k{i}" for i in range(100)]
+    moves = next(k for k in keys if group(before.topic, k) == 1 and group(after.topic, k) != 1)
+    stays = next(k for k in keys if group(after.topic, k) == 1)
+    queue = before.topic.queues(1)[0]
+    await r.store.log.trim([Trim(queue, 0, None, layout=after.topic.layout)])
+
+    def publish(by: router.Route, key: str) -> Awaitable[str]:
+        body = message.encode(key, b"x", key, 0, None, by.topic.layout)
+        return r.producer._queues.publish(by, key, 0, body, key, 0)
+
+    await asyncio.gather(publish(after, stays), publish(before, moves))
+    places = {m.id: (queue, m.group) for queue, found in (await stored(r, "orders")).items() for m in found}
+    layout = after.topic.layout
+    assert places == {
+        stays: (queue, layout),
+        moves: (after.topic.queues(group(after.topic, moves))[0], layout),
+    }
 
 
 async def test_what_waits_for_the_database_is_bounded_in_messages_and_bytes() -> None:
@@ -322,6 +350,46 @@ async def test_what_is_delayed_into_a_retired_group_is_placed_anew(r: Rig) -> No
     assert {e.id for e in await r.store.lanes.waiting("orders/0")} == set(ids)
     lanes = await r.store.lanes.inspect([f"orders/{group}" for group in range(1, 10)])
     assert [lane.waiting for lane in lanes] == [0] * 9
+
+
+async def test_what_cannot_be_taken_back_from_a_retired_group_is_not_said_to_be_published(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
+    await r.admin.update("orders", qps=10)
+    await r.catalog.retire("orders", await r.catalog.get("orders"))
+
+    async def unserved(settles: Sequence[object]) -> list[errors.EMQError]:
+        return [errors.StoreUnavailable("the store is out of reach in this test") for _ in settles]
+
+    r.store.lanes.replace("settle", unserved)
+    publishes = (r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10))
+    outcomes = await asyncio.gather(*publishes, return_exceptions=True)
+    there = {entry.id for entry in await r.store.lanes.waiting("orders/0")}
+    assert {outcome for outcome in outcomes if isinstance(outcome, str)} == there
+    assert [type(outcome) for outcome in outcomes].count(errors.OutcomeUnknown) == 9
+
+
+@virtual
+async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_once_the_database_answers() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=10)
+        await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
+        await r.admin.update("orders", qps=10)
+        await r.catalog.retire("orders", await r.catalog.get("orders"))
+
+        async def database_goes() -> None:
+            r.db.down = True
+
+        async def answer_is_lost(settles: Sequence[Any]) -> list[errors.EMQError]:
+            await r.store.real.lanes.settle(settles)
+            return [errors.OutcomeUnknown("the answer was lost in this test") for _ in settles]
+
+        r.store.lanes.after["add"] = database_goes
+        ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10)))
+        r.store.lanes.replace("settle", answer_is_lost)
+        r.db.down = False
+        await asyncio.sleep(5 * doubts.ASK_AGAIN_S)
+        assert {entry.id for entry in await r.store.lanes.waiting("orders/0")} == set(ids)
 
 
 async def test_sealed_while_the_database_is_gone_fails_and_does_not_hang(r: Rig) -> None:

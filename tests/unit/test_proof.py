@@ -325,6 +325,16 @@ def test_a_publish_during_the_delivery_of_its_twin_needs_an_end_of_its_own(slot:
     assert again.prove().ok
 
 
+def test_a_publish_after_its_twin_was_fetched_needs_an_end_of_its_own(slot: Slot) -> None:
+    proof = slot.publish(0).publish(1500).deliver(2000, 2001, ready=1000).prove()
+    assert (broken(proof), proof.lost.count) == ("L", 1)
+
+
+def test_a_failure_ends_nothing(slot: Slot) -> None:
+    proof = slot.publish(0).deliver(10, 20).publish(1000).deliver(1010, 1020, "retried").prove()
+    assert (broken(proof), proof.lost.count) == ("L", 1)
+
+
 def test_twins_that_a_failure_made_one_end_once(slot: Slot) -> None:
     slot.publish(0).publish(15).deliver(10, 20, "retried").deliver(30, 40, attempt=2)
     assert slot.prove().ok
@@ -470,6 +480,15 @@ def test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_tha
         quotas, bursts = limits([given])
         proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
         assert proof.cap_violations.count == found, proof.cap_violations
+
+
+def test_before_its_topic_was_changed_a_group_is_held_to_what_any_group_may_have(story: Story) -> None:
+    topic = split(Topic("shop", qps=4, group_qps=3))
+    changed = msgspec.structs.replace(topic, divisions=(Division(T0_S + 1, 4, 3, 2),))
+    deliveries = [Delivery(f"m{i}", i, i + 0.5, offset=i) for i in range(4)]
+    quotas, bursts = limits([changed])
+    proof = tell(story, deliveries, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert proof.cap_violations.examples == (f"shop/0 started 4 in second {T0_S}, 3 allowed",)
 
 
 def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story: Story) -> None:
@@ -626,6 +645,14 @@ def test_two_first_deliveries_swapped_are_found(story: Story) -> None:
     assert proof.key_order.examples == ("shop/m7 (offset 1) of key 'k3' was started after shop/m3 (offset 3)",)
 
 
+def test_a_loss_that_was_noticed_before_excuses_no_disorder(story: Story) -> None:
+    deliveries = [Delivery("a", 10, 11, key="k", offset=2), Delivery("b", 20, 21, key="k", offset=1)]
+    story.publish(*deliveries).own("host", 1)
+    story.trail().lost("shop", 0, 0, 5, 6, T0_US + 5 * MS)
+    proof = story.deliver(*deliveries).prove()
+    assert proof.key_order.examples == ("shop/b (offset 1) of key 'k' was started after shop/a (offset 2)",)
+
+
 def test_redeliveries_and_other_queues_have_no_order(story: Story) -> None:
     deliveries = [
         Delivery("a", 10, 11, key="k", offset=5, outcome="retried"),
@@ -659,6 +686,11 @@ def test_a_run_without_an_end_blocks_its_key_until_it_is_started_again(story: St
     other = Delivery("b", 20, 21, key="k", offset=1)
     again = Delivery("a", 30, 31, 29, key="k", source="successor")
     assert broken(tell(story, [lost, other, again])) == "K"
+
+
+def test_the_end_of_an_earlier_run_does_not_end_a_later_one(story: Story) -> None:
+    story.deliver(Delivery("a", 10, 15, key="k"), Delivery("a", 20, None, key="k"))
+    assert story.deliver(Delivery("b", 30, 31, key="k", offset=1)).prove().key_order.count == 1
 
 
 def cut_short(story: Story, source: str = "host") -> None:
@@ -715,6 +747,14 @@ def test_a_killed_host_s_last_dead_letters_may_be_made_again(
     else:
         story.close()
     assert prove(story.directory).dead_twice.count == found
+
+
+def test_a_dead_letter_that_another_host_made_shortly_before_a_kill_is_not_made_again(story: Story) -> None:
+    story.deliver(Delivery("z", 999, 1_000))
+    story.deliver(*(Delivery("a", at, at + 5, outcome="dead", source="other") for at in (900, 20_000)))
+    story.trail().flush()
+    cut_short(story)
+    assert prove(story.directory).dead_twice.count == 1
 
 
 @pytest.mark.parametrize(("killed_ms", "deaths", "found"), [(1_000, 1, 0), (1_000, 2, 1), (9_000, 1, 1), (None, 1, 1)])
@@ -909,6 +949,13 @@ def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(stor
     assert proof.duplicates.count == 1, "what was before the loss was finished"
 
 
+def test_a_repeat_of_what_lies_behind_the_lost_messages_is_a_duplicate(story: Story) -> None:
+    once = Delivery("m", 10, 11, offset=5)
+    story.publish(once).deliver(once)
+    story.trail().lost("shop", 0, 0, 3, 5, T0_US + 50 * MS)
+    assert story.deliver(dataclasses.replace(once, start=100, end=101)).prove().duplicates.count == 1
+
+
 # --------------------------------------------------------------------------- what is asked of each alone (O, M, T)
 
 
@@ -922,6 +969,20 @@ def test_starts_before_owning_and_after_a_release_are_found(story: Story) -> Non
         "shop/0: host started 0.003000 s before it owned the group under epoch 1",
         "shop/0: host started 0.042000 s after it had let go of the group under epoch 1",
     )
+
+
+@pytest.mark.parametrize(("taken", "found"), [("shop/0", 0), ("shop/1", 1), (None, 1)])
+def test_only_a_crash_in_its_own_group_excuses_that_a_retry_is_started_twice(
+    story: Story, taken: str | None, found: int
+) -> None:
+    """`taken`: the group that one host takes from another, which had not let go of it."""
+    fails = Delivery("a", 10, 20, outcome="retried")
+    again = Delivery("a", 500, None, 499, offset=-1, attempt=2)
+    story.publish(fails).deliver(fails, again, dataclasses.replace(again, start=600, end=610))
+    if taken is not None:
+        story.trail("former").owned(taken, 1, T0_US)
+        story.trail("later").owned(taken, 2, T0_US + 700 * MS)
+    assert story.prove().deliveries.count == found
 
 
 def test_an_owner_that_no_record_names_is_found(story: Story) -> None:
@@ -948,6 +1009,15 @@ def test_two_messages_at_one_offset_are_found_unless_the_store_had_lost_the_firs
     again.publish(*deliveries).deliver(*deliveries)
     again.trail().lost("shop", 0, 0, 3, 4, T0_US + 250 * MS)
     assert again.prove().ok
+
+
+@pytest.mark.parametrize(("priority", "lost", "found"), [(0, 3, 0), (0, 5, 1), (1, 3, 1)])
+def test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again(
+    story: Story, priority: int, lost: int, found: int
+) -> None:
+    story.publish(Delivery("first", 1, 2, offset=3), Delivery("second", 3, 4, offset=3))
+    story.trail().lost("shop", 0, priority, lost, lost + 1, T0_US)
+    assert story.prove(Expectations()).offsets.count == found
 
 
 def test_a_high_message_that_waits_in_the_store_while_lows_start_is_found(story: Story) -> None:
@@ -1030,6 +1100,23 @@ def test_one_bit_flipped_in_a_page_voids(ledger: Path) -> None:
     assert "\n" not in first
 
 
+def test_a_number_that_has_changed_and_can_be_read_voids(ledger: Path) -> None:
+    path = host_segment(ledger, 2)
+    with pq.ParquetFile(path) as file:
+        header, table = segments.Header.decode(file.schema_arrow.metadata), file.read()
+    plain = table.replace_schema_metadata(header.encode())
+    pq.write_table(plain, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    assert prove(ledger).ok
+    with pq.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(table.schema.names.index("offset"))
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size - 8] ^= 1  # of the last number, the lowest bit
+    path.write_bytes(data)
+    with pq.ParquetFile(path) as file:
+        assert file.read(columns=["offset"])["offset"][-1].as_py() == table["offset"][-1].as_py() ^ 1
+    assert reasons(ledger)[0].startswith(f"{path.name}: truncated or damaged")
+
+
 def test_columns_more_are_passed_over(ledger: Path) -> None:
     _changed(host_segment(ledger, 2), lambda table: table.append_column("more", pa.nulls(table.num_rows)))
     assert prove(ledger).ok
@@ -1066,3 +1153,14 @@ def test_some_rows_that_are_dated_a_second_late_void(ledger: Path) -> None:
     last_us = pc.max(change(table)["time_us"]).as_py()
     segments.write(ledger, header._replace(last_us=last_us), change(table))
     assert "before what was recorded before them" in reasons(ledger)[0]
+
+
+def test_a_segment_is_held_against_all_earlier_ones_of_its_run() -> None:
+    def turn(seq: int, first_ms: int, last_ms: int, source: str = "host") -> tuple[segments.Header, tuple[int, int]]:
+        return segments.Header(source, T0_US, seq, 0, 0), (first_ms * MS, last_ms * MS)
+
+    before, after = [turn(1, 0, 1000), turn(2, 910, 920)], turn(3, 830, 840)
+    assert not segments.out_of_turn([*before, turn(3, 910, 940), turn(3, 830, 840, "other")])
+    assert segments.out_of_turn([after, *before]) == [
+        f"{after[0].name}: its events are dated before those of earlier segments of its run"
+    ]

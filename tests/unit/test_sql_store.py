@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import test_catalog
@@ -153,6 +154,30 @@ async def test_a_cancelled_put_is_whole_or_absent_and_still_wakes(tmp_path: Path
     if bounds.tail == 3:
         async with asyncio.timeout(5):
             assert await anext(store.watch()) == [QUEUE]
+    await store.close()
+
+
+async def test_a_commit_of_unknown_outcome_has_everything_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have stored what a reader waits for, and its wake-up is lost."""
+    store = await opened(tmp_path)
+    await store.log.read([Read(QUEUE, 1, 10, 1)])
+    db = store._backend.db
+    run = db.run
+
+    async def breaks_behind_its_commit(fn: Any, *, then: object = None, **given: Any) -> None:
+        await run(fn, **given)
+        raise errors.OutcomeUnknown("the connection broke while committing")
+
+    watcher = store.watch()
+    woken = asyncio.ensure_future(anext(watcher))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(db, "run", breaks_behind_its_commit)
+    with pytest.raises(errors.OutcomeUnknown):
+        await store.log.put([Put(QUEUE, [b"a"])])
+    async with asyncio.timeout(5):
+        assert await woken is None
     await store.close()
 
 

@@ -339,10 +339,10 @@ class Shared:
     """Hosts on one database whose clock is set back; virtual time passes on all machines alike."""
 
     @classmethod
-    async def after_a_while(cls) -> tuple[Self, SystemClock, asyncio.Task[None]]:
+    async def after_a_while(cls, machine: int = 1) -> tuple[Self, SystemClock, asyncio.Task[None]]:
         """With a first host that has kept the time for a while, and its task that goes on keeping it."""
         shared = cls(await Wall.open("sqlite://"))
-        kept, keeper = shared.host(1)
+        kept, keeper = shared.host(machine)
         await keeper.begin()
         keeping = asyncio.create_task(keeper.keep())
         await asyncio.sleep(24.7)
@@ -390,6 +390,25 @@ def test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back
         await newcomer.begin()
         assert second.now_us() > before_us + (INTERVAL_S + 0.5) * 1e6
         assert abs(second.now_us() - first.now_us()) < 0.1e6 or back_s > 5
+        keeping.cancel()
+        await shared.db.close()
+
+    scenario()
+
+
+@pytest.mark.parametrize("back_s", [0.3, 1.0, 2.0])
+def test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note(back_s: float) -> None:
+    @virtual
+    async def scenario() -> None:
+        shared, first, keeping = await Shared.after_a_while(machine=0)
+        shared.set_back(back_s)
+        before_us = first.now_us()
+        await asyncio.sleep(INTERVAL_S + 0.6)
+        second, newcomer = shared.host(0)
+        await newcomer.begin()
+        passed_us = (INTERVAL_S + 0.5) * 1e6
+        assert first.now_us() > before_us + passed_us, "it did not stand still"
+        assert second.now_us() > before_us + passed_us, "it counts no second that the other has counted"
         keeping.cancel()
         await shared.db.close()
 

@@ -1,0 +1,38 @@
+"""Redis serves one call at a time, so that a large claim is sent as several, each of which is short."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from target import Target
+
+from emq.slots import Add, Claim, Claimed, Keep, SlotKind
+from emq.storage import Store
+from storage_adapters.redis import sorted as slots
+from storage_adapters.redis.sorted import RedisSorted
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("target", ["redis"], indirect=True)
+async def test_a_call_brings_no_more_than_its_bound_and_the_next_ones_bring_the_rest(
+    store: Store, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = target.sorted_slot(SlotKind.PRIORITY)
+    members = [b"%d" % i for i in range(25)]
+    await store.sorted.add([Add(slot, member, 100.0, Keep.LAST) for member in members])
+    server = cast(RedisSorted, store.sorted)._server
+    run, brought = server.run, []
+
+    async def counted(name: str, *args: Any, **kwargs: Any) -> Any:
+        replies = await run(name, *args, **kwargs)
+        brought.append((name, [len(page) // 2 for _, page, *_ in replies]))
+        return replies
+
+    monkeypatch.setattr(slots, "MEMBERS", 10)
+    monkeypatch.setattr(server, "run", counted)
+    [claimed] = await store.sorted.claim([Claim(slot, len(members), 1, NOW)], NOW)
+    assert isinstance(claimed, Claimed)
+    assert sorted(entry.member for entry in claimed.entries) == sorted(members)
+    assert brought == [("slot_claim", [10]), ("slot_claim", [10]), ("slot_claim", [5])]
