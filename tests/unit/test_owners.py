@@ -16,7 +16,7 @@ SLACK_US = S // 4
 def owned(source: str, epoch: int, owned_s: int, last_s: int, released_s: int | None = None) -> Ownership:
     """It starts something as soon as it owns the group, and at `last_s`."""
     released_us = None if released_s is None else released_s * S
-    return Ownership("shop/0", source, epoch, owned_s * S, released_us, owned_s * S, last_s * S)
+    return Ownership("shop", 0, source, epoch, owned_s * S, released_us, owned_s * S, last_s * S)
 
 
 CRASHES = {
