@@ -62,8 +62,8 @@ class Header(NamedTuple):
         given = {b"emq.causes": b"0", **(metadata or {})}
         texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
         numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed", "causes")}
-        flags = {k: texts[k] == "1" for k in ("closed", "causes")}
-        return cls(source=texts["source"], **flags, **numbers)
+        closed, causes = texts["closed"] == "1", texts["causes"] == "1"
+        return cls(source=texts["source"], closed=closed, causes=causes, **numbers)
 
 
 def write(directory: Path, header: Header, table: Any) -> None:
