@@ -61,10 +61,9 @@ class Header(NamedTuple):
         """Raises `KeyError` or `ValueError` for metadata that is not a segment's."""
         given = {b"emq.causes": b"0", **(metadata or {})}
         texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
-        flags = {"closed": texts.pop("closed") == "1", "causes": texts.pop("causes") == "1"}
-        source = texts.pop("source")
-        numbers: dict[str, Any] = {k: int(v) for k, v in texts.items()}
-        return cls(source=source, **flags, **numbers)
+        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed", "causes")}
+        closed, causes = texts["closed"] == "1", texts["causes"] == "1"
+        return cls(source=texts["source"], closed=closed, causes=causes, **numbers)
 
 
 def write(directory: Path, header: Header, table: Any) -> None:

@@ -55,7 +55,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 def test_audits_in_steps_find_what_one_of_everything_finds(spark: SparkSession, story: Story, tmp_path: Path) -> None:
+    story.unclosed = {"host-0", "host-1"}
     story.write(tmp_path, early)
+    story.unclosed = set()
     story.write(tmp_path, late, seq=1)
     whole = run(spark, story, tmp_path)
     steps = tmp_path / "steps"
