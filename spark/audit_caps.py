@@ -122,23 +122,30 @@ def unknown(seconds: DataFrame, caps: DataFrame) -> int:
     return of_group.join(F.broadcast(whole), "topic", "left_anti").count()
 
 
-def aligned(seconds: DataFrame, caps: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
     """Seconds with more starts than the counter's rule allows (`emq.trail.checks.window_allowance`).
-
-    Where several hosts started in such a second, it counts only if no difference of their clocks explains it.
 
     Args:
         seconds: starts counted by topic, group and second, see `spark.audit_seconds`.
+    """
+    in_windows = F.broadcast(caps.where(F.col("most") == 0))
+    places = F.explode(F.array("group", F.lit(-1))).alias("group")
+    mine = only(seconds, events.STARTED).select("topic", places, "second", "source", "n")
+    by_place = mine.groupBy("topic", "group", "second").agg(
+        F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved")
+    )
+    judged = by_place.join(in_windows, ["topic", "group"])
+    return judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
+
+
+def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the seconds in which one host started, or that no difference of two clocks explains.
+
+    Args:
+        over: see `exceeded`.
         starts: started rows.
         slack_us: by how much the clocks of two hosts may differ.
     """
-    in_windows = F.broadcast(caps.where(F.col("most") == 0))
-    mine = only(seconds, events.STARTED)
-    sums = mine.withColumn("group", F.lit(-1))
-    counted = mine.unionByName(sums).groupBy("topic", "group", "second")
-    by_place = counted.agg(F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved"))
-    judged = by_place.join(in_windows, ["topic", "group"])
-    over = judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
     clear = over.where(~F.col("moved")).select("topic", "group", "second", "n", "allowed")
     doubtful = over.where(F.col("moved"))
     broken = clear.unionByName(_beyond_slack(doubtful, starts, slack_us))

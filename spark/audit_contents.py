@@ -8,28 +8,45 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit_events import SENT, count, only
+from spark.audit_events import SENT, count, is_slot_id, only
 from spark.audit_findings import found_in
 
 _COLUMNS = ("topic", "group", "priority", "id", "source")
 
 
-def expired(rows: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
+def expiries(rows: DataFrame) -> DataFrame:
+    """Events of ids that may come back which tell that one had expired.
+
+    Args:
+        rows: events.
+    """
+    event = F.col("event")
+    late = (event == events.STARTED) & (F.col("until") <= F.col("time_us"))
+    dead = (event == events.DEAD) & (F.col("reason") == events.EXPIRED)
+    return rows.where(late | dead).where(is_slot_id())  # what costs more is asked of few
+
+
+def expired(expiries: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
     """Started after they had expired, and expired too early.
 
     Args:
-        rows: events of ids that may come back.
+        expiries: see `expiries`.
         silent: see `emq.trail.facts.Facts`.
     """
-    late = only(rows, events.STARTED).where(F.col("until") <= F.col("time_us"))
+    late = only(expiries, events.STARTED)
     text = F.format_string("%s expired at %d us and was started at %d", "id", "until", "time_us")
     found = found_in(late, "T", "started after it expired", *_COLUMNS, at_us=F.col("time_us"), text=text)
-    dead = only(rows, events.DEAD).where(F.col("reason") == events.EXPIRED)
     untold = F.col("until").isNull() & ~F.col("source").isin(list(silent))
-    soon = dead.where(untold | (F.col("time_us") < F.col("until") - slack_us))
+    soon = only(expiries, events.DEAD).where(untold | (F.col("time_us") < F.col("until") - slack_us))
     told = F.coalesce(F.col("until").cast("string"), F.lit("any time"))
     text = F.format_string("%s expired at %d us, and might have lived until %s", F.col("id"), F.col("time_us"), told)
     return found.unionByName(found_in(soon, "T", "expired too early", *_COLUMNS, at_us=F.col("time_us"), text=text))
+
+
+def are_due(rows: DataFrame) -> bool:
+    """Whether anything was published with a time of its own under an id that may come back."""
+    publishes = only(rows, SENT, events.PUBLISHED).where(F.col("due_ms").isNotNull())
+    return not publishes.where(is_slot_id()).isEmpty()
 
 
 def too_early(rows: DataFrame, slack_us: int) -> DataFrame:

@@ -50,14 +50,18 @@ def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     return found
 
 
-def odd_rows(sent: DataFrame) -> DataFrame:
-    """Rows of a ledger that no load writes, and that nothing else would judge."""
+def is_odd_row() -> Column:
+    """True for rows of a ledger that no load writes, and that nothing else would judge."""
     outcome = F.col("outcome")
     nameless = outcome.isin(ledger.PUBLISHED, ledger.MERGED) & (F.col("id").isNull() | F.col("topic").isNull())
-    is_odd = F.coalesce(~outcome.isin(*ledger.OUTCOMES), F.lit(True)) | nameless | F.col("seq").isNull()
+    return F.coalesce(~outcome.isin(*ledger.OUTCOMES), F.lit(True)) | nameless | F.col("seq").isNull()
+
+
+def odd_rows(sent: DataFrame) -> DataFrame:
+    """Findings of such rows."""
     told = F.coalesce("outcome", F.lit("no outcome"))
     text = F.format_string("number %d of run %s is %s, of message %s", F.col("seq"), F.col("run"), told, F.col("id"))
-    return found_in(sent.where(is_odd), EVIDENCE, "a row of a ledger that cannot be", "topic", "id", text=text)
+    return found_in(sent.where(is_odd_row()), EVIDENCE, "a row of a ledger that cannot be", "topic", "id", text=text)
 
 
 def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from emq.trail import events
@@ -70,6 +70,19 @@ class Frames:
         if self._state.saved.audits:
             found = audit_messages.merged(found, self._state.carried("messages", audit_messages.COUNTED))
         return audit_messages.judged(found)
+
+    @functools.cached_property
+    def ranges(self) -> DataFrame:
+        """Offsets that were dropped, skipped or lost; few, and asked for often."""
+        return self.kept("ranges", audit_events.only(self.rows, events.DROPPED, events.SKIPPED, events.LOST))
+
+    @functools.cached_property
+    def outcomes(self) -> list[Row]:
+        """What became of publishes by their ledgers: topic, outcome, n; nameless, those without an id; odd, those that
+        no load writes."""
+        counted = {"nameless": F.col("id").isNull(), "odd": audit_events.is_odd_row()}
+        sums = [audit_events.count(condition).alias(name) for name, condition in counted.items()]
+        return self.sent.groupBy("topic", "outcome").agg(F.count("*").alias("n"), *sums).collect()
 
     @property
     def contents(self) -> DataFrame:

@@ -58,58 +58,82 @@ together, see `emq.trail.histories`; steps: how many events there are.
 """
 
 
+_CODES: Final = (
+    *(SENT, events.PUBLISHED, events.STARTED),
+    *ENDINGS,
+    *(events.REPLAYED, events.RECALLED, events.DOUBTED),
+)
+"""Kinds of events by number; the others bear the number after these."""
+_ENDS: Final = tuple(map(_CODES.index, ENDINGS))
+
+
 def aggregate(rows: DataFrame) -> DataFrame:
     """One row of counts for each message.
 
     Args:
         rows: events with an id.
     """
-    event = F.col("event")
-    counted = [count(event == name).alias(name) for name in COUNTED_EVENTS]
-    is_publish = event.isin(SENT, events.PUBLISHED)
-    begun = F.when(is_publish, F.coalesce("published_us", "time_us"))
-    is_start = event == events.STARTED
-    in_queue = is_start & (F.col("offset") >= 0)
-    place = F.when(
-        in_queue | (is_publish & F.col("offset").isNotNull()),
-        F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset"),
-    )
-    key = F.when(is_publish | is_start, F.hash("key").cast("long"))
-    return rows.groupBy(*KEY).agg(
+    # Few numbers and no texts but the id go through the exchange, once for each event; counted before it, nearly as
+    # many rows would go through it, each with all the counts.
+    steps = _steps(rows).repartition(*KEY)
+    kind = F.col("kind")
+    counted = [count(kind == _CODES.index(name)).alias(name) for name in COUNTED_EVENTS]
+    is_start, is_end = kind == _CODES.index(events.STARTED), kind.isin(*_ENDS)
+    # Starts and ends of a message weigh 0 together if each end has a start, by the same host, of the same attempt.
+    weight = F.when(is_start, F.col("who")).when(is_end, -F.col("who")).otherwise(0)
+    return steps.groupBy(*KEY).agg(
         *counted,
-        count(_is_odd()).alias("odd"),
-        F.sum(_weight()).alias("balance"),
-        count(in_queue & (F.col("attempt") == 1)).alias("first_starts"),
+        count(F.col("is_odd")).alias("odd"),
+        F.sum(weight).alias("balance"),
+        count(is_start & (F.col("offset") >= 0) & (F.col("attempt") == 1)).alias("first_starts"),
         F.max("group").alias("group"),
         F.max("priority").alias("priority"),
-        F.max(F.when(is_publish, F.col("offset"))).alias("offset"),
-        F.max(F.when(event == events.RETRIED, F.col("attempt"))).alias("failed_attempt"),
+        F.max(F.when(_is_publish(kind), F.col("offset"))).alias("offset"),
+        F.max(F.when(kind == _CODES.index(events.RETRIED), F.col("attempt"))).alias("failed_attempt"),
         F.max("time_us").alias("last_us"),
-        F.max(place).alias("last_place"),
-        F.max(begun).alias("last_begun_us"),
-        F.max(F.when(is_publish, F.col("due_ms"))).alias("due_ms"),
+        F.max("place").alias("last_place"),
+        F.max("begun").alias("last_begun_us"),
+        F.max(F.when(_is_publish(kind), F.col("due_ms"))).alias("due_ms"),
         F.min("time_us").alias("first_us"),
-        F.min(place).alias("first_place"),
-        F.min(begun).alias("first_begun_us"),
+        F.min("place").alias("first_place"),
+        F.min("begun").alias("first_begun_us"),
         F.min(F.when(is_start, F.col("time_us"))).alias("first_start_us"),
-        F.min(F.when(event.isin(*ENDINGS), F.col("time_us"))).alias("first_end_us"),
+        F.min(F.when(is_end, F.col("time_us"))).alias("first_end_us"),
         F.min("priority").cast("long").alias("low_priority"),
-        F.max(key).alias("key_high"),
-        F.min(key).alias("key_low"),
+        F.max("key").alias("key_high"),
+        F.min("key").alias("key_low"),
     )
 
 
-def _is_odd() -> Column:
+def _steps(rows: DataFrame) -> DataFrame:
+    """What is counted of each event, in numbers."""
+    numbered = F.lit(len(_CODES))
+    for number, name in enumerate(_CODES):
+        numbered = F.when(F.col("event") == name, number).otherwise(numbered)
+    told = rows.withColumn("kind", numbered.cast("byte"))
+    kind = F.col("kind")
+    is_start = kind == _CODES.index(events.STARTED)
+    in_queue = (is_start & (F.col("offset") >= 0)) | (_is_publish(kind) & F.col("offset").isNotNull())
+    place = F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset")
+    return told.select(
+        *(*KEY, "kind", "time_us", "group", "priority", "offset", "attempt", "due_ms"),
+        F.hash("source", "attempt").cast("long").alias("who"),
+        F.when(_is_publish(kind) | is_start, F.hash("key").cast("long")).alias("key"),
+        F.when(in_queue, place).alias("place"),
+        F.when(_is_publish(kind), F.coalesce("published_us", "time_us")).alias("begun"),
+        _is_odd(kind).alias("is_odd"),
+    )
+
+
+def _is_publish(kind: Column) -> Column:
+    return kind <= _CODES.index(events.PUBLISHED)
+
+
+def _is_odd(kind: Column) -> Column:
     """Events that are no publish, first start or settle, and starts of what had expired."""
-    event, is_start = F.col("event"), F.col("event") == events.STARTED
-    other = event.isin(events.RETRIED, events.DEAD, events.REPLAYED, events.DOUBTED)
-    return other | (is_start & ((F.col("attempt") != 1) | _true(F.col("until") <= F.col("time_us"))))
-
-
-def _weight() -> Column:
-    """Starts and ends of a message weigh 0 together if each end has a start, by the same host, of the same attempt."""
-    event, who = F.col("event"), F.hash("source", "attempt").cast("long")
-    return F.when(event == events.STARTED, who).when(event.isin(*ENDINGS), -who).otherwise(0)
+    others = (events.RETRIED, events.DEAD, events.REPLAYED, events.DOUBTED)
+    is_late = (F.col("attempt") != 1) | _true(F.col("until") <= F.col("time_us"))
+    return kind.isin(*map(_CODES.index, others)) | ((kind == _CODES.index(events.STARTED)) & is_late)
 
 
 def merged(rows: DataFrame, carried: DataFrame) -> DataFrame:

@@ -49,7 +49,7 @@ def ended(live: bool) -> tuple[str, ...]:
 
 def placed(
     open_: DataFrame,
-    rows: DataFrame,
+    ranges: DataFrame,
     store: StoreView | None,
     blind: DataFrame,
     reached: DataFrame,
@@ -62,7 +62,7 @@ def placed(
 
     Args:
         open_: of `spark.audit_messages.JUDGED`, those that are open.
-        rows: events, of which ranges that were skipped and dropped count.
+        ranges: dropped, skipped and lost rows.
         blind: see `BLIND_GROUPS`.
         reached: see `reach`.
         drops: topics whose stores drop the oldest messages, whether or not a host has noticed.
@@ -72,9 +72,9 @@ def placed(
     spark = open_.sparkSession
     ranged = open_.withColumn("place", F.lit(None).cast("string"))
     was_there = F.coalesce("last_begun_us", "last_us") <= F.col("lost_us") + slack_us
-    ranged = _in_ranges(ranged, only(rows, events.DROPPED), DROPPED, was_there)
-    ranged = _in_ranges(ranged, only(rows, events.SKIPPED), SKIPPED, F.lit(True))
-    ranged = _forgotten(ranged, only(rows, events.LOST))
+    ranged = _in_ranges(ranged, only(ranges, events.DROPPED), DROPPED, was_there)
+    ranged = _in_ranges(ranged, only(ranges, events.SKIPPED), SKIPPED, F.lit(True))
+    ranged = _forgotten(ranged, only(ranges, events.LOST))
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = frame_of_queues(spark, store.queues)
@@ -227,16 +227,16 @@ def overrun(placed: DataFrame) -> DataFrame:
     )
 
 
-def rewound(rows: DataFrame, restarted: DataFrame) -> DataFrame:
+def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataFrame:
     """Offsets that one owner delivered for the first time twice under one epoch (M), but for those that a store lost.
 
     Args:
-        rows: events.
+        starts: started rows.
         restarted: topic and id of messages that were started from their queues more than once.
+        losses: lost rows.
     """
-    starts = only(rows, events.STARTED).where((F.col("attempt") == 1) & (F.col("offset") >= 0))
-    losses = F.broadcast(_spans(only(rows, events.LOST)))
-    starts = starts.join(losses, _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
+    starts = starts.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
+    starts = starts.join(F.broadcast(_spans(losses)), _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
     counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
         F.count("*").alias("times"), F.max("time_us").alias("at_us")
@@ -295,13 +295,14 @@ def one_offset(published: DataFrame, sums: DataFrame, losses: DataFrame) -> Data
     )
 
 
-def dropped(rows: DataFrame, refusing: Sequence[str]) -> DataFrame:
+def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
     """Messages that were dropped for want of room, of topics that refuse instead (L).
 
     Args:
+        drops: dropped rows.
         refusing: topics that never dropped their oldest messages.
     """
-    ranges = only(rows, events.DROPPED).where((F.col("reason") == "max_length") & F.col("topic").isin(list(refusing)))
+    ranges = drops.where((F.col("reason") == "max_length") & F.col("topic").isin(list(refusing)))
     return found_in(
         ranges,
         *("L", "dropped", "topic", "group", "priority", "offset", "source"),

@@ -10,6 +10,7 @@ sweeps      smooth caps, priority, keys (Q, P, K)
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -180,7 +181,8 @@ class Steps:
             return 0
         caps = audit_caps.frame(self._spark, self._caps)
         frames = self._frames
-        self._report(audit_caps.aligned(frames.seconds, caps, frames.starts, self._options.slack_us))
+        over = frames.kept("over", audit_caps.exceeded(frames.seconds, caps))
+        self._report(audit_caps.aligned(over, frames.starts, self._options.slack_us))
         return audit_caps.unknown(self._frames.seconds, caps)
 
     # ---------------------------------------------------------------------------------------------------- by message
@@ -225,7 +227,8 @@ class Steps:
         text = F.format_string("number %d of run %s is in the ledger %d times", "seq", "run", "n")
         twice = counted.where(F.col("n") > 1)
         self._report(audit_findings.found_in(twice, audit_findings.EVIDENCE, "a number twice", "id", text=text))
-        self._report(audit_events.odd_rows(self._frames.sent))
+        if any(row["odd"] for row in self._frames.outcomes):
+            self._report(audit_events.odd_rows(self._frames.sent))
 
     def _dead(self) -> DataFrame:
         """The dead letters of the store: topic, id, and how many letters there are of each."""
@@ -258,16 +261,16 @@ class Steps:
         self._report(found)
 
     def _losses(self) -> dict[tuple[str, int, int | None], int]:
-        rows = audit_events.only(self._frames.rows, events.LOST)
+        rows = audit_events.only(self._frames.ranges, events.LOST)
         lowest = rows.groupBy("topic", "group", "priority").agg(F.min("offset").alias("offset")).collect()
         return {(row["topic"], row["group"], row["priority"]): row["offset"] for row in lowest}
 
     def _judge_contents(self) -> None:
-        rows = self._frames.contents
-        slack_us = self._options.slack_us
-        self._report(audit_contents.expired(rows, slack_us, self._found.silent))
-        if not rows.where(F.col("due_ms").isNotNull()).isEmpty():
-            self._report(audit_contents.too_early(rows, slack_us))
+        rows, slack_us = self._frames.rows, self._options.slack_us
+        expiries = self._frames.kept("expiries", audit_contents.expiries(rows))
+        self._report(audit_contents.expired(expiries, slack_us, self._found.silent))
+        if audit_contents.are_due(rows):
+            self._report(audit_contents.too_early(self._frames.contents, slack_us))
 
     def _crashed_ownerships(self, owners: Owners) -> list[tuple[str, int, str, int, int, bool, int]]:
         found = self._found
@@ -276,10 +279,9 @@ class Steps:
     def _copied(self) -> list[str]:
         """Topics some of whose messages may have been published twice without a record of the first publish."""
         died = any(part.earlier for run in self._found.runs.values() for part in run.parts)
-        if died:
-            return [row["topic"] for row in self._frames.sent.select("topic").distinct().collect()]
-        unknown = self._frames.sent.where((F.col("outcome") == ledger.UNKNOWN) & F.col("id").isNull())
-        return [row["topic"] for row in unknown.select("topic").distinct().collect()]
+        rows = self._frames.outcomes
+        unnamed = (row for row in rows if row["outcome"] == ledger.UNKNOWN and row["nameless"])
+        return sorted({row["topic"] for row in (rows if died else unnamed) if row["topic"] is not None})
 
     def _judge_offsets(self, unusual: DataFrame, owners: Owners) -> tuple[DataFrame, dict[str, int]]:
         """Open messages with their places, and how many there are in each."""
@@ -290,7 +292,7 @@ class Steps:
         refusing = sorted({t.name for topics in self._catalogs for t in topics} - drops)
         placed = audit_offsets.placed(
             open_,
-            self._frames.rows,
+            self._frames.ranges,
             store,
             blind,
             audit_offsets.reach(self._frames.starts, self._found.unclosed),
@@ -303,9 +305,9 @@ class Steps:
         self._report(audit_offsets.overrun(placed))
         published = audit_offsets.published(self._frames.rows)
         sums = self._frames.kept("offsets", audit_offsets.offsets_of(published))
-        losses = audit_events.only(self._frames.rows, events.LOST)
-        self._report(audit_offsets.one_offset(published, sums, losses))
-        self._report(audit_offsets.dropped(self._frames.rows, refusing))
+        ranges = self._frames.ranges
+        self._report(audit_offsets.one_offset(published, sums, audit_events.only(ranges, events.LOST)))
+        self._report(audit_offsets.dropped(audit_events.only(ranges, events.DROPPED), refusing))
         if self._catalogs:
             self._report(audit_dead.never(unusual, self._catalogs))
         if store is not None:
@@ -351,18 +353,22 @@ class Steps:
             self._report(audit_duplicates.explained(rows, again, crashed, unknown))
             self._report(audit_dead.twice(again))
         if counts["restarted"]:
-            self._report(audit_offsets.rewound(rows, unusual.where("restarted")))
+            losses = audit_events.only(self._frames.ranges, events.LOST)
+            self._report(audit_offsets.rewound(self._frames.starts, unusual.where("restarted"), losses))
 
     def _unknown(self) -> dict[str, int]:
         """By topic, how many publishes have an unknown outcome; of all audits together."""
         found = dict(self._state.saved.unknown)
-        for row in self._frames.sent.where(F.col("outcome") == ledger.UNKNOWN).groupBy("topic").count().collect():
-            found[row["topic"]] = found.get(row["topic"], 0) + row["count"]
+        for row in self._frames.outcomes:
+            if row["outcome"] == ledger.UNKNOWN:
+                found[row["topic"]] = found.get(row["topic"], 0) + row["n"]
         return found
 
     def _ledger_counts(self) -> dict[str, int]:
-        rows = self._frames.sent.groupBy("outcome").count().collect()
-        return {f"ledger_{row['outcome']}": int(row["count"]) for row in rows}
+        found: Counter[str] = Counter()
+        for row in self._frames.outcomes:
+            found[f"ledger_{row['outcome']}"] += row["n"]
+        return dict(found)
 
     # ---------------------------------------------------------------------------------------------- by group and key
 
@@ -397,7 +403,7 @@ class Steps:
         followed = audit_keys.followed(deliveries, audit_caps.resized(self._catalogs), slack_us)
         faults = self._frames.kept("faults", followed)
         self._report(audit_keys.overlaps(faults))
-        self._report(audit_keys.disorder(faults, audit_events.only(rows, events.LOST)))
+        self._report(audit_keys.disorder(faults, audit_events.only(self._frames.ranges, events.LOST)))
         if waiting is not None and not (keyed := audit_waiting.with_key(waiting)).isEmpty():
             self._report(audit_keys.passed_over(keyed, self._frames.starts))
         others = {
