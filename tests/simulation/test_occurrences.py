@@ -119,6 +119,16 @@ def test_an_occurrence_that_comes_twice_is_found(monkeypatch: pytest.MonkeyPatch
     assert "D" in broken(outcome(topic=TOPIC))
 
 
+def test_no_schedule_has_the_name_of_a_message() -> None:
+    """A schedule that a store has kept would otherwise stand for a message of that name that the store has lost."""
+    found = outcome(topic=TOPIC).evidence
+    told, standing = found.occurrences.told, found.occurrences.standing
+    assert len(told) > 2
+    assert f"{RECURRING}#{len(told)}" in found.published
+    assert not told.keys() & found.published.keys()
+    assert {told[name][0].number for name in told} >= {one.told.number for one in standing.values()}
+
+
 @pytest.mark.parametrize(
     ("told", "due"),
     [

@@ -111,7 +111,7 @@ class Timetable:
     async def _create(self) -> None:
         self._count += 1
         told = self._told()
-        plan, name = self._plan, f"{self._plan.name}#{self._count}"
+        plan, name = self._plan, occurrences.name_of_schedule(self._plan.name, self._count)
         make = functools.partial(
             occurrences.work, key=told.key, failing=plan.failing, doomed=plan.doomed, slow=plan.slow
         )
