@@ -59,6 +59,17 @@ def test_nothing_is_found_where_nothing_is_planted(events: Sequence[Event]) -> N
     assert outcome(events, BACKLOG, clean=not events).violations == []
 
 
+def test_a_host_that_wakes_may_go_on_with_the_cap_that_it_knew() -> None:
+    topic = TopicPlan("resized", 12.0, 3.0, 14.0, sizes=(12.0, 6.0, 12.0), options=LOG)
+    events = (Event(5.2, "resize", 0, 9.0, 0.5), Event(5.22, "suspend_all", 0, 3.0, 0.5))
+    found = carry_out(Schedule(3, False, (0.0,), 2, (topic,), events))
+    assert [(sleep.host, sleep.since, sleep.until) for sleep in found.evidence.sleeps] == [
+        ("h1", pytest.approx(5.22), pytest.approx(8.22)),
+        ("h2", pytest.approx(5.22), pytest.approx(8.22)),
+    ]
+    assert found.violations == []
+
+
 def test_a_message_that_was_dropped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     once = _once()
     spoil_reads(

@@ -11,6 +11,7 @@ from support.simulation import promises
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
+from support.simulation.sleeps import Sleep
 from support.simulation.violation import Violation
 from support.simulation.work import Work
 
@@ -177,6 +178,29 @@ def test_a_cap_is_judged_once_all_has_settled_also_where_hosts_had_lost_the_cata
     assert broken(story, calm=calm, informed=False) & {"Q"} == found
 
 
+@pytest.mark.parametrize(
+    ("sleeps", "found"),
+    [
+        ([], True),
+        ([Sleep("h1", 1.6, 4.5)], False),
+        ([Sleep("h1", 1.6, 1.9)], True),
+        ([Sleep("h2", 1.6, 4.5)], True),
+    ],
+)
+def test_a_cap_that_changed_is_judged_but_for_hosts_that_have_just_woken(sleeps: list[Sleep], found: bool) -> None:
+    story = Story(LOG._replace(group_qps=8.0), FOUR, Division(BEGAN_S + 4, 2.0, 8.0, 1))
+    backlog(story, (0, 0, 4))
+    story.evidence.sleeps += [*sleeps, Sleep("h1", 20.0, 25.0)]
+    assert ("Q" in broken(story)) == found
+
+
+def test_a_cap_that_never_changed_is_judged_also_for_hosts_that_have_just_woken() -> None:
+    story = Story(LOG._replace(group_qps=8.0))
+    backlog(story, (0, 0, 5))
+    story.evidence.sleeps.append(Sleep("h1", 1.6, 4.5))
+    assert "Q" in broken(story)
+
+
 # ---------------------------------------------------------------------------------------------------------------- delay
 
 
@@ -308,4 +332,23 @@ def test_a_topic_that_goes_on_in_its_pause_or_not_behind_it_is_found(at: float, 
     story.evidence.paused.append(("t", 2.0, 8.0))
     story.publish(1.0, "1")
     story.start(at, "1")
+    assert ("pause" in broken(story, calm=[(0.0, 1.0), (1.5, 30.0)])) == found
+
+
+@pytest.mark.parametrize(
+    ("sleep", "found"),
+    [
+        (Sleep("h1", 2.1, 4.5), False),
+        (Sleep("h1", 1.0, 4.5), False),
+        (Sleep("h1", 2.1, 2.5), True),
+        (Sleep("h1", 5.5, 7.0), True),
+        (Sleep("h2", 2.1, 4.5), True),
+    ],
+)
+def test_a_host_that_slept_may_hear_later_of_a_pause_by_as_much(sleep: Sleep, found: bool) -> None:
+    story = Story(LOG._replace(pauses=True))
+    story.evidence.paused.append(("t", 2.0, 8.0))
+    story.evidence.sleeps.append(sleep)
+    story.publish(1.0, "1")
+    story.start(5.0, "1")
     assert ("pause" in broken(story, calm=[(0.0, 1.0), (1.5, 30.0)])) == found

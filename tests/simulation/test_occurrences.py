@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from simulation.test_checker import CRASH, broken, outcome
+from support.simulation import timetable
 from support.simulation.extra import RECURRING
 from support.simulation.occurrences import Standing, Told
 from support.simulation.plans import Event, TopicPlan
@@ -117,6 +118,24 @@ def test_an_occurrence_that_comes_twice_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(MemoryLanes, "body", lambda self, s: self._world.slots[s.slot].bodies[s.id], raising=False)
     monkeypatch.setattr(MemoryLanes, "_settle", settle)
     assert "D" in broken(outcome(topic=TOPIC))
+
+
+def test_no_schedule_has_the_name_of_a_message() -> None:
+    """A schedule that a store has kept would otherwise stand for a message of that name that the store has lost."""
+    found = outcome(topic=TOPIC).evidence
+    told = found.occurrences.told
+    assert len(told) > 2
+    assert f"{RECURRING}#{len(told)}" in found.published
+    assert not told.keys() & found.published.keys()
+
+
+def test_schedules_that_are_created_late_are_taken_back_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last change falls behind the time at which all has healed, 23 s."""
+    monkeypatch.setattr(timetable, "LEAST_S", 3.95)
+    monkeypatch.setattr(timetable, "MOST_S", 3.95)
+    found = outcome(topic=TOPIC)
+    assert any(23.0 < standing.at < 24.0 for standing in found.evidence.occurrences.standing.values())
+    assert found.violations == []
 
 
 @pytest.mark.parametrize(

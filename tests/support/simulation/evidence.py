@@ -12,6 +12,7 @@ from emq.offsets.checkpoints import Checkpoint
 from support.doubles import group_of_entry
 from support.simulation.folding import Folding
 from support.simulation.occurrences import Occurrences
+from support.simulation.sleeps import Sleep
 from support.simulation.violation import Violation
 from support.simulation.work import Work
 
@@ -76,6 +77,7 @@ class Evidence:
         ended_us: by number of the start, when the handler returned by the host's clock.
         let_go: when a host let go of a group in order: (host, group, epoch).
         paused: topics, and from when to when they were to be paused.
+        sleeps: of hosts whose machine was suspended.
         dropped_names: works that a topic has dropped, being full.
         head_of: tells a queue's head in the store.
         recalled: works that were taken back before they started.
@@ -113,6 +115,7 @@ class Evidence:
         self.first_due_ms: dict[str, float] = {}
         self.ended_us: dict[int, int] = {}
         self.paused: list[tuple[str, float, float]] = []
+        self.sleeps: list[Sleep] = []
         self.recalled: set[str] = set()
         self.replayed: dict[str, float] = {}
         self.dropped_names: set[str] = set()

@@ -11,6 +11,7 @@ from support.simulation.member import Member
 from support.simulation.network import SHARDS, Network, Shard, Wakes
 from support.simulation.plans import Event
 from support.simulation.schedule import END_S, SESSION_S, WRONG_S
+from support.simulation.sleeps import Sleep
 
 LONGEST_DELAY_S = 2.5
 """Of a call to store or database, and of its answer."""
@@ -112,10 +113,12 @@ async def pause(cluster: Cluster, event: Event) -> None:
 
 
 async def _suspend(cluster: Cluster, members: list[Member], for_s: float) -> None:
+    since = cluster.evidence.now
     for member in members:
         member.pause()
     await asyncio.sleep(for_s)
     for member in members:
+        cluster.evidence.sleeps.append(Sleep(member.life, since, cluster.evidence.now))
         if member in cluster.alive:
             cluster.evidence.note("", f"--- {member.life} wakes up")
             member.wake(for_s)

@@ -23,7 +23,7 @@ LATE_MS = 500
 """A schedule is on time if nothing of it has been due for longer."""
 
 OCCURRENCES = 1_000_000
-"""Numbers of works: so many for each schedule."""
+"""Numbers of works: so many for each schedule, from its own on; messages of the topic come to none of these."""
 
 
 class Told(NamedTuple):
@@ -120,7 +120,7 @@ class Standing:
 
 class Occurrences:
     """Attributes:
-    told: schedules that somebody has wanted to create, by name of the work that they carry.
+    told: schedules that somebody has wanted to create, by name of the work that they carry; see `name_of_schedule`.
     standing: by id, what the store has taken.
     clocks: of hosts, in microseconds since the epoch.
     """
@@ -191,7 +191,10 @@ class Occurrences:
             self._evidence.happened["occurrences again"] += 1
         else:
             # By the schedule, which stood since then: how late its host came to it is a delay like any other.
-            self._evidence.published[name] = self.told[f"{_topic(standing)}#{standing.told.number}"][1](name), True
+            self._evidence.published[name] = (
+                self.told[name_of_schedule(_topic(standing), standing.told.number)][1](name),
+                True,
+            )
             self._evidence.confirmed_at[name] = standing.at
             self._evidence.first_due_ms[name] = add.due_ms
 
@@ -266,6 +269,11 @@ def _topic(standing: Standing) -> str:
 
 def _name(standing: Standing, number: int) -> str:
     return f"{_topic(standing)}#{standing.told.number * OCCURRENCES + number}"
+
+
+def name_of_schedule(topic: str, number: int) -> str:
+    """Of the work that a schedule carries: no message of the topic has that name, nor any occurrence."""
+    return f"{topic}#{number * OCCURRENCES}"
 
 
 def work(name: str, key: str, failing: float, doomed: float, slow: float) -> Work:

@@ -11,6 +11,7 @@ from emq.shares import Division, Share, share_of, smooth_burst
 from support.simulation import folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
+from support.simulation.sleeps import may_lag
 from support.simulation.violation import Violation
 from support.simulation.waits import Waits
 
@@ -121,8 +122,12 @@ def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     for topic, starts in by_topic.items():
         divisions = rules.divisions[topic]
         # Where hosts may have been kept from the catalog, only what they do once all is well again.
-        exact = len(divisions) == 1 or rules.informed
-        judged = starts if exact else [start for start in starts if start.at >= rules.settled_at]
+        if len(divisions) == 1:
+            judged = starts
+        elif rules.informed:
+            judged = [start for start in starts if not may_lag(evidence.sleeps, start.host, start.at)]
+        else:
+            judged = [start for start in starts if start.at >= rules.settled_at]
         judge_sum = _smooth_topic if rules.plans[topic].is_smooth else _window_topic
         yield from judge_sum(topic, judged, divisions)
 

@@ -47,9 +47,19 @@ class Timetable:
         self._evidence = cluster.evidence
         self._rng = random.Random(f"{cluster.schedule.seed} timetable")
         self._count = 0
+        self._over = asyncio.Event()
 
     async def run(self, until_s: float) -> None:
-        """Create schedules, and take some back; to change one is to do both."""
+        """Create schedules, and take some back; to change one is to do both.
+
+        It ends with the first change behind `until_s`.
+        """
+        try:
+            await self._change(until_s)
+        finally:
+            self._over.set()
+
+    async def _change(self, until_s: float) -> None:
         rng = self._rng
         for _ in range(FIRST):
             await self._create()
@@ -62,7 +72,8 @@ class Timetable:
                 await self._create()
 
     async def settle(self) -> None:
-        """Wait until all schedules are on time; then take them back."""
+        """Wait until nobody changes any, and all schedules are on time; then take them back."""
+        await self._over.wait()
         deadline = self._evidence.now + SETTLED_S
         while late := self._late():
             if self._evidence.now > deadline:
@@ -111,7 +122,7 @@ class Timetable:
     async def _create(self) -> None:
         self._count += 1
         told = self._told()
-        plan, name = self._plan, f"{self._plan.name}#{self._count}"
+        plan, name = self._plan, occurrences.name_of_schedule(self._plan.name, self._count)
         make = functools.partial(
             occurrences.work, key=told.key, failing=plan.failing, doomed=plan.doomed, slow=plan.slow
         )
