@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from emq.message import Message
     from emq.settings import Settings
     from emq.storage.durability import Durability
-    from emq.topics.model import Environment, Kind, State, Topic, TopicOptions
+    from emq.storage.environment import Environment
+    from emq.topics.model import Kind, State, Topic, TopicOptions
 
 __all__ = [
     "App",
@@ -35,7 +36,7 @@ _HOMES = {
     "App": "emq.app",
     "Durability": "emq.storage.durability",
     "EMQError": "emq.errors",
-    "Environment": "emq.topics.model",
+    "Environment": "emq.storage.environment",
     "Delivery": "emq.groups.receiver",
     "Kind": "emq.topics.model",
     "Message": "emq.message",

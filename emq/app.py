@@ -35,9 +35,10 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.schedule.delay_levels import Delay
 from emq.storage import opening
+from emq.storage.environment import Environment
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
-from emq.topics.model import Environment, Kind, Topic, TopicOptions
+from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.sink import NullTrail, TrailSink
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ import msgspec
 
 from emq import errors
 from emq.storage import opening
-from emq.topics.model import Environment
+from emq.storage.environment import Environment
 
 DEFAULT_FILE = "emq.toml"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import os
 import re
 import shutil
@@ -16,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emq import errors
+from spark.packages import require_packages
+from spark.source.registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = 17
 """The lowest version of Java that PySpark 4 runs on."""
-
-PACKAGES = ("pyspark", "pyarrow")
 
 TASK_TRIES = 3
 """How often a task may be tried here, as on a cluster, where four is the default."""
@@ -63,8 +62,6 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
     require()
     from pyspark.sql import SparkSession
 
-    import spark
-
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     # Workers run what this names; without it they would miss the packages of a virtual environment.
@@ -74,7 +71,7 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    spark.register(session)
+    register(session)
     return session
 
 
@@ -119,17 +116,6 @@ def require() -> None:
             f"Spark needs Java {JAVA} or newer and {program} is {version or 'of unknown version'}; "
             "install a newer one, or set JAVA_HOME to it"
         )
-
-
-def require_packages() -> None:
-    """Return if the packages are there that an EMQ on Spark needs, wherever its Java runs.
-
-    Raises:
-        EMQError: one is missing; install what the text names.
-    """
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise errors.EMQError(f"EMQ on Spark needs {' and '.join(missing)}; pip install 'emq[spark]'")
 
 
 _LOCAL = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from emq import message
 from emq.storage import opening
+from emq.storage.environment import Environment
 from emq.storage.store import Put
-from emq.topics.model import Environment, Topic
+from emq.topics.model import Topic
 
 PAYLOAD = b"x" * 100
 PUT_MESSAGES = 1_000

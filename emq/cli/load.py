@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emq.cli import load_view
 from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.cli.times import SPANS, span_s
@@ -50,16 +51,14 @@ def load(
     """
     with needing("the load generator", "spark"):
         from spark import session as spark_session
-        from spark.load import generator
-        from spark.load import plan as load_plan
-        from spark.load import report as load_report
+        from spark.load import generator, plan_file
 
         spark_session.require()
     seconds = None if duration is None else span_s(duration)
     if duration is not None and not seconds:
         raise typer.BadParameter(f"{duration!r} is not a duration; write it as {SPANS}", param_hint="--duration")
     options = generator.LoadOptions(
-        load_plan.read(plan),
+        plan_file.read(plan),
         session.settings,
         ledger,
         seed=seed,
@@ -71,7 +70,7 @@ def load(
     )
     with _progress(session) as told, spark_session.borrowed("emq load", cores, memory, **spark_session.QUICK) as spark:
         report = generator.run(spark, options, told)
-    session.show(report, lambda: load_report.render(report))
+    session.show(report, lambda: load_view.render(report))
     raise typer.Exit(0 if report.ok else 1)
 
 

@@ -74,9 +74,9 @@ def trial(
 
 
 def _plan(path: Path | None) -> Any:
-    from spark.load import plan as load_plan
+    from spark.load import plan_file
 
-    return load_plan.read(path or Path(load_plan.__file__).parent / "plans" / "trial.toml")
+    return plan_file.read(path or Path(plan_file.__file__).parent / "plans" / "trial.toml")
 
 
 def _data(found: Trial, report: Path) -> dict[str, object]:
@@ -93,16 +93,15 @@ def _data(found: Trial, report: Path) -> dict[str, object]:
 def _render(found: Trial, report: Path) -> RenderableType:
     from rich.console import Group
 
-    from emq.cli import output
+    from emq.cli import load_view, output
     from spark.audit import view
-    from spark.load import report as load_report
 
     crash = found.crash
     story = (
         f"{crash.killed} was killed with SIGKILL and left {output.count(crash.moved, 'group')} behind, "
         f"all owned again after {crash.back_s:.1f} s; {crash.joined} joined"
     )
-    return Group(load_report.render(found.load), story, "", view.render(found.audit), f"report: {report}")
+    return Group(load_view.render(found.load), story, "", view.render(found.audit), f"report: {report}")
 
 
 @contextlib.contextmanager

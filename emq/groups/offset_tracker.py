@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Note(NamedTuple):
+    """Everything below `watermark` was consumed by `at_s`, seconds since the epoch by the owner's clock."""
+
+    at_s: float
+    watermark: int
 
 
 class OffsetTracker:

@@ -9,12 +9,11 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.owned_slot import OwnedSlot
 from emq.groups.priority import STRICT, Policy
 from emq.groups.receiver import Receiver
 from emq.message import Message
-from emq.offsets.retention import Note
 from emq.places import sharing
 from emq.places.sharing import Pace
 from emq.quota.borrowing import Sister

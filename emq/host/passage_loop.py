@@ -13,8 +13,8 @@ from emq.storage.answers import FAILURES, of_each
 from emq.storage.store import Bounds, LogStore, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import KeyGate
-from emq.topics.model import Topic
 from emq.topics.passages import Passage, PassageStore
+from emq.topics.raised_layouts import QUEUES, Old, raise_queues
 
 log = logging.getLogger(__name__)
 
@@ -29,55 +29,6 @@ GROUPS = 5_000
 
 TOGETHER = 200
 """Groups that are looked at before the event loop serves everybody else."""
-
-QUEUES = 1_000
-"""Most queues that one call raises."""
-
-Old = tuple[Topic, int, int | None]
-"""A topic as it is now, one of its groups, and the epoch of the group's owner; None for administration."""
-
-
-async def raise_queues(log_store: LogStore, passages: PassageStore, groups: Sequence[Old]) -> set[str]:
-    """Have the queues of groups refuse what is routed by earlier layouts, and note what they hold of these.
-
-    Returns:
-        Names of those that were refused, because they have a newer owner.
-
-    A group of which the store does not answer is left for the next call.
-
-    Raises:
-        DatabaseUnavailable: some were raised; repeat the call.
-    """
-    refused: set[str] = set()
-    at = 0
-    while at < len(groups):
-        part = groups[at : at + max(1, QUEUES // max(1, len(groups[at][0].priorities)))]
-        at += len(part)
-        trims = [Trim(q, 0, epoch, layout=t.layout) for t, group, epoch in part for q in t.queues(group)]
-        answers = iter(await of_each(log_store.trim(trims), len(trims)))
-        raised: list[tuple[Topic, int]] = []
-        for topic, group, _ in part:
-            of_group = [next(answers) for _ in topic.priorities]
-            if any(isinstance(answer, errors.NotOwner) for answer in of_group):
-                refused.add(topic.group(group))
-            elif not any(isinstance(answer, FAILURES) for answer in of_group):
-                raised.append((topic, group))
-        await passages.note(await _tails(log_store, raised))
-    return refused
-
-
-async def _tails(log_store: LogStore, raised: Sequence[tuple[Topic, int]]) -> list[Passage]:
-    queues = [q for topic, group in raised for q in topic.queues(group)]
-    bounds = iter(await of_each(log_store.bounds(queues), len(queues)) if queues else ())
-    await asyncio.sleep(0)
-    found = []
-    for topic, group in raised:
-        of_group = [next(bounds) for _ in topic.priorities]
-        tails = [b.tail for b in of_group if isinstance(b, Bounds)]
-        if len(tails) == len(of_group):
-            earlier = (layout for layout in topic.earlier if group < layout.groups)
-            found += [Passage(topic.name, group, layout.number, tails) for layout in earlier]
-    return found
 
 
 class PassageLoop:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from emq import errors
 from emq.clock import Clock
-from emq.inspect import dead_letters
 from emq.loops.guard import SAID_AGAIN_S
 from emq.loops.slicing import in_slices
 from emq.offsets import lag
 from emq.offsets.checkpoints import CheckpointStore
 from emq.storage.answers import accepted, served
-from emq.storage.store import Add, Settle, Store, Trim, Verdict
+from emq.storage.store import Add, LaneStore, Settle, Store, Trim, Verdict
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 
@@ -131,7 +130,7 @@ class Retirement:
     async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
         """Compare-and-set in the catalog; False if the topic has changed meanwhile, perhaps grown again."""
         for slot in slots:
-            await dead_letters.move(self._store.lanes, slot, topic.group(0))
+            await move_dead_letters(self._store.lanes, slot, topic.group(0))
         after = await self._catalog.retire(topic.name, topic)
         if not after.groups == after.active_groups == topic.active_groups:
             return False
@@ -148,6 +147,19 @@ class Retirement:
             while page := await store.waiting(lane, 0, RESCUE_PAGE):
                 accepted(await store.add([Add(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page]))
                 served(await store.settle([Settle(lane, e.id, Verdict.RECALL) for e in page]))
+
+
+async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
+    """Move a retired group's dead letters to another lane; returns how many.
+
+    Each is added there before it is dropped here: a crash in between leaves it in both until this is repeated.
+    """
+    count = 0
+    while page := await store.dead(lane, limit=RESCUE_PAGE):
+        accepted(await store.add([Add(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
+        served(await store.settle([Settle(lane, d.id, Verdict.PURGE) for d in page]))
+        count += len(page)
+    return count
 
 
 def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:

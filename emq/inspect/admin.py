@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
-from emq.host.passage_loop import Old, raise_queues
 from emq.inspect import recall
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.lag import Lag, SlotLag, holding, of_queues, of_slots
@@ -18,6 +17,7 @@ from emq.storage.store import Bounds, Claim, Claimed, Settle, Store, Trim, Verdi
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore
+from emq.topics.raised_layouts import Old, raise_queues
 from emq.trail.sink import TrailSink
 
 CHUNK = 3_000

@@ -11,9 +11,9 @@ from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer.sorted_topics import score_of
 from emq.storage import slot_store
-from emq.storage.answers import accepted, served
+from emq.storage.answers import served
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
-from emq.storage.store import Add, DeadLetter, LaneStore, Settle, Store, Verdict
+from emq.storage.store import DeadLetter, LaneStore, Settle, Store, Verdict
 from emq.topics.model import Kind, Topic
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -180,17 +180,6 @@ async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int
         else:
             [gone] = served(await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.PURGE)]))
         count += gone is True
-    return count
-
-
-async def move(store: LaneStore, slot: str, to: str) -> int:
-    """Move a retired group's dead letters to another slot. Added there before they are dropped here, so a crash in
-    between leaves them in both until this is repeated, and never in neither."""
-    count = 0
-    while page := await store.dead(slot, limit=PAGE):
-        accepted(await store.add([Add(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
-        served(await store.settle([Settle(slot, d.id, Verdict.PURGE) for d in page]))
-        count += len(page)
     return count
 
 

@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, statements, tables
-from emq.offsets.retention import Note
+from emq.groups.offset_tracker import Note
 from emq.storage.marks import Mark
 
 T = TypeVar("T")

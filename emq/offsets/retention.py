@@ -5,23 +5,15 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from emq.groups.owned import OwnedQueue
+from emq.groups.offset_tracker import Note
+from emq.groups.owned import OwnedQueue
 
 NOTES = 10
 """Times in one retention at which a queue's progress is noted; what is retained stays up to a tenth longer."""
 
 MOST_NOTES = 16
 """Most notes of one queue, should its retention change; the oldest is left out, and what it spoke of stays longer."""
-
-
-class Note(NamedTuple):
-    """Everything below `watermark` was consumed by `at_s`, seconds since the epoch by the owner's clock."""
-
-    at_s: float
-    watermark: int
 
 
 class Retention:

@@ -8,8 +8,8 @@ from importlib.metadata import entry_points
 
 from emq import errors
 from emq.clock import Clock
+from emq.storage.environment import Environment
 from emq.storage.store import Store
-from emq.topics.model import Environment
 
 ENTRY_POINTS = "emq.stores"
 

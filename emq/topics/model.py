@@ -36,13 +36,6 @@ DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800
 """10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
 
 
-class Environment(enum.StrEnum):
-    """Two worlds that share nothing: production, and one to try a change in first."""
-
-    ONLINE = "online"
-    SANDBOX = "sandbox"
-
-
 class Kind(enum.StrEnum):
     """How a topic keeps its messages. All but LOG are *sorted*: their groups are slots (`emq.storage.slot_store`)."""
 

@@ -1,6 +1,6 @@
 """The load generator: carries out a plan with Spark's partitions, and leaves a ledger of what was published.
 
-    plan = load_plan.read("plan.toml")
+    plan = plan_file.read("plan.toml")
     report = run(local_session("load"), LoadOptions(plan, settings, "ledger", seed=7))
 
 Each partition publishes the tenants that are dealt to it, at their times, through EMQ's own producer. Plan and seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -14,9 +14,7 @@ from emq.storage import folds
 from emq.topics import model
 from emq.topics.model import Kind, Topic
 from spark.load.ledger import RUN
-
-if TYPE_CHECKING:
-    from spark.load.plan import Delay, Plan, Replay, Tenants
+from spark.load.plan import NUMBER, Delay, Plan, Replay, Tenants
 
 T = TypeVar("T", bound=msgspec.Struct)
 Rule = tuple[bool, str, object, str]
@@ -24,7 +22,6 @@ Rule = tuple[bool, str, object, str]
 
 _AT = re.compile(r" - at `\$?\.?(.*)`$")
 _NAME_BYTES = 40
-NUMBER = "{n}"
 MAX_TENANTS = 1_000_000
 MAX_ZIPF = 5.0
 MAX_PAYLOAD = 64 << 20

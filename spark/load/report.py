@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from emq.cli import output
 from spark.load import ledger
 from spark.load.ledger import Run
 from spark.load.task import Done
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 TENANTS = 10
 """Tenants that are named: those with the most that went wrong, then the busiest."""
@@ -128,35 +123,3 @@ def _notable(counts: dict[str, Counter[str]]) -> tuple[Tenant, ...]:
 
     chosen = sorted(counts, key=rank)[:TENANTS]
     return tuple(Tenant(topic, **{outcome: counts[topic][outcome] for outcome in ledger.OUTCOMES}) for topic in chosen)
-
-
-def render(report: Report) -> RenderableType:
-    """The report for a terminal."""
-    from rich.console import Group
-
-    lines = [_first_line(report), _pace(report)]
-    if report.earlier:
-        lines.append(f"{output.count(report.earlier, 'message')} of these had been dealt with by earlier attempts")
-    if report.left:
-        lines.append(f"{output.count(report.left, 'message')} not tried: the load was stopped")
-    lines += [f"{count:,} x {output.plain(text)}" for text, count in report.errors.items()]
-    rows = [(t.topic, t.published, t.merged, t.unknown, t.refused) for t in report.tenants]
-    names = ("topic", "published", "merged", "unknown", "refused")
-    title = f"{len(rows)} of {output.count(report.topics, 'topic')}" if report.topics > len(rows) else ""
-    table = output.table(title, names, rows, right=names[1:])
-    return Group(*lines, table, f"ledger of run {report.run}: {report.ledger}")
-
-
-def _first_line(report: Report) -> str:
-    said = [f"asked {report.asked:,} messages", f"published {report.published:,}"]
-    numbers = (("merged", report.merged), ("unknown", report.unknown), ("refused", report.refused))
-    said += [f"{name} {number:,}" for name, number in numbers if number]
-    return ", ".join(said)
-
-
-def _pace(report: Report) -> str:
-    took = f"{output.number(report.achieved_per_s)} a second in {output.duration(report.seconds)}"
-    if not report.asked_per_s:
-        return f"achieved {took}, as fast as it went"
-    late = f", at worst {output.duration(report.late_s)} late" if report.late_s >= 0.1 else ""
-    return f"asked {output.number(report.asked_per_s)} a second, achieved {took}{late}"

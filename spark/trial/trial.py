@@ -1,7 +1,7 @@
 """A trial: a load on a cluster of its own, one host killed, another that joins, and the audit of all that.
 
     with session.borrowed("emq trial", 2, "1g") as spark:
-        found = run(spark, TrialOptions(load_plan.read("plan.toml"), Path("here")))
+        found = run(spark, TrialOptions(plan_file.read("plan.toml"), Path("here")))
 
 Valkey, ZooKeeper and, where it is installed, PostgreSQL are started for it on the loopback interface, and hosts as
 processes with a trail each. All of them end with it; trails, ledger and logs stay in its directory.

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.slot_store import SortedStore
 from emq.storage.store import LaneStore, LogStore
-from emq.topics.model import Environment
 from storage_adapters.memory.lane_store import MemoryLanes
 from storage_adapters.memory.log_store import MemoryLog
 from storage_adapters.memory.slot_store import MemorySorted

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.store import LogStore, Store
-from emq.topics.model import Environment
 from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.log_store import PutGetLogStore
 

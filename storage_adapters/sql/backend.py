@@ -20,7 +20,7 @@ from emq.database import Database, statements
 from emq.database.refusals import reason_of
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.topics.model import Environment
+from emq.storage.environment import Environment
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.sql.damage import Damage, is_corruption, told
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from emq import errors
 from emq.clock import Clock
 from emq.database import statements, urls
-from emq.topics.model import Environment
+from emq.storage.environment import Environment
 from storage_adapters.sql import hostlock, listen
 from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
 from storage_adapters.sql.lane_store import SqlLanes

@@ -8,9 +8,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from emq.storage.environment import Environment
 from emq.storage.slot_store import Slot, SlotKind
 from emq.storage.store import Batch, LogStore, Put, Read, Store
-from emq.topics.model import Environment
 
 
 class Can(enum.Enum):

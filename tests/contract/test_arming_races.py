@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.store import Batch, Put, Read
-from emq.topics.model import Environment
 from storage_adapters.sql import log_store
 
 

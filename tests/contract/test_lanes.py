@@ -10,8 +10,8 @@ import pytest
 from target import Can, Target
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.store import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Read, Settle, Store, Trim, Verdict
-from emq.topics.model import Environment
 
 NOW = 1_700_000_000_000
 MANY = 2000

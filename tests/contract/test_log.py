@@ -9,8 +9,8 @@ import pytest
 from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.store import Batch, Bounds, Durability, Put, Read, Store, Trim
-from emq.topics.model import Environment
 
 MANY = 2000
 

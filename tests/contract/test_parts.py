@@ -13,10 +13,10 @@ import pytest
 from emq import servers
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES
+from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Slot, SlotKind
 from emq.storage.store import Add, Claim, Put, Read, Settle, Store, Trim, Verdict
-from emq.topics.model import Environment
 from storage_adapters.redis.cluster import hash_slot
 from storage_adapters.redis.keys import SlotKeys, cluster_shards, shard_of
 from storage_adapters.redis.opening import CLUSTER_SHARDS

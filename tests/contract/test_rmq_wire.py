@@ -16,10 +16,10 @@ from redis.crc import key_slot
 
 from emq import errors
 from emq.storage import folds
+from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Add, Claim, Claimed, Entry, Fold, Keep, Recover, Settle, Slot, SlotKind, Verdict
 from emq.storage.store import Store
-from emq.topics.model import Environment
 from storage_adapters.redis import RedisStore
 from storage_adapters.redis.keys import SlotKeys
 from storage_adapters.redis.slot_store import RedisSorted

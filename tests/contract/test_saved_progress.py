@@ -9,8 +9,8 @@ import pytest
 from support.meeting import fresh_database
 
 from emq.database import Database
+from emq.groups.offset_tracker import Note
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.offsets.retention import Note
 from emq.storage.marks import Mark
 
 

@@ -10,6 +10,7 @@ from slot_user import APART_TIME, NOW, SECOND, STORES, TIMES, SlotUser, nth
 from target import Can, Target
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.slot_store import (
     RETRIES,
     Add,
@@ -26,7 +27,6 @@ from emq.storage.slot_store import (
 )
 from emq.storage.store import Add as LaneAdd
 from emq.storage.store import Durability, LaneState, Store
-from emq.topics.model import Environment
 
 pytestmark = STORES
 

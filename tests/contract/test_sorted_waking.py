@@ -10,11 +10,11 @@ import pytest
 from slot_user import NOW, PRIORITIES, SECOND, STORES, SlotUser, nth, refused
 from target import Target, Watcher, settle_down, watching
 
+from emq.storage.environment import Environment
 from emq.storage.slot_store import Add, Claim, Claimed, Entry, Keep, SlotKind, Verdict
 from emq.storage.store import Add as LaneAdd
 from emq.storage.store import Claim as LaneClaim
 from emq.storage.store import Store
-from emq.topics.model import Environment
 
 pytestmark = STORES
 

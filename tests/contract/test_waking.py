@@ -9,8 +9,8 @@ import pytest
 from target import Can, Target, Watcher, put_one, read_one, settle_down, watching
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.store import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Verdict
-from emq.topics.model import Environment
 
 NOW = 1_700_000_000_000
 

@@ -12,9 +12,10 @@ import sqlalchemy as sa
 
 from emq import errors, servers
 from emq.database import Database
+from emq.storage.environment import Environment
 from emq.storage.store import Add, Claim, Put, Read
 from emq.topics.catalog import Catalog
-from emq.topics.model import Environment, Topic
+from emq.topics.model import Topic
 from storage_adapters.sql import open_store
 
 Call = Callable[[], Coroutine[Any, Any, object]]

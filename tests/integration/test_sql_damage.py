@@ -20,9 +20,9 @@ from emq.message import Message
 from emq.storage import slot_store
 from emq.storage import store as storage
 from emq.storage.durability import Durability
+from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.store import Add, Claim, Put, Read, Settle, Trim
-from emq.topics.model import Environment
 
 HUGE = (1 << 63) - 1
 

@@ -14,8 +14,7 @@ from emq_data import Data
 from emq.producer import Producer
 from emq.settings import Settings
 from emq.trail.sink import NullTrail
-from spark.load import ledger, task, topics
-from spark.load import plan as load_plan
+from spark.load import ledger, plan_file, task, topics
 from spark.load.replay import Survey
 
 PLAN = """
@@ -55,7 +54,7 @@ class Rig:
         self.data = data
         self.directory = directory
         settings = Settings(**data.options)
-        self.job = task.Job(load_plan.parse(plan), settings, str(directory), "run", 1, 1, paced)
+        self.job = task.Job(plan_file.parse(plan), settings, str(directory), "run", 1, 1, paced)
         data.do(lambda app: topics.prepare(app, topics.needed(self.job.plan, Survey()), create=True))
 
     def run(self) -> task.Done:

@@ -14,6 +14,7 @@ import pytest
 from emq_data import Data
 
 from emq import errors
+from emq.cli import load_view
 from emq.settings import Settings
 
 pytest.importorskip("pyspark")
@@ -26,10 +27,8 @@ from spark.load import (
     generator,
     ledger,
     ledger_reading,
+    plan_file,
     task,
-)
-from spark.load import (
-    plan as load_plan,
 )
 from spark.load import (
     replay as load_replay,
@@ -57,7 +56,7 @@ priorities = {{ high = 0.3, low = 0.7 }}
 
 
 def options(data: Data, tmp_path: Path, *, duration: float = 2, qps: float = 400.0, **more: Any) -> LoadOptions:
-    plan = load_plan.parse(PLAN.format(duration=duration, qps=qps))
+    plan = plan_file.parse(PLAN.format(duration=duration, qps=qps))
     return LoadOptions(plan, Settings(**data.options), tmp_path / "ledger", **{"seed": 7} | more)
 
 
@@ -88,7 +87,7 @@ def test_a_load_publishes_what_the_plan_asks_and_leaves_a_complete_ledger(
     found = ledger_reading.find(tmp_path / "ledger")
     assert found.flaws == ()
     assert [part.partition for part in found.runs["spark-7"].parts] == [0, 1]
-    assert "asked 800 messages, published 800" in str(load_report._first_line(report))
+    assert "asked 800 messages, published 800" in str(load_view._first_line(report))
     with pytest.raises(errors.InvalidSettings, match="'spark-7' is in this ledger already, and complete"):
         generator.run(spark, chosen)
 

@@ -18,9 +18,10 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark.load import plan as load_plan
+from spark.load import plan_file
 from spark.load import replay as load_replay
 from spark.load.batch import Source
+from spark.load.plan import Replay
 from spark.load.replay import Replayed
 from spark.load.synthetic import Synthetic
 
@@ -52,7 +53,7 @@ def made(*sources: Source) -> list[Made]:
 
 
 def synthetic(table: str, seed: int = 1, partitions: int = 1, duration_s: float = 10, **options: bool) -> list[Made]:
-    plan = load_plan.parse(f"duration_s = {duration_s}\n[[tenants]]\n{table}")
+    plan = plan_file.parse(f"duration_s = {duration_s}\n[[tenants]]\n{table}")
     return made(*(Synthetic(plan, seed, "run", n, partitions, **options) for n in range(partitions)))
 
 
@@ -106,7 +107,7 @@ def test_numbers_in_the_run_are_unique_and_those_of_a_tenant_rise_with_time() ->
 
 
 def test_each_tenant_goes_to_one_partition_and_loads_are_even() -> None:
-    plan = load_plan.parse(f"duration_s = 10\n[[tenants]]\n{FULL}")
+    plan = plan_file.parse(f"duration_s = 10\n[[tenants]]\n{FULL}")
     parts = [Synthetic(plan, 1, "run", n, 3) for n in range(3)]
     topics = [set(by_tenant(made(part))) for part in parts]
     assert sum(map(len, topics)) == len(set.union(*topics)) == 7
@@ -148,7 +149,7 @@ def test_a_source_knows_how_many_messages_it_has_whatever_bursts_and_days_do() -
         for at, f, share in ((1, 0, 1.0), (2, 0, 0.3), (1, 6, 0.01), (5, 1.5, 0.6))
     )
     table = f'name = "t-{{n}}"\ncount = 5\nqps = 90.0\nbursts = [{bursts}]\ndiurnal = {{ period_s = 4, depth = 1 }}'
-    plan = load_plan.parse(f"duration_s = 10\n[[tenants]]\n{table}")
+    plan = plan_file.parse(f"duration_s = 10\n[[tenants]]\n{table}")
     parts = [Synthetic(plan, 1, "run", n, 2) for n in range(2)]
     messages = [made(part) for part in parts]
     assert [part.rows for part in parts] == [len(m) for m in messages]
@@ -219,8 +220,8 @@ def test_priority_numbers_are_in_their_range() -> None:
 ROWS = [{"who": f"a{i % 3}", "at": 100 + i * 30, "p": ["high", None][i % 2], "k": f"k{i % 5}"} for i in range(40)]
 
 
-def replay(file: Path | str, **options: object) -> load_plan.Replay:
-    return load_plan.Replay(
+def replay(file: Path | str, **options: object) -> Replay:
+    return Replay(
         **{"file": str(file), "to": "t-{who}", "time": "at", "speed": 60.0, "key": "k", "priority": "p"} | options  # type: ignore[arg-type]
     )
 
@@ -230,7 +231,7 @@ def lines(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
-def replayed(plan: load_plan.Replay, partitions: int = 1, duration_s: float | None = None) -> list[Made]:
+def replayed(plan: Replay, partitions: int = 1, duration_s: float | None = None) -> list[Made]:
     found = load_replay.survey(plan, duration_s)
     return made(*(Replayed(plan, duration_s, found, "run", n, partitions) for n in range(partitions)))
 

@@ -11,9 +11,9 @@ from emq import errors
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark.load import plan as load_plan
+from spark.load import plan_file
 
-PLANS = sorted((Path(load_plan.__file__).parent / "plans").glob("*.toml"))
+PLANS = sorted((Path(plan_file.__file__).parent / "plans").glob("*.toml"))
 
 GOOD = """
 duration_s = 60
@@ -30,20 +30,20 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_the_examples_are_right(path: Path) -> None:
-    plan = load_plan.read(path)
+    plan = plan_file.read(path)
     assert plan.name == path.stem
     assert plan.tenants or plan.replay
 
 
 def test_a_plan_that_says_little_has_defaults() -> None:
-    [tenants] = load_plan.parse(GOOD).tenants
+    [tenants] = plan_file.parse(GOOD).tenants
     assert [tenants.topic_name(n) for n in (1, 3)] == ["shop-1", "shop-3"]
     assert tenants.topic.topic("shop-1", 8.0).qps == 10.0
 
 
 def test_options_of_a_topic_may_count_on_the_priorities_of_its_table() -> None:
     more = "priorities = { a = 1, b = 2 }\ntopic = { options = { priority_policy = 'weighted', weights = [2, 1] } }"
-    [tenants] = load_plan.parse(GOOD + more).tenants
+    [tenants] = plan_file.parse(GOOD + more).tenants
     assert tenants.topic.topic("shop-1", 1.0, tuple(tenants.priorities)).priorities == ("a", "b")
 
 
@@ -94,7 +94,7 @@ WRONG = {
 @pytest.mark.parametrize(("text", "said"), WRONG.items(), ids=range(len(WRONG)))
 def test_what_is_wrong_is_named_with_what_would_be_right(text: str, said: list[str]) -> None:
     with pytest.raises(errors.InvalidSettings) as raised:
-        load_plan.parse(text, "plan.toml")
+        plan_file.parse(text, "plan.toml")
     shown = str(raised.value)
     assert shown.startswith("plan.toml")
     assert "\n" not in shown
@@ -103,4 +103,4 @@ def test_what_is_wrong_is_named_with_what_would_be_right(text: str, said: list[s
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidSettings, match=r"nowhere\.toml.*No such file"):
-        load_plan.read(tmp_path / "nowhere.toml")
+        plan_file.read(tmp_path / "nowhere.toml")

@@ -23,8 +23,9 @@ from bench.support.backlog import fill, number_of, queues_of
 from emq import message
 from emq.quota.counter import MICRO
 from emq.storage import opening
+from emq.storage.environment import Environment
 from emq.storage.store import Read
-from emq.topics.model import Environment, Topic, TopicOptions, split
+from emq.topics.model import Topic, TopicOptions, split
 
 QUOTA = 5
 SECONDS = 60

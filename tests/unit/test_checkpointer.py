@@ -11,7 +11,7 @@ from support.doubles import FaultyStore
 
 from emq import errors
 from emq.clock import ManualClock
-from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.offsets import checkpointer, retention
@@ -221,7 +221,7 @@ async def test_retention_goes_on_where_the_last_owner_of_the_queue_left_off_howe
 
 async def test_what_was_set_back_by_hand_is_not_dropped_by_what_was_noted_before(b: Bench) -> None:
     queue = await b.queue(messages=20, retention_s=10)
-    queue.notes = (retention.Note(b.clock.now() - 100, 15),)
+    queue.notes = (Note(b.clock.now() - 100, 15),)
     queue.saved = 5
     b.checkpointer.resumed(queue)
     await b.checkpointer.trim()

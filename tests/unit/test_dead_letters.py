@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from emq import errors, message
+from emq.host import retirement
 from emq.inspect import dead_letters
 from emq.inspect.dead_letters import Selection
 from emq.message import Message
@@ -109,7 +110,7 @@ async def test_purged_letters_are_gone_and_others_stay(store: MemoryStore) -> No
 async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_repeated(store: MemoryStore) -> None:
     [page] = [await store.lanes.dead("orders/1")]
     await store.lanes.add([Add("orders/0", page[0].id, page[0].body, 0, reason=page[0].reason)])  # it was cut short
-    assert await dead_letters.move(store.lanes, "orders/1", "orders/0") == 6
+    assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0") == 6
     assert sorted(await ids(store)) == sorted(f"m{i}" for i in range(12))
     found = {letter.id: letter async for letter in dead_letters.find(store, TOPIC)}
     assert {found[f"m{i}"].reason for i in (1, 3, 5)} == {"TimeoutError"}

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from emq import errors
+from emq.storage.environment import Environment
 from emq.storage.slot_store import (
     LATEST,
     Add,
@@ -30,7 +31,6 @@ from emq.storage.slot_store import (
 )
 from emq.storage.store import Add as LaneAdd
 from emq.storage.store import Claim as LaneClaim
-from emq.topics.model import Environment
 from storage_adapters.sql import SqlStore, open_store
 from storage_adapters.sql.tables import STORE
 

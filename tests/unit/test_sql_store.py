@@ -15,9 +15,10 @@ import test_catalog
 
 from emq import errors
 from emq.database import Database
+from emq.storage.environment import Environment
 from emq.storage.store import Add, Put, Read, Trim
 from emq.topics.catalog import Catalog
-from emq.topics.model import Environment, Topic
+from emq.topics.model import Topic
 from storage_adapters.sql import SqlStore, host_lock, open_store
 from storage_adapters.sql.tables import STORE
 
@@ -124,7 +125,7 @@ async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> N
     woken = asyncio.ensure_future(anext(watcher))
     script = f"""
 import asyncio
-from emq.topics.model import Environment
+from emq.storage.environment import Environment
 from emq.storage.store import Put
 from storage_adapters.sql import open_store
 

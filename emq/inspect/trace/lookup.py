@@ -7,26 +7,43 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from emq import errors
+from emq.clock import Clock
 from emq.host.statistics import HostStatistics
 from emq.inspect.trace import timeline
 from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
 from emq.inspect.trace.places import QUEUE_SEARCH, Finder
 from emq.inspect.trace.timeline import Line
 from emq.inspect.trace.waiting_reasons import Reason, why
+from emq.offsets.checkpoints import CheckpointStore
+from emq.settings import Settings
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.events import Event
-
-if TYPE_CHECKING:
-    from emq.app import App
 
 Progress = Callable[[str, int, int], None]
 """Told what is gone through, how much of it is done, and how much there is."""
 
 ENDED = frozenset((events.SETTLED, events.RECALLED, events.SKIPPED, events.DROPPED))
+
+
+class Sources(Protocol):
+    """Where a message's life is looked up. An `emq.App` has all of these."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def checkpoints(self) -> CheckpointStore: ...
+    @property
+    def clock(self) -> Clock: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +73,7 @@ class Trace:
 
 
 async def look_up(
-    app: App,
+    sources: Sources,
     message_id: str,
     topic_name: str | None,
     hosts: Sequence[HostStatistics],
@@ -75,7 +92,7 @@ async def look_up(
         EMQError: neither trail nor topic says where to look; the text says what to add.
     """
     message_id = events.origin(message_id)
-    directory = app.settings.trail
+    directory = sources.settings.trail
     if not directory and topic_name is None:
         raise errors.EMQError(
             f"there is no trail to look {message_id!r} up in (the setting trail is empty); "
@@ -84,17 +101,17 @@ async def look_up(
     found = await _in_trail(directory, message_id, on_progress) if directory else []
     name = _topic_of(message_id, found, topic_name, directory)
     found = [e for e in found if e.topic == name]
-    topic = await _topic(app, name, known=bool(found))
+    topic = await _topic(sources, name, known=bool(found))
     if topic is None or timeline.state(found) in ENDED:
         notes = () if topic is not None else (f"topic {name!r} is gone, and what it held with it",)
         lines = timeline.lines(found, [], topic)
         return Trace(message_id, name, topic, timeline.state(found), lines, found, notes=notes)
     of_group = await _of_group(directory, found, on_progress) if found else []
-    return await _unfinished(app, topic, message_id, found, of_group, hosts, on_progress)
+    return await _unfinished(sources, topic, message_id, found, of_group, hosts, on_progress)
 
 
 async def _unfinished(
-    app: App,
+    sources: Sources,
     topic: Topic,
     message_id: str,
     found: Sequence[Event],
@@ -102,17 +119,17 @@ async def _unfinished(
     hosts: Sequence[HostStatistics],
     on_progress: Progress,
 ) -> Trace:
-    state, now_ms = timeline.state(found, of_group), app.clock.now_us() // 1000
+    state, now_ms = timeline.state(found, of_group), sources.clock.now_us() // 1000
     lines, notes = timeline.lines(found, of_group, topic), []
     if state in ENDED:
         return Trace(message_id, topic.name, topic, state, lines, found)
     finder = Finder(
-        app.store, app.checkpoints, topic, message_id, now_ms, lambda done, n: on_progress("the store", done, n)
+        sources.store, sources.checkpoints, topic, message_id, now_ms, lambda done, n: on_progress("the store", done, n)
     )
     place, whole = await _place(finder, topic, found)
     if not whole:
         notes.append(f"only {QUEUE_SEARCH:,} messages of the topic's queues were looked at; a trail tells the offset")
-    if not app.settings.trail:
+    if not sources.settings.trail:
         notes.append("there is no trail (the setting trail is empty): only what is in the store can be told")
     elif not found:
         notes.append("the trail has nothing about it")
@@ -195,9 +212,9 @@ def _topic_of(message_id: str, found: Sequence[Event], wanted: str | None, direc
     )
 
 
-async def _topic(app: App, name: str, *, known: bool) -> Topic | None:
+async def _topic(sources: Sources, name: str, *, known: bool) -> Topic | None:
     try:
-        return await app.catalog.get(name)
+        return await sources.catalog.get(name)
     except errors.UnknownTopic:
         if known:
             return None

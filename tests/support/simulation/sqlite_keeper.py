@@ -29,8 +29,8 @@ import sqlalchemy as sa
 
 from emq.clock import Clock
 from emq.storage.durability import Durability
+from emq.storage.environment import Environment
 from emq.storage.store import Store
-from emq.topics.model import Environment
 from storage_adapters.sql.backend import StoreDatabase
 from storage_adapters.sql.store import open_store
 from support.simulation.keepers import Contents, Keep, at_once

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from emq import errors
 from emq.allocation.tree.memory.connection import Connection
 from emq.allocation.tree.memory.nodes import Aspect
+from emq.allocation.tree.memory.servers import MemoryServers
 from emq.allocation.tree.protocol import Node, OnChange, SessionState
-
-if TYPE_CHECKING:
-    from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 
 RECONNECT_S = 0.1
 """How long a client waits between two attempts to find a server."""
@@ -31,7 +29,7 @@ class MemoryTree:
         frozen: it neither says nor hears anything, as a stopped process; its session runs out.
     """
 
-    def __init__(self, ensemble: MemoryEnsemble, timeout_s: float) -> None:
+    def __init__(self, ensemble: MemoryServers, timeout_s: float) -> None:
         self.session = 0
         self.timeout_s = timeout_s
         self.frozen = False

@@ -12,15 +12,24 @@ from emq.allocation.tree.memory.nodes import Aspect
 
 
 class Client(Protocol):
-    """What the servers say to a client. Attributes: timeout_s: of the session that it asks for."""
+    """A client as the servers see it.
+
+    Attributes:
+        timeout_s: of the session that it asks for.
+        frozen: its process is suspended; nothing that it sends arrives.
+    """
 
     timeout_s: float
+    frozen: bool
 
     def established(self, session: int) -> None:
         """Its session is `session`: the one that it had, or a new one."""
 
     def changed(self, aspect: Aspect) -> None:
         """Something that it watches has changed."""
+
+    def break_connection(self) -> None:
+        """The connection has broken."""
 
     def flow(self) -> None:
         """Look at the connection: it may have broken, or messages may pass that were held up."""

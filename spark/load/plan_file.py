@@ -1,0 +1,59 @@
+"""Reading the plan of a load from its TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from emq import errors
+from spark.load import plan_check
+from spark.load.ledger import RUN
+from spark.load.plan import Plan
+
+
+def read(path: Path | str) -> Plan:
+    """Read a plan from its file; `name` and the file of a replay are made complete.
+
+    Raises:
+        InvalidSettings: it cannot be read, or does not make sense; the text names key and value.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = getattr(exc, "strerror", None) or "it is no UTF-8 text"
+        raise errors.InvalidSettings(f"plan {str(path)!r} cannot be read ({reason}); name a TOML file") from exc
+    plan = parse(text, str(path))
+    if plan.name is None:
+        plan = msgspec.structs.replace(plan, name=_name(path.stem))
+    replay = plan.replay
+    if replay is not None and not replay.file.startswith("demo:"):
+        replay = msgspec.structs.replace(replay, file=str((path.parent / replay.file).resolve()))
+        plan = msgspec.structs.replace(plan, replay=replay)
+    return plan
+
+
+def parse(text: str, source: str = "the plan") -> Plan:
+    """A plan from its text.
+
+    Args:
+        source: what errors call it.
+
+    Raises:
+        InvalidSettings: as for `read`.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise errors.InvalidSettings(f"{source} is not valid TOML: {exc}") from exc
+    plan = plan_check.converted(document, Plan, source)
+    plan_check.check(plan, source)
+    return plan
+
+
+def _name(stem: str) -> str:
+    """A file's name as far as it may stand in the id of a run."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "-" for c in stem).strip("-_")[:40]
+    return name if RUN.fullmatch(name) else "load"
