@@ -5,7 +5,7 @@ from __future__ import annotations
 from emq import message
 from emq.storage import opening
 from emq.storage.environment import Environment
-from emq.storage.store import Put
+from emq.storage.log_store import Put
 from emq.topics.model import Topic
 
 PAYLOAD = b"x" * 100

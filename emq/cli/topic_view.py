@@ -15,8 +15,9 @@ from emq.offsets.checkpoints import Checkpoint
 from emq.producer.sorted_topics import AGING_EPOCH_S
 from emq.schedule import delay_levels
 from emq.storage.answers import served
+from emq.storage.lane_store import LaneState
 from emq.storage.slot_store import RETRIES, SlotState
-from emq.storage.store import LaneState, Store
+from emq.storage.store import Store
 from emq.topics.model import Kind, Topic, TopicOptions, quotas
 
 MAX_GROUPS = 20

@@ -11,8 +11,8 @@ from emq.app import App
 from emq.groups.offset_tracker import OffsetTracker
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.answers import served
+from emq.storage.log_store import Read
 from emq.storage.slot_store import Recover, SortedStore
-from emq.storage.store import Read
 from emq.topics.model import Kind, Topic
 
 _PAGE = 2_000

@@ -18,7 +18,7 @@ from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES, Failure, of_each
-from emq.storage.store import Add, LaneStore, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.trail import events
 from emq.trail.sink import TrailSink
 
@@ -267,7 +267,7 @@ class Settler:
         adds = [_add(pending) for pending in batch]
         todo = [i for i, pending in enumerate(batch) if not pending.proven]
         for i in todo:
-            self._sent[adds[i].slot, adds[i].id] = batch[i]
+            self._sent[adds[i].lane, adds[i].id] = batch[i]
         added = await of_each(self._lanes.add([adds[i] for i in todo]), len(todo)) if todo else ()
         answers: list[bool | errors.NotOwner | Failure] = [True] * len(batch)
         for i, answer in zip(todo, added, strict=True):
@@ -354,18 +354,18 @@ def _slots_of(batch: Sequence[_Pending]) -> list[OwnedSlot]:
     return [slot for p in batch if (slot := p.group.slot) is not None]
 
 
-def _slot_verdict(pending: _Pending) -> slot_store.Settle:
+def _slot_verdict(pending: _Pending) -> slot_store.SlotSettle:
     group, m, decision = pending.group, pending.message, pending.decision
     assert group.slot is not None
     assert m.member is not None
     slot = group.slot.slot
     if decision is None:
-        return slot_store.Settle(slot, m.member, slot_store.Verdict.ACK, m.token, group.epoch)
-    verdict, score = slot_store.Verdict.REST if decision.rests else slot_store.Verdict.RETRY, decision.score
+        return slot_store.SlotSettle(slot, m.member, slot_store.SlotVerdict.ACK, m.token, group.epoch)
+    verdict, score = slot_store.SlotVerdict.REST if decision.rests else slot_store.SlotVerdict.RETRY, decision.score
     if score is None:
-        verdict, score = slot_store.Verdict.DEAD, 0
+        verdict, score = slot_store.SlotVerdict.DEAD, 0
     fold, rest_ms = group.owner.topic.fold, decision.due_ms or 0
-    return slot_store.Settle(
+    return slot_store.SlotSettle(
         slot, m.member, verdict, m.token, group.epoch, score, decision.reason, fold, rest_ms=rest_ms
     )
 
@@ -379,23 +379,23 @@ def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, no
     return decision._replace(score=score, rests=decision.due_ms > now * 1000)
 
 
-def _lane_verdict(pending: _Pending) -> Settle:
+def _lane_verdict(pending: _Pending) -> LaneSettle:
     group, m, decision = pending.group, pending.message, pending.decision
     if decision is None:
-        return Settle(group.name, m.id, Verdict.ACK, group.epoch)
+        return LaneSettle(group.name, m.id, LaneVerdict.ACK, group.epoch)
     body = _body(pending)
     decision = pending.decision or decision
     if decision.due_ms is None:
-        return Settle(group.name, m.id, Verdict.DEAD, group.epoch, body=body, reason=decision.reason)
-    return Settle(group.name, m.id, Verdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
+        return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.reason)
+    return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
 
 
-def _add(pending: _Pending) -> Add:
+def _add(pending: _Pending) -> LaneAdd:
     group, m, decision = pending.group, pending.message, pending.decision
     assert decision is not None
     body = _body(pending)
     decision = pending.decision or decision
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
-        return Add(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch)
-    return Add(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority)
+        return LaneAdd(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch)
+    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority)

@@ -16,7 +16,7 @@ from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.message import Message
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.slot_store import Settle, SortedStore, Verdict
+from emq.storage.slot_store import SlotSettle, SlotVerdict, SortedStore
 
 Done = Callable[[Sequence[int], Sequence[bool | errors.NotOwner]], None]
 
@@ -139,12 +139,12 @@ class MemberSettler:
         return batch
 
     async def _acknowledge(self, batch: Sequence[tuple[OwnedSlot, list[tuple[bytes, int]]]]) -> None:
-        verdict = Verdict.ACK
-        settles: list[Settle] = []
+        verdict = SlotVerdict.ACK
+        settles: list[SlotSettle] = []
         spans: list[tuple[OwnedSlot, range]] = []
         for slot, done in batch:
             start = len(settles)
-            settles += [Settle(slot.slot, member, verdict, token, slot.group.epoch) for member, token in done]
+            settles += [SlotSettle(slot.slot, member, verdict, token, slot.group.epoch) for member, token in done]
             spans.append((slot, range(start, len(settles))))
 
         def settled(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
@@ -164,7 +164,7 @@ class MemberSettler:
 
         await self.settle(settles, [slot for slot, _ in batch], settled)
 
-    async def settle(self, settles: Sequence[Settle], owned: Sequence[OwnedSlot], done: Done) -> None:
+    async def settle(self, settles: Sequence[SlotSettle], owned: Sequence[OwnedSlot], done: Done) -> None:
         """Settle members of the slots `owned`, however often the store has to be asked.
 
         Args:
@@ -193,7 +193,7 @@ class MemberSettler:
 
     async def _settle_once(
         self,
-        settles: Sequence[Settle],
+        settles: Sequence[SlotSettle],
         places: Sequence[int],
         slots: Mapping[str, OwnedSlot],
         settling: _Settling,
@@ -227,7 +227,7 @@ class MemberSettler:
 
     @staticmethod
     def _not_claimed_anew(
-        settles: Sequence[Settle],
+        settles: Sequence[SlotSettle],
         places: Sequence[int],
         slots: Mapping[str, OwnedSlot],
         settling: _Settling,
@@ -256,6 +256,6 @@ class MemberSettler:
             self._on_lost(slot.group)
 
 
-def _claimed_anew(slot: OwnedSlot, settle: Settle) -> bool:
+def _claimed_anew(slot: OwnedSlot, settle: SlotSettle) -> bool:
     """Whether, after a verdict of unknown outcome, the member may be in prepare by a newer claim of the same second."""
     return settle.token // 1000 in slot.suspect or slot.held.get(settle.member, 0) > 1

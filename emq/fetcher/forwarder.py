@@ -12,7 +12,7 @@ from emq import errors
 from emq.groups.owned import OwnedGroup
 from emq.message import Message
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.store import Add, LaneStore, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 
@@ -146,7 +146,7 @@ class Forwarder:
                 away.append(entry)
         if known := await self._put(away):
             # It waits there since a crash, or since an answer was lost: replaced by this one, which is not claimed.
-            recalls = [Settle(entry.lane, entry.message.id, Verdict.RECALL) for entry in known]
+            recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in known]
             answers = await of_each(self._lanes.settle(recalls), len(recalls))
             await self._put([entry for entry, answer in zip(known, answers, strict=True) if answer is True])
             for entry, answer in zip(known, answers, strict=True):
@@ -165,7 +165,7 @@ class Forwarder:
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
         """Add entries to the other lane; returns those whose id it knows already."""
-        adds = [Add(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority) for e in batch]
+        adds = [LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority) for e in batch]
         answers = await of_each(self._lanes.add(adds), len(adds)) if adds else ()
         for entry, answer in zip(batch, answers, strict=True):
             entry.added = None if isinstance(answer, FAILURES) else answer is True
@@ -175,7 +175,7 @@ class Forwarder:
         """What was added to a group that is gone now is taken back from there and placed anew."""
         topics = await self._topics(batch)
         gone = [e for e in batch if (t := topics.get(e.group.owner.topic.name)) is not None and e.to >= t.groups]
-        recalls = [Settle(entry.lane, entry.message.id, Verdict.RECALL) for entry in gone]
+        recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in gone]
         answers = await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
         for entry, answer in zip(gone, answers, strict=True):
             # Where it was not there any more, whoever retired the group has moved it, perhaps to this very lane, where
@@ -201,11 +201,11 @@ def _home(m: Message, topic: Topic) -> int:
     return group_of_key(m.key or "", topic.active_groups)
 
 
-def _leave(entry: _Entry) -> Settle:
-    return Settle(entry.group.name, entry.message.id, Verdict.ACK, entry.group.epoch)
+def _leave(entry: _Entry) -> LaneSettle:
+    return LaneSettle(entry.group.name, entry.message.id, LaneVerdict.ACK, entry.group.epoch)
 
 
-def _stay(entry: _Entry) -> Settle:
+def _stay(entry: _Entry) -> LaneSettle:
     """It is looked at again soon, by a newer view of the catalog; or its new lane has another claim of it now."""
     group, m, due_ms = entry.group, entry.message, entry.due_ms + AGAIN_MS
-    return Settle(group.name, m.id, Verdict.RETRY, group.epoch, due_ms, entry.body, priority=m.priority)
+    return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, due_ms, entry.body, priority=m.priority)

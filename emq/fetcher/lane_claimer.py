@@ -17,18 +17,18 @@ from emq.loops.aside import Aside, Call
 from emq.loops.lease import Lease
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
-from emq.storage.store import Claim, Claimed, LaneStore
+from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneStore
 
 log = logging.getLogger(__name__)
 
-CLAIM_SLOTS = 500
-"""Most slots in one claim."""
+CLAIM_LANES = 500
+"""Most lanes in one claim."""
 
 CLAIM_BYTES = 4 << 20
 """Most bytes of bodies in one claim (or a single entry), so that it holds up neither the server nor this loop."""
 
 CROWDED_S = 0.25
-"""When a slot with more due than its group can take soon is looked at again."""
+"""When a lane with more due than its group can take soon is looked at again."""
 
 LOST_S = 60.0
 """After a claim whose answer was lost: how long a group waits, at most, for what it holds of its lane to be settled."""
@@ -87,7 +87,7 @@ class LaneClaimer:
         self._again: set[str] = set()
 
     def acquire(self, group: OwnedGroup) -> None:
-        """From now on the group's slot is claimed; at once first, to learn its next due time and to arm it."""
+        """From now on the group's lane is claimed; at once first, to learn its next due time and to arm it."""
         self._groups[group.name] = group
         self.at(group.name, 0)
 
@@ -96,15 +96,15 @@ class LaneClaimer:
         self._due.forget(group.name)
         self._troubles.well(group.name)
 
-    def at(self, slot: str, due_ms: int) -> None:
+    def at(self, lane: str, due_ms: int) -> None:
         """Something in the lane is due at `due_ms`."""
-        if slot in self._groups:
-            self._due.at(slot, due_ms)
+        if lane in self._groups:
+            self._due.at(lane, due_ms)
 
-    def woken(self, slots: Iterable[str]) -> None:
+    def woken(self, lanes: Iterable[str]) -> None:
         """The store says that these lanes have something due earlier than they were armed with."""
-        for slot in slots:
-            self.at(slot, 0)
+        for lane in lanes:
+            self.at(lane, 0)
 
     def doubted(self, group: OwnedGroup) -> None:
         """The store may have come back from a crash: look at the lane, and put back what is claimed there by nobody.
@@ -121,26 +121,26 @@ class LaneClaimer:
     async def _claims(self) -> list[Call]:
         await self._lease.valid(self._clock)
         now_ms = int(self._clock.now() * 1000)
-        slots = self._due.pop(now_ms, CLAIM_SLOTS)
-        if not slots:
+        lanes = self._due.pop(now_ms, CLAIM_LANES)
+        if not lanes:
             await self._due.wait()
         # A lane is with one claim at a time.
-        self._again.update(self._claiming.intersection(slots))
-        slots = [slot for slot in slots if slot not in self._claiming]
-        return [partial(self._claim, part, now_ms) for part in self._troubles.apart(slots, str)]
+        self._again.update(self._claiming.intersection(lanes))
+        lanes = [lane for lane in lanes if lane not in self._claiming]
+        return [partial(self._claim, part, now_ms) for part in self._troubles.apart(lanes, str)]
 
-    async def _claim(self, slots: Sequence[str], now_ms: int) -> None:
-        self._claiming.update(slots)
+    async def _claim(self, lanes: Sequence[str], now_ms: int) -> None:
+        self._claiming.update(lanes)
         try:
-            groups = [g for slot in slots if (g := self._groups.get(slot)) and self._may_claim(g, now_ms)]
+            groups = [g for lane in lanes if (g := self._groups.get(lane)) and self._may_claim(g, now_ms)]
             if lost := [group for group in groups if group.lane_lost_ms]:
                 await self._recover(lost, now_ms)
                 groups = [group for group in groups if not group.lane_lost_ms]
             now = self._clock.now()
-            claims = [Claim(g.name, sum(rooms := _rooms(g, now)), g.epoch, rooms) for g in groups]
+            claims = [LaneClaim(g.name, sum(rooms := _rooms(g, now)), g.epoch, rooms) for g in groups]
             call = self._store.claim(claims, now_ms, CLAIM_BYTES) if claims else None
             answers = await of_each(call, len(claims)) if call else ()
-            found = [answer for answer in answers if isinstance(answer, Claimed)]
+            found = [answer for answer in answers if isinstance(answer, LaneClaimed)]
             cut = sum(len(body) for answer in found for _, body in answer.entries) >= CLAIM_BYTES
             for group, claim, answer in zip(groups, claims, answers, strict=True):
                 if isinstance(answer, errors.NotOwner):
@@ -156,10 +156,10 @@ class LaneClaimer:
                             raise
                         self._on_broken("lanes", group, exc)
         finally:
-            self._claiming.difference_update(slots)
-            for slot in self._again.intersection(slots):
-                self._again.discard(slot)
-                self.at(slot, 0)
+            self._claiming.difference_update(lanes)
+            for lane in self._again.intersection(lanes):
+                self._again.discard(lane)
+                self.at(lane, 0)
 
     def _failed(self, group: OwnedGroup, failure: Failure, now_ms: int) -> None:
         if self._groups.get(group.name) is group:
@@ -176,10 +176,10 @@ class LaneClaimer:
     async def _recover(self, groups: list[OwnedGroup], now_ms: int) -> None:
         """Put back what a lost answer had brought; groups of which that fails keep their mark."""
         # Recovering is not fenced: ask first whether a newer owner's claims would be put back.
-        asked = await of_each(self._store.claim([Claim(g.name, 0, g.epoch) for g in groups], now_ms), len(groups))
+        asked = await of_each(self._store.claim([LaneClaim(g.name, 0, g.epoch) for g in groups], now_ms), len(groups))
         owned: list[OwnedGroup] = []
         for group, claimed in zip(groups, asked, strict=True):
-            if isinstance(claimed, Claimed):
+            if isinstance(claimed, LaneClaimed):
                 owned.append(group)
             elif isinstance(claimed, FAILURES):
                 self._failed(group, claimed, now_ms)
@@ -192,7 +192,7 @@ class LaneClaimer:
             else:
                 group.lane_lost_ms = 0
 
-    def _buffer(self, group: OwnedGroup, claim: Claim, claimed: Claimed, now_ms: int, cut: bool) -> None:
+    def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_out += len(claimed.entries)
         taken: Counter[int] = Counter()
         for id_, body in claimed.entries:

@@ -18,7 +18,7 @@ from emq.loops.lease import Lease
 from emq.loops.troubles import Troubles
 from emq.storage import marks
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.store import Batch, LogStore, Read
+from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.key_layouts import KeyGate
 from emq.trail.sink import TrailSink
 

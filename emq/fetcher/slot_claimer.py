@@ -19,7 +19,16 @@ from emq.loops.aside import Aside, Call
 from emq.loops.lease import Lease
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
-from emq.storage.slot_store import RETRIES, Claim, Claimed, Recover, Settle, SlotKind, SortedStore, Verdict
+from emq.storage.slot_store import (
+    RETRIES,
+    Recover,
+    SlotClaim,
+    SlotClaimed,
+    SlotKind,
+    SlotSettle,
+    SlotVerdict,
+    SortedStore,
+)
 
 log = logging.getLogger(__name__)
 
@@ -308,9 +317,9 @@ class SlotClaimer(Claims):
             taken = [wanted for wanted in taken if not wanted.slot.suspect]
         if rested := [wanted.slot for wanted in taken if 0 < wanted.slot.rest_ms <= now_ms]:
             await self._recover(rested, now_ms, None)
-        claims = [Claim(s.slot, limit, s.group.epoch, s.until_ms(now_ms)) for s, limit, _ in taken]
+        claims = [SlotClaim(s.slot, limit, s.group.epoch, s.until_ms(now_ms)) for s, limit, _ in taken]
         answers = await of_each(self._store.claim(claims, now_ms, CLAIM_BYTES), len(claims)) if claims else ()
-        late: list[Settle] = []
+        late: list[SlotSettle] = []
         for wanted, answer in zip(taken, answers, strict=True):
             slot = wanted.slot
             if isinstance(answer, errors.NotOwner):
@@ -346,7 +355,7 @@ class SlotClaimer(Claims):
             rest_s = self._troubles.failed(slot.address, failure)
             self._at(slot, int((self._clock.now() + rest_s) * 1000) + 1)
 
-    def _buffer(self, wanted: _Wanted, claimed: Claimed, now_ms: int) -> None:
+    def _buffer(self, wanted: _Wanted, claimed: SlotClaimed, now_ms: int) -> None:
         slot, entries, group = wanted.slot, claimed.entries, wanted.slot.group
         self._troubles.well(slot.address)
         slot.expected = max(1, 2 * len(entries))
@@ -440,7 +449,9 @@ class SlotClaimer(Claims):
         asked = [(slot, key, m) for slot in slots for key in slot.freed for m in slot.group.blocked.get((0, key), ())]
         asked = [(slot, key, m) for slot, key, m in asked if m.member is not None]
         settles = [
-            give_back(slot, m.member, m.token, m.score, Verdict.YIELD) for slot, _, m in asked if m.member is not None
+            give_back(slot, m.member, m.token, m.score, SlotVerdict.YIELD)
+            for slot, _, m in asked
+            if m.member is not None
         ]
         answers = await of_each(self._store.settle(settles), len(settles)) if settles else ()
         gone: set[int] = set()
@@ -468,7 +479,7 @@ class SlotClaimer(Claims):
             else:
                 self._again(slot)
 
-    def _decoded(self, slot: OwnedSlot, claimed: Claimed) -> list[message.Message]:
+    def _decoded(self, slot: OwnedSlot, claimed: SlotClaimed) -> list[message.Message]:
         group = slot.group
         topic, index, now_us = group.owner.topic, group.index, self._clock.now_us()
         keyed, apart, name = topic.options.ordering != "none", slot.slot.apart, topic.name
@@ -543,11 +554,13 @@ class SlotClaimer(Claims):
                 self._on_lost(slot.group)
 
 
-def give_back(slot: OwnedSlot, member: bytes, token: int, score: float, verdict: Verdict = Verdict.RETRY) -> Settle:
+def give_back(
+    slot: OwnedSlot, member: bytes, token: int, score: float, verdict: SlotVerdict = SlotVerdict.RETRY
+) -> SlotSettle:
     """What was claimed and not started waits again as it did before, for the next owner; folded with its twin."""
     group = slot.group
     topic = group.owner.topic
-    return Settle(slot.slot, member, verdict, token, group.epoch, score, fold=topic.fold, keep=topic.keep)
+    return SlotSettle(slot.slot, member, verdict, token, group.epoch, score, fold=topic.fold, keep=topic.keep)
 
 
 def _look_is_due(slot: OwnedSlot, now: float) -> bool:

@@ -25,7 +25,7 @@ from emq import errors
 from emq.allocation.tree.database import sessions
 from emq.database import Database, statements
 from emq.database.database import QUICK_S, read_value
-from emq.storage.store import Add, LaneStore, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Neighbours:
         if self._mine:
             with contextlib.suppress(errors.EMQError, TimeoutError):
                 async with asyncio.timeout(ANSWER_S):
-                    await self._lanes.settle([Settle(LANE, self._mine, Verdict.RECALL)])
+                    await self._lanes.settle([LaneSettle(LANE, self._mine, LaneVerdict.RECALL)])
 
     # ------------------------------------------------------------------------------------------------------- details
 
@@ -171,11 +171,11 @@ class Neighbours:
                 if seen.own <= before:
                     sign = Sign(self._identity, self._database.shown, self._host, sessions.this_process())
                     made = f"{self._identity:x}~{secrets.token_hex(4)}"
-                    await self._lanes.add([Add(LANE, made, msgspec.msgpack.encode(sign), 0)])
+                    await self._lanes.add([LaneAdd(LANE, made, msgspec.msgpack.encode(sign), 0)])
                     self._mine, self._own = made, frozenset([made])
                     recalls += seen.own
                 if recalls:
-                    await self._lanes.settle([Settle(LANE, id_, Verdict.RECALL) for id_ in recalls])
+                    await self._lanes.settle([LaneSettle(LANE, id_, LaneVerdict.RECALL) for id_ in recalls])
         except (errors.EMQError, TimeoutError):
             return  # at the next look
 

@@ -29,8 +29,10 @@ from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.quota import pacing
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.lane_store import LaneClaim
+from emq.storage.log_store import Bounds, Trim, group_of
 from emq.storage.slot_store import Recover
-from emq.storage.store import Bounds, Claim, Store, Trim, group_of
+from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 from emq.trail.sink import TrailSink
@@ -192,10 +194,10 @@ class Ownership:
 
         Groups that the store cannot serve are added to `waiting`.
         """
-        claims = [Claim(group, 0, epoch) for group, epoch in wanted.items()]
+        claims = [LaneClaim(group, 0, epoch) for group, epoch in wanted.items()]
         answers = await of_each(self._store.lanes.claim(claims, 0), len(claims)) if claims else ()
-        refused = {c.slot for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
-        waiting.update({c.slot: a for c, a in zip(claims, answers, strict=True) if isinstance(a, FAILURES)})
+        refused = {c.lane for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
+        waiting.update({c.lane: a for c, a in zip(claims, answers, strict=True) if isinstance(a, FAILURES)})
         epochs = {
             queue: epoch
             for group, epoch in wanted.items()

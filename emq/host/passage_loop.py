@@ -10,7 +10,7 @@ from emq import errors
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.loops.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.store import Bounds, LogStore, Trim
+from emq.storage.log_store import Bounds, LogStore, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import KeyGate
 from emq.topics.passages import Passage, PassageStore

@@ -14,7 +14,9 @@ from emq.loops.slicing import in_slices
 from emq.offsets import lag
 from emq.offsets.checkpoints import CheckpointStore
 from emq.storage.answers import accepted, served
-from emq.storage.store import Add, LaneStore, Settle, Store, Trim, Verdict
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.log_store import Trim
+from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 
@@ -145,8 +147,8 @@ class Retirement:
         store = self._store.lanes
         for lane in lanes:
             while page := await store.waiting(lane, 0, RESCUE_PAGE):
-                accepted(await store.add([Add(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page]))
-                served(await store.settle([Settle(lane, e.id, Verdict.RECALL) for e in page]))
+                accepted(await store.add([LaneAdd(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page]))
+                served(await store.settle([LaneSettle(lane, e.id, LaneVerdict.RECALL) for e in page]))
 
 
 async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
@@ -156,8 +158,8 @@ async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
     """
     count = 0
     while page := await store.dead(lane, limit=RESCUE_PAGE):
-        accepted(await store.add([Add(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
-        served(await store.settle([Settle(lane, d.id, Verdict.PURGE) for d in page]))
+        accepted(await store.add([LaneAdd(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
+        served(await store.settle([LaneSettle(lane, d.id, LaneVerdict.PURGE) for d in page]))
         count += len(page)
     return count
 

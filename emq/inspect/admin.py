@@ -13,7 +13,9 @@ from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.lag import Lag, SlotLag, holding, of_queues, of_slots
 from emq.storage import slot_store
 from emq.storage.answers import served
-from emq.storage.store import Bounds, Claim, Claimed, Settle, Store, Trim, Verdict
+from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.log_store import Bounds, Trim
+from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore
@@ -152,7 +154,7 @@ class Admin:
         for start in range(0, len(queues), CHUNK):
             served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in queues[start : start + CHUNK]]))
         for topic in topics:
-            await self._seal_lanes(topic, range(topic.active_groups), Verdict.OPEN, slot_store.Verdict.OPEN)
+            await self._seal_lanes(topic, range(topic.active_groups), LaneVerdict.OPEN, slot_store.SlotVerdict.OPEN)
 
     async def _raise(self, topic: Topic) -> None:
         """Have the queues refuse what producers route by an older layout.
@@ -178,17 +180,17 @@ class Admin:
             part = queues[start : start + CHUNK]
             trims = [Trim(q, FAR_FUTURE_MS if emptied else upto.get(q, 0), None, seal=True) for q in part]
             done &= all(sealed is True for sealed in served(await self._store.log.trim(trims)))
-        await self._seal_lanes(topic, range(topic.groups), Verdict.SEAL, slot_store.Verdict.SEAL)
+        await self._seal_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
         return done
 
     async def _seal_lanes(
-        self, topic: Topic, groups: Sequence[int], of_lanes: Verdict, of_slots: slot_store.Verdict
+        self, topic: Topic, groups: Sequence[int], of_lanes: LaneVerdict, of_slots: slot_store.SlotVerdict
     ) -> None:
         for start in range(0, len(groups), CHUNK):
             part = groups[start : start + CHUNK]
-            served(await self._store.lanes.settle([Settle(topic.group(group), "", of_lanes) for group in part]))
+            served(await self._store.lanes.settle([LaneSettle(topic.group(group), "", of_lanes) for group in part]))
             if topic.is_sorted:
-                verdicts = [slot_store.Settle(topic.slot(group), b"", of_slots) for group in part]
+                verdicts = [slot_store.SlotSettle(topic.slot(group), b"", of_slots) for group in part]
                 served(await self._store.sorted.settle(verdicts))
 
     async def _bounds_of(self, topic: Topic) -> Sequence[Bounds]:
@@ -224,18 +226,18 @@ class Admin:
             raise errors.StillConsumed(f"a host takes group {topic.group(left[0])} back again and again; {AGAIN}")
         for slot in map(topic.group, range(topic.groups)):
             while page := await self._store.lanes.dead(slot, limit=CHUNK):
-                served(await self._store.lanes.settle([Settle(slot, d.id, Verdict.PURGE) for d in page]))
+                served(await self._store.lanes.settle([LaneSettle(slot, d.id, LaneVerdict.PURGE) for d in page]))
 
     async def _emptied(self, topic: Topic, group: int, epoch: int) -> bool:
         """Take all out of a lane; False if somebody with a newer epoch has come between."""
         lanes, slot = self._store.lanes, topic.group(group)
         while True:
-            [claimed] = served(await lanes.claim([Claim(slot, CHUNK, epoch)], FAR_FUTURE_MS))
-            if not isinstance(claimed, Claimed):
+            [claimed] = served(await lanes.claim([LaneClaim(slot, CHUNK, epoch)], FAR_FUTURE_MS))
+            if not isinstance(claimed, LaneClaimed):
                 return False
             if not claimed.entries:
                 return True
-            acks = [Settle(slot, i, Verdict.ACK, epoch) for i, _ in claimed.entries]
+            acks = [LaneSettle(slot, i, LaneVerdict.ACK, epoch) for i, _ in claimed.entries]
             answers = served(await lanes.settle(acks))
             gone = [i for (i, _), answer in zip(claimed.entries, answers, strict=True) if answer is True]
             self._record_gone(topic, group, gone)
@@ -253,7 +255,9 @@ class Admin:
             for group, slot in enumerate(emptied):
                 while page := await store.waiting(slot, 0, CHUNK):
                     served(
-                        await store.settle([slot_store.Settle(slot, w.member, slot_store.Verdict.RECALL) for w in page])
+                        await store.settle(
+                            [slot_store.SlotSettle(slot, w.member, slot_store.SlotVerdict.RECALL) for w in page]
+                        )
                     )
                     self._record_gone(topic, group, [message.slot_id(group, w.member) for w in page])
             if not any(state.prepared for state in served(await store.inspect(emptied, now_ms))):
@@ -263,5 +267,7 @@ class Admin:
         for slot in emptied:
             while letters := await store.dead(slot, limit=CHUNK):
                 served(
-                    await store.settle([slot_store.Settle(slot, d.member, slot_store.Verdict.PURGE) for d in letters])
+                    await store.settle(
+                        [slot_store.SlotSettle(slot, d.member, slot_store.SlotVerdict.PURGE) for d in letters]
+                    )
                 )

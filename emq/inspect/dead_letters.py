@@ -12,8 +12,9 @@ from emq.clock import Clock, SystemClock
 from emq.producer.sorted_topics import score_of
 from emq.storage import slot_store
 from emq.storage.answers import served
+from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
-from emq.storage.store import DeadLetter, LaneStore, Settle, Store, Verdict
+from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -121,7 +122,7 @@ async def replay(
             m = _decoded(dead)
             m.attempt, m.error, m.topic, m.history, m.expires_us = 1, None, topic.name, None, 0
             body, index = message.encode_retry(m), m.priority
-            replay = Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body, priority=index)
+            replay = LaneSettle(dead.lane, dead.id, LaneVerdict.REPLAY, None, int(now * 1000), body, priority=index)
             [answer] = served(await store.lanes.settle([replay]))
             done = answer is True
         if done:
@@ -141,14 +142,14 @@ async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: f
     """
     told = message.decode_note(dead.note)
     ends = bool(told.expires_us) or (topic.kind is Kind.PRIORITY and topic.options.ttl_s is not None)
-    verdict = slot_store.Settle(dead.slot, dead.member, slot_store.Verdict.REPLAY, score=score, fold=topic.fold)
+    verdict = slot_store.SlotSettle(dead.slot, dead.member, slot_store.SlotVerdict.REPLAY, score=score, fold=topic.fold)
     if dead.slot.apart and ends and topic.fold.name != "count":
         note = message.encode_note(message.Note(told.key, now_us, told.headers))
-        add = slot_store.Add(dead.slot, dead.member, score, topic.keep, dead.body, note, topic.fold)
+        add = slot_store.SlotAdd(dead.slot, dead.member, score, topic.keep, dead.body, note, topic.fold)
         [added] = served(await store.add([add]))
         if isinstance(added, errors.EMQError):
             raise added
-        verdict = slot_store.Settle(dead.slot, dead.member, slot_store.Verdict.PURGE)
+        verdict = slot_store.SlotSettle(dead.slot, dead.member, slot_store.SlotVerdict.PURGE)
     [done] = served(await store.settle([verdict]))
     return done is True
 
@@ -175,17 +176,17 @@ async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int
     async for _, dead in _find(store, topic, selection):
         if isinstance(dead, DeadMember):
             [gone] = served(
-                await store.sorted.settle([slot_store.Settle(dead.slot, dead.member, slot_store.Verdict.PURGE)])
+                await store.sorted.settle([slot_store.SlotSettle(dead.slot, dead.member, slot_store.SlotVerdict.PURGE)])
             )
         else:
-            [gone] = served(await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.PURGE)]))
+            [gone] = served(await store.lanes.settle([LaneSettle(dead.lane, dead.id, LaneVerdict.PURGE)]))
         count += gone is True
     return count
 
 
 async def _find(
     store: Store, topic: Topic, selection: Selection
-) -> AsyncIterator[tuple[Letter, DeadLetter | DeadMember]]:
+) -> AsyncIterator[tuple[Letter, DeadEntry | DeadMember]]:
     for group in range(topic.groups):
         async for letter, dead in _in_lane(store.lanes, topic, group, selection):
             if selection.matches(letter):
@@ -198,7 +199,7 @@ async def _find(
 
 async def _in_lane(
     store: LaneStore, topic: Topic, group: int, selection: Selection
-) -> AsyncIterator[tuple[Letter, DeadLetter]]:
+) -> AsyncIterator[tuple[Letter, DeadEntry]]:
     after = (max(0, selection.since_ms - 1), "\U0010ffff") if selection.since_ms else (0, "")
     while page := await store.dead(topic.group(group), after, PAGE):
         after = (page[-1].dead_ms, page[-1].id)
@@ -228,7 +229,7 @@ async def _in_slot(
             return
 
 
-def _decoded(dead: DeadLetter) -> message.Message:
+def _decoded(dead: DeadEntry) -> message.Message:
     try:
         return message.decode(dead.body)
     except message.UNREADABLE:

@@ -12,7 +12,7 @@ from emq.clock import Clock, SystemClock
 from emq.schedule import schedule as spec
 from emq.schedule.schedule import Schedule
 from emq.storage.answers import served
-from emq.storage.store import LaneStore, Settle, Verdict, WaitingEntry
+from emq.storage.lane_store import LaneSettle, LaneStore, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -195,7 +195,7 @@ async def recall(
     sink, clock = trail or NullTrail(), clock or SystemClock()
     for start in range(0, len(wanted), CHUNK):
         chunk = wanted[start : start + CHUNK]
-        answers = await store.settle([Settle(topic.group(group), i, Verdict.RECALL) for group, i in chunk])
+        answers = await store.settle([LaneSettle(topic.group(group), i, LaneVerdict.RECALL) for group, i in chunk])
         for (group, message_id), answer in zip(chunk, answers, strict=True):
             if answer is True:
                 recalled.add(message_id)

@@ -8,7 +8,7 @@ from emq import message
 from emq.clock import Clock, SystemClock
 from emq.inspect import planned
 from emq.storage.answers import served
-from emq.storage.slot_store import Settle, Verdict
+from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.storage.store import Store
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail, TrailSink
@@ -42,7 +42,7 @@ async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSin
     for place, wanted in by_slot.items():
         found = await _members(store, topic, place, wanted)
         slot = topic.slot(place)
-        settles = [Settle(slot, member, Verdict.RECALL) for member in found.values()]
+        settles = [SlotSettle(slot, member, SlotVerdict.RECALL) for member in found.values()]
         answers = await store.sorted.settle(settles)
         mine = [id_ for id_, done in zip(found, answers, strict=True) if done is True]
         taken.update(mine)

@@ -15,7 +15,7 @@ from emq.loops.troubles import Troubles
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.retention import Retention
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.store import LogStore, Trim
+from emq.storage.log_store import LogStore, Trim
 
 log = logging.getLogger(__name__)
 

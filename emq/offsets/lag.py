@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from emq.offsets.checkpoints import CheckpointStore
 from emq.storage.answers import served
-from emq.storage.store import LogStore, Store
+from emq.storage.log_store import LogStore
+from emq.storage.store import Store
 from emq.topics.model import Topic
 
 AT_ONCE = 1_000

@@ -15,7 +15,7 @@ from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
-from emq.storage.store import Add, LaneStore, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.topics.inputs import number
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
@@ -139,7 +139,7 @@ class LaneProducer:
         return again
 
     async def _recalled(self, items: Sequence[_Item]) -> Sequence[object]:
-        recalls = [Settle(i.topic.group(i.group), i.message.id, Verdict.RECALL) for i in items]
+        recalls = [LaneSettle(i.topic.group(i.group), i.message.id, LaneVerdict.RECALL) for i in items]
         return await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
 
     # ------------------------------------------------------------------------------------ while the database was away
@@ -220,6 +220,6 @@ def delayed(
     )
 
 
-def _entry(item: _Item) -> Add:
+def _entry(item: _Item) -> LaneAdd:
     m = item.message
-    return Add(item.topic.group(item.group), m.id, message.encode_retry(m), item.due_ms, priority=m.priority)
+    return LaneAdd(item.topic.group(item.group), m.id, message.encode_retry(m), item.due_ms, priority=m.priority)

@@ -14,7 +14,7 @@ from emq.producer.queue_tails import Tails
 from emq.producer.router import Route, Router
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
-from emq.storage.store import LogStore, Put
+from emq.storage.log_store import LogStore, Put
 from emq.trail.sink import TrailSink
 
 SEALED_TRIES = 5

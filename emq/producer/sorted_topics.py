@@ -15,7 +15,7 @@ from emq.producer.partial_calls import raise_first
 from emq.storage import folds
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
-from emq.storage.slot_store import LATEST, RETRIES, Add, Slot, SortedStore
+from emq.storage.slot_store import LATEST, RETRIES, Slot, SlotAdd, SortedStore
 from emq.topics.inputs import finite, number, shown
 from emq.topics.model import MAX_DELAY_S, Kind, Topic
 from emq.trail.sink import TrailSink
@@ -41,7 +41,7 @@ _NOTHING = Told()
 
 class _Item(NamedTuple):
     topic: Topic
-    add: Add
+    add: SlotAdd
     group: int
     published_us: int
 
@@ -139,7 +139,7 @@ class SlotProducer:
             _check_bare(topic, told)
             member = payload
             index = zlib.crc32(payload if told.key is None else told.key.encode()) % topic.slots
-            return _Item(topic, Add(slots[index], member, score, topic.keep, max_length=share), index, now_us)
+            return _Item(topic, SlotAdd(slots[index], member, score, topic.keep, max_length=share), index, now_us)
         folds.check(topic.fold, payload)
         member = payload if told.merge_key is None else _bytes(told.merge_key)
         index = zlib.crc32(member if told.key is None else told.key.encode()) % topic.slots
@@ -147,7 +147,7 @@ class SlotProducer:
         note = message.encode_note(
             message.Note(told.key, now_us, headers, expires_us(topic, score, told.ttl_s, now_us))
         )
-        add = Add(slots[index], member, score, topic.keep, payload, note, topic.fold, share)
+        add = SlotAdd(slots[index], member, score, topic.keep, payload, note, topic.fold, share)
         return _Item(topic, add, index, now_us)
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
@@ -167,7 +167,7 @@ class SlotProducer:
         share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
         places = [crc32(payload) & mask for payload in payloads]
         each = zip(places, payloads, scores, strict=True)
-        adds = [Add(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
+        adds = [SlotAdd(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
         answers = await of_each(self._store.add(adds, topic.options.durability), len(adds))
         slot_id = message.slot_id
         ids = [slot_id(place, payload) for place, payload in zip(places, payloads, strict=True)]

@@ -19,8 +19,8 @@ from emq.schedule import merged_occurrences
 from emq.schedule import occurrences as course
 from emq.schedule import schedule as spec
 from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import SortedStore
-from emq.storage.store import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ class _Turn(NamedTuple):
     reason: str = ""
 
     @property
-    def adds(self) -> list[Add]:
+    def adds(self) -> list[LaneAdd]:
         group, m = self.group, self.entry
         if merged_occurrences.merges(group.owner.topic):
             return []
         return [
-            Add(
+            LaneAdd(
                 group.name,
                 f"{m.id}.{number}",
                 _occurrence(group, m, number, due_ms),
@@ -84,21 +84,21 @@ class _Turn(NamedTuple):
         return not self.reason and self.due_ms is not None
 
     @property
-    def entry_add(self) -> Add:
+    def entry_add(self) -> LaneAdd:
         """Adds the schedule's entry as it is to be from now on; for one that `stays`."""
         group, m = self.group, self.entry
         assert self.due_ms is not None
-        return Add(group.name, m.id, message.encode_retry(m), self.due_ms, epoch=group.epoch, priority=m.priority)
+        return LaneAdd(group.name, m.id, message.encode_retry(m), self.due_ms, epoch=group.epoch, priority=m.priority)
 
     @property
-    def verdict(self) -> Settle:
+    def verdict(self) -> LaneSettle:
         group, m = self.group, self.entry
         if self.reason:
-            return Settle(group.name, m.id, Verdict.DEAD, group.epoch, 0, message.encode_retry(m), self.reason)
+            return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, 0, message.encode_retry(m), self.reason)
         if self.due_ms is None:
-            return Settle(group.name, m.id, Verdict.ACK, group.epoch)
+            return LaneSettle(group.name, m.id, LaneVerdict.ACK, group.epoch)
         body = message.encode_retry(m)
-        return Settle(group.name, m.id, Verdict.RETRY, group.epoch, self.due_ms, body, priority=m.priority)
+        return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, self.due_ms, body, priority=m.priority)
 
 
 class Firing:
@@ -212,7 +212,7 @@ class Firing:
         turns = self._kept(turns, lambda group: group.stopping or group.lost)
         adds_of = [turn.adds for turn in turns]
         adds = [add for each in adds_of for add in each]
-        self._sent.update(((add.slot, add.id), turn) for turn, each in zip(turns, adds_of, strict=True) for add in each)
+        self._sent.update(((add.lane, add.id), turn) for turn, each in zip(turns, adds_of, strict=True) for add in each)
         answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
         placed = [each.add for turn in turns for each in turn.placed]
         places = iter(await of_each(self._slots.add(placed), len(placed)) if placed else ())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from emq import message
 from emq.message import Message
-from emq.storage.slot_store import Add
+from emq.storage.slot_store import SlotAdd
 from emq.topics.model import Kind, Topic
 
 
@@ -19,7 +19,7 @@ class Placed(NamedTuple):
     due_ms: when the occurrence is published; its time range begins then.
     """
 
-    add: Add
+    add: SlotAdd
     group: int
     id: str
     due_ms: int
@@ -40,7 +40,7 @@ def placed(topic: Topic, m: Message, due_ms: int, ttl_us: int) -> Placed:
     member = m.payload
     index = zlib.crc32(member if m.key is None else m.key.encode()) % topic.slots
     slot, score = topic.slot(index), due_ms + int(topic.options.time_range_ms or 0)
-    add = Add(slot, member, score, topic.keep, fold=topic.fold)
+    add = SlotAdd(slot, member, score, topic.keep, fold=topic.fold)
     if slot.apart:
         expires_us = score * 1000 + ttl_us if ttl_us else 0
         note = message.encode_note(message.Note(m.key, due_ms * 1000, m.headers, expires_us))

@@ -97,7 +97,7 @@ class Fold(NamedTuple):
 LATEST = Fold()
 
 
-class Add(NamedTuple):
+class SlotAdd(NamedTuple):
     """Put a member into a slot, or merge it with its waiting twin.
 
     Attributes:
@@ -120,7 +120,7 @@ class Add(NamedTuple):
     max_length: int | None = None
 
 
-class Claim(NamedTuple):
+class SlotClaim(NamedTuple):
     """Take up to `limit` members that may run now, as the owner of `epoch`.
 
     Attributes:
@@ -139,7 +139,7 @@ class Entry(NamedTuple):
     Attributes:
         score: with which it waited.
         token: `claimed second * 1000 + retries left after this delivery`, as it stands in prepare; it names this claim
-            in `Settle`, so that a late settle cannot touch a later claim of the same member.
+            in `SlotSettle`, so that a late settle cannot touch a later claim of the same member.
         merged: how many adds it stands for, where bodies are apart; else 1. Below 1 if what is stored beside the member
             is damaged; `body` has as much of it as there is.
         beyond: deliveries beyond those that can be counted down: on the last one 0, on the one after it 1.
@@ -161,7 +161,7 @@ class Entry(NamedTuple):
         return self.token % 1000
 
 
-class Claimed(NamedTuple):
+class SlotClaimed(NamedTuple):
     """Attributes:
     entries: in the order in which they are to run; they are in prepare now.
     next_score: score of the next waiting member that may be claimed, or None: the next due time (in the past if more
@@ -174,7 +174,7 @@ class Claimed(NamedTuple):
     rest_ms: int | None = None
 
 
-class Verdict(enum.StrEnum):
+class SlotVerdict(enum.StrEnum):
     """How a member leaves its state; see the picture above."""
 
     ACK = "ack"
@@ -195,10 +195,10 @@ class Verdict(enum.StrEnum):
     @property
     def is_of_all(self) -> bool:
         """It is about the slot as a whole."""
-        return self in (Verdict.SEAL, Verdict.OPEN)
+        return self in (SlotVerdict.SEAL, SlotVerdict.OPEN)
 
 
-class Settle(NamedTuple):
+class SlotSettle(NamedTuple):
     """Decide on one member.
 
     Attributes:
@@ -220,7 +220,7 @@ class Settle(NamedTuple):
 
     slot: Slot
     member: bytes
-    verdict: Verdict
+    verdict: SlotVerdict
     token: int = 0
     epoch: int | None = None
     score: float = 0
@@ -299,7 +299,7 @@ class Waiting(NamedTuple):
     merged: int = 1
 
 
-def check_scores(asked: Sequence[Add] | Sequence[Settle]) -> None:
+def check_scores(asked: Sequence[SlotAdd] | Sequence[SlotSettle]) -> None:
     """What every store does first with scores that it is to keep.
 
     Raises:
@@ -362,7 +362,7 @@ class SortedStore(Protocol):
     """
 
     async def add(
-        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+        self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> Sequence[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage | Failure]:
         """Add members; True where the member was new, False where it was merged with a waiting one.
 
@@ -375,8 +375,8 @@ class SortedStore(Protocol):
         """
 
     async def claim(
-        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
-    ) -> Sequence[Claimed | errors.NotOwner | Failure]:
+        self, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> Sequence[SlotClaimed | errors.NotOwner | Failure]:
         """Move members to prepare, stamped with `now_ms`, and return them.
 
         Takes no more once `max_bytes` of members and bodies are gathered over all slots (at least one member comes back
@@ -386,7 +386,7 @@ class SortedStore(Protocol):
         If the reply is lost, what it took comes back by `recover`. Works on a full server.
         """
 
-    async def settle(self, settles: Sequence[Settle]) -> Sequence[bool | errors.NotOwner | Failure]:
+    async def settle(self, settles: Sequence[SlotSettle]) -> Sequence[bool | errors.NotOwner | Failure]:
         """Carry out verdicts; False where the member was not in the state, or under the token, that it starts from.
 
         A member that dies while its twin is dead becomes one dead letter with it, in any slot: time, reason and note

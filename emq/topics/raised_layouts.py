@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from emq import errors
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.store import Bounds, LogStore, Trim
+from emq.storage.log_store import Bounds, LogStore, Trim
 from emq.topics.model import Topic
 from emq.topics.passages import Passage, PassageStore
 

@@ -12,7 +12,7 @@ from emq import errors
 from emq.app import App
 from emq.settings import Settings
 from emq.storage.answers import Failure, served
-from emq.storage.store import Batch, Bounds, LogStore
+from emq.storage.log_store import Batch, Bounds, LogStore
 from emq.topics.model import Topic
 from spark.source import schema as source_schema
 from spark.source.connection import Connection, ask, connected_store

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
-from emq.storage.store import Batch, Bounds, Read
+from emq.storage.log_store import Batch, Bounds, Read
 from emq.topics.model import QueueName, Topic
 from spark.source.filters import Wanted
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from emq.app import App
-from emq.storage.store import Bounds
+from emq.storage.log_store import Bounds
 from emq.topics.model import QueueName
 from spark.source import schema as source_schema
 from spark.source.connection import Connection, connected_app

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emq import errors
-from emq.storage.store import Batch, Bounds, Durability, Mark, Put, Read, Trim, group_of, messages_lost
+from emq.storage.durability import Durability
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, messages_lost
+from emq.storage.marks import Mark
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import FIRST_OFFSET, Queue, World
 

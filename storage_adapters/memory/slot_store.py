@@ -12,19 +12,19 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import (
     PAGE_BYTES,
     RETRIES,
-    Add,
-    Claim,
-    Claimed,
     DeadMember,
     Entry,
     Fold,
     Keep,
     Recover,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
     SlotKind,
+    SlotSettle,
     SlotState,
-    Verdict,
+    SlotVerdict,
     Waiting,
     check_scores,
     slot_sealed,
@@ -43,13 +43,13 @@ class MemorySorted:
         self._wakeups = wakeups
 
     async def add(
-        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+        self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage]:
         """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
         check_scores(adds)
         return [self._add(add) for add in adds]
 
-    def _add(self, add: Add) -> bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage:
+    def _add(self, add: SlotAdd) -> bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage:
         if add.slot.address in self._world.sealed:
             return slot_sealed(add.slot)
         slot = self._slot(add.slot)
@@ -76,18 +76,18 @@ class MemorySorted:
         return False
 
     async def claim(
-        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
-    ) -> list[Claimed | errors.NotOwner]:
+        self, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[SlotClaimed | errors.NotOwner]:
         """See `SortedStore.claim`."""
         answers, left_bytes = [], max(max_bytes, 1)
         for claim in claims:
             answer = self._claim(claim, now_ms, left_bytes)
-            if isinstance(answer, Claimed):
+            if isinstance(answer, SlotClaimed):
                 left_bytes -= sum(_size(claim.slot, entry.member, entry.body) for entry in answer.entries)
             answers.append(answer)
         return answers
 
-    def _claim(self, claim: Claim, now_ms: int, max_bytes: int) -> Claimed | errors.NotOwner:
+    def _claim(self, claim: SlotClaim, now_ms: int, max_bytes: int) -> SlotClaimed | errors.NotOwner:
         slot = self._slot(claim.slot)
         if stale := _stale(claim.slot, slot, claim.epoch):
             return stale
@@ -103,28 +103,28 @@ class MemorySorted:
             entries.append(
                 Entry(member, kept.score, token, kept.body, kept.note, kept.merged, kept.beyond, kept.history)
             )
-        return Claimed(entries, slot.arm(self._wakeups), slot.rest_ms())
+        return SlotClaimed(entries, slot.arm(self._wakeups), slot.rest_ms())
 
-    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+    async def settle(self, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner]:
         """See `SortedStore.settle`."""
         check_scores(settles)
         now_ms = int(self._world.clock.now() * 1000)
         return [self._settle(settle, now_ms) for settle in settles]
 
-    def _settle(self, settle: Settle, now_ms: int) -> bool | errors.NotOwner:
+    def _settle(self, settle: SlotSettle, now_ms: int) -> bool | errors.NotOwner:
         address = settle.slot.address
         if settle.verdict.is_of_all:
-            self._world.seal(address, settle.verdict is Verdict.SEAL)
+            self._world.seal(address, settle.verdict is SlotVerdict.SEAL)
             return True
-        if settle.verdict is Verdict.REPLAY and address in self._world.sealed:
+        if settle.verdict is SlotVerdict.REPLAY and address in self._world.sealed:
             return False
         slot = self._slot(settle.slot)
         member = settle.member
-        if settle.verdict is Verdict.RECALL:
+        if settle.verdict is SlotVerdict.RECALL:
             return slot.recall(member)
-        if settle.verdict in (Verdict.REPLAY, Verdict.PURGE):
+        if settle.verdict in (SlotVerdict.REPLAY, SlotVerdict.PURGE):
             dead = slot.unbury(member)
-            if dead is None or settle.verdict is Verdict.PURGE:
+            if dead is None or settle.verdict is SlotVerdict.PURGE:
                 return dead is not None
             failure = _wait_again(
                 settle.slot, slot, member, dead.kept._replace(score=settle.score, retries=None), settle.fold
@@ -138,21 +138,21 @@ class MemorySorted:
         prepared = slot.prepared.get(member)
         if prepared is None or prepared.token != settle.token or slot.is_resting(member):
             return False
-        if settle.verdict is Verdict.REST:
+        if settle.verdict is SlotVerdict.REST:
             kept = prepared.kept.failed(now_ms, settle.reason).used(settle.token % 1000)
             slot.rest(member, settle.token % 1000, kept, settle.rest_ms, settle.score)
             return True
-        if settle.verdict is Verdict.YIELD and member not in slot.waiting:
+        if settle.verdict is SlotVerdict.YIELD and member not in slot.waiting:
             return False
         kept = slot.leave(member)
-        if settle.verdict in (Verdict.RETRY, Verdict.YIELD):
+        if settle.verdict in (SlotVerdict.RETRY, SlotVerdict.YIELD):
             twin = slot.waiting.get(member)
             if twin is not None and settle.keep is not None:
                 slot.wait(member, twin._replace(score=_kept_score(settle.keep, settle.score, twin.score)))
             if settle.reason:
                 kept = kept.used(settle.token % 1000)
             _roll_back(settle.slot, slot, member, kept, settle.score, settle.reason, now_ms, settle.fold)
-        elif settle.verdict is Verdict.DEAD:
+        elif settle.verdict is SlotVerdict.DEAD:
             _die(settle.slot, slot, member, kept, settle.reason, now_ms, settle.fold)
         return True
 

@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from emq import errors
 from emq.storage.environment import Environment
+from emq.storage.lane_store import LaneStore
+from emq.storage.log_store import LogStore
 from emq.storage.slot_store import SortedStore
-from emq.storage.store import LaneStore, LogStore
 from storage_adapters.memory.lane_store import MemoryLanes
 from storage_adapters.memory.log_store import MemoryLog
 from storage_adapters.memory.slot_store import MemorySorted

@@ -12,8 +12,8 @@ from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
+from emq.storage.lane_store import LaneClaim
 from emq.storage.marks import Mark, digest
-from emq.storage.store import Claim
 from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
 
@@ -99,7 +99,7 @@ class Prepared(NamedTuple):
     due_ms: int
 
 
-class Slot:
+class Lane:
     """Entries of a lane. An id in `bodies` is prepared, dead, or else waiting (once in the heap of its priority)."""
 
     __slots__ = ("bodies", "dead", "dead_order", "prepared", "waiting")
@@ -117,7 +117,7 @@ class Slot:
     def wait(self, id_: str, priority: int, due_ms: int) -> None:
         heapq.heappush(self.waiting.setdefault(priority, []), (due_ms, id_))
 
-    def take(self, now_ms: int, claim: Claim, max_bytes: int) -> Iterator[tuple[str, int, int]]:
+    def take(self, now_ms: int, claim: LaneClaim, max_bytes: int) -> Iterator[tuple[str, int, int]]:
         """Take what the claim may have of what is due, until `max_bytes` are gathered: id, priority and due time."""
         left, rooms = claim.limit, list(claim.rooms)
         for priority in sorted(self.waiting):
@@ -158,7 +158,7 @@ class Slot:
 
 _Stored = tuple[
     dict[str, Queue],
-    dict[str, Slot],
+    dict[str, Lane],
     dict[str, SortedSlot],
     dict[str, Wakeups],
     dict[str, tuple[float, Wakeups]],
@@ -177,7 +177,7 @@ class World:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.queues: dict[str, Queue] = {}
-        self.slots: dict[str, Slot] = {}
+        self.lanes: dict[str, Lane] = {}
         self.sorted: dict[str, SortedSlot] = {}
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
@@ -191,7 +191,7 @@ class World:
 
     def snapshot(self) -> object:
         """All that is stored now, for `restore`."""
-        return copy.deepcopy((self.queues, self.slots, self.sorted, self.armed, self.alarms, self._epochs, self.sealed))
+        return copy.deepcopy((self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed))
 
     def restore(self, snapshot: object | None) -> None:
         """Come back as it was at a snapshot, as a server does that lost its last writes; None for empty.
@@ -199,7 +199,7 @@ class World:
         Every instance is told that its wake-ups may be lost, as when its connection breaks.
         """
         kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set())
-        self.queues, self.slots, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = cast(_Stored, kept)
+        self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = cast(_Stored, kept)
         for wakeups in self._instances:
             wakeups.lose()
 
@@ -213,11 +213,11 @@ class World:
             queue = self.queues[name] = Queue()
         return queue
 
-    def slot(self, name: str) -> Slot:
-        slot = self.slots.get(name)
-        if slot is None:
-            slot = self.slots[name] = Slot()
-        return slot
+    def lane(self, name: str) -> Lane:
+        lane = self.lanes.get(name)
+        if lane is None:
+            lane = self.lanes[name] = Lane()
+        return lane
 
     def fence(self, group: str, epoch: int) -> errors.NotOwner | None:
         """Note `epoch` as the group's highest, or refuse it as stale. One fence guards both of a group's stores."""
@@ -234,13 +234,13 @@ class World:
         wakeups.forget(queue)
         self.armed[queue] = wakeups
 
-    def arm_slot(self, name: str, next_due_ms: int | None, wakeups: Wakeups) -> None:
+    def arm_lane(self, name: str, next_due_ms: int | None, wakeups: Wakeups) -> None:
         wakeups.forget(name)
         self.alarms[name] = (math.inf if next_due_ms is None else next_due_ms, wakeups)
 
     def wait(self, name: str, id_: str, priority: int, due_ms: int) -> None:
-        """Let an entry wait in its slot, and wake the slot's claimer if it is due before all others."""
-        self.slot(name).wait(id_, priority, due_ms)
+        """Let an entry wait in its lane, and wake the lane's claimer if it is due before all others."""
+        self.lane(name).wait(id_, priority, due_ms)
         alarm = self.alarms.get(name)
         if alarm is not None and due_ms < alarm[0]:
             del self.alarms[name]

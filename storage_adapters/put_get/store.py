@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from emq import errors
 from emq.storage.environment import Environment
-from emq.storage.store import LogStore, Store
+from emq.storage.log_store import LogStore
+from emq.storage.store import Store
 from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.log_store import PutGetLogStore
 

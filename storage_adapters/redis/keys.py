@@ -69,7 +69,7 @@ class Shard:
         self._tag = f"{{emq:{environment}:{name}}}"
         self.head = f"{self._tag}:head"
         self.armed = f"{self._tag}:armed"
-        self.slot_armed = f"{self._tag}:slot_armed"
+        self.lane_armed = f"{self._tag}:slot_armed"
         self.fence = f"{self._tag}:fence"
         self.sealed = f"{self._tag}:sealed"
         self.layout = f"{self._tag}:layout"

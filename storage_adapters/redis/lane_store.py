@@ -1,4 +1,4 @@
-"""Retry slots on sorted sets (kind fixed_time), consumed in two phases."""
+"""Retry lanes on sorted sets (kind fixed_time), consumed in two phases."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from emq import errors
 from emq.clock import Clock, SystemClock
-from emq.storage.store import (
-    PAGE_BYTES,
-    Add,
-    Claim,
-    Claimed,
-    DeadLetter,
-    Durability,
+from emq.storage.durability import Durability
+from emq.storage.lane_store import (
+    DeadEntry,
+    LaneAdd,
+    LaneClaim,
+    LaneClaimed,
+    LaneSettle,
     LaneState,
-    Settle,
     WaitingEntry,
     lane_sealed,
 )
+from emq.storage.slot_store import PAGE_BYTES
 from storage_adapters.redis import slot_requests
 from storage_adapters.redis.keys import Shard, shard_of
 from storage_adapters.redis.log_store import QUEUE_CHUNK
@@ -37,88 +37,88 @@ class RedisLanes:
         self.clock: Clock = SystemClock()
 
     async def add(
-        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+        self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
-        async def one(shard: Shard, chunk: Sequence[Add]) -> list[bool | errors.NotOwner | errors.QueueSealed]:
-            keys = [shard.slot_armed, shard.fence, shard.woken, shard.sealed]
+        async def one(shard: Shard, chunk: Sequence[LaneAdd]) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+            keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
             args: list[Any] = [self.clock.now_us() // 1000]
             for add in chunk:
-                keys += (shard.waiting(add.slot), shard.ranks(add.slot), shard.body(add.slot))
-                keys += (shard.dead(add.slot), shard.reason(add.slot))
+                keys += (shard.waiting(add.lane), shard.ranks(add.lane), shard.body(add.lane))
+                keys += (shard.dead(add.lane), shard.reason(add.lane))
                 epoch = -1 if add.epoch is None else add.epoch
-                args += (add.slot, add.id, epoch, add.body, add.due_ms, add.priority)
+                args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
                 args += (add.reason or "", int(add.reason is not None))
             # What moves here from a log queue was in the store before, and is dropped there once it is here.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
             return [_added(a, n) for a, n in zip(chunk, answers, strict=True)]
 
-        return await self._each(adds, lambda a: a.slot, one, lambda a: weight_of(a.body))
+        return await self._each(adds, lambda a: a.lane, one, lambda a: weight_of(a.body))
 
     async def claim(
-        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
-    ) -> list[Claimed | errors.NotOwner]:
-        share = share_of(max_bytes, self._shards, [claim.slot for claim in claims])
+        self, claims: Sequence[LaneClaim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[LaneClaimed | errors.NotOwner]:
+        share = share_of(max_bytes, self._shards, [claim.lane for claim in claims])
 
-        async def one(shard: Shard, chunk: Sequence[Claim]) -> list[Claimed | errors.NotOwner]:
-            keys = [shard.slot_armed, shard.fence, shard.woken]
+        async def one(shard: Shard, chunk: Sequence[LaneClaim]) -> list[LaneClaimed | errors.NotOwner]:
+            keys = [shard.lane_armed, shard.fence, shard.woken]
             args: list[Any] = [now_ms, shard.channel(self._instance), share]
             for claim in chunk:
-                keys += (shard.waiting(claim.slot), shard.ranks(claim.slot))
-                keys += (shard.prepared(claim.slot), shard.body(claim.slot))
-                args += (claim.slot, claim.limit, claim.epoch, " ".join(map(str, claim.rooms)))
+                keys += (shard.waiting(claim.lane), shard.ranks(claim.lane))
+                keys += (shard.prepared(claim.lane), shard.body(claim.lane))
+                args += (claim.lane, claim.limit, claim.epoch, " ".join(map(str, claim.rooms)))
             answers = await self._server.run("lane_claim", keys, args)
             return [_claimed(claim, answer) for claim, answer in zip(chunk, answers, strict=True)]
 
-        return await self._each(claims, lambda c: c.slot, one)
+        return await self._each(claims, lambda c: c.lane, one)
 
-    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-        async def one(shard: Shard, chunk: Sequence[Settle]) -> list[bool | errors.NotOwner]:
-            keys = [shard.slot_armed, shard.fence, shard.woken, shard.sealed]
+    async def settle(self, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
+        async def one(shard: Shard, chunk: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
+            keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
             args: list[Any] = [self.clock.now_us() // 1000]
             for s in chunk:
-                keys += (shard.waiting(s.slot), shard.ranks(s.slot), shard.prepared(s.slot))
-                keys += (shard.body(s.slot), shard.dead(s.slot), shard.reason(s.slot))
-                args += (s.slot, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
+                keys += (shard.waiting(s.lane), shard.ranks(s.lane), shard.prepared(s.lane))
+                keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane))
+                args += (s.lane, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
                 args += (s.due_ms, s.priority, s.body, s.reason)
             answers = await self._server.run("lane_settle", keys, args)
-            return [not_owner(s.slot, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
+            return [not_owner(s.lane, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
 
-        return await self._each(settles, lambda s: s.slot, one, lambda s: weight_of(s.body))
+        return await self._each(settles, lambda s: s.lane, one, lambda s: weight_of(s.body))
 
-    async def recover(self, slots: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+    async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
         async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
             keys = [key for s, _ in chunk for key in (shard.waiting(s), shard.ranks(s), shard.prepared(s))]
             args = [-1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
             moved: list[int] = await self._server.run("lane_recover", keys, args)
             return moved
 
-        return await self._each(slots, lambda s: s[0], one)
+        return await self._each(lanes, lambda s: s[0], one)
 
-    async def inspect(self, slots: Sequence[str]) -> list[LaneState]:
+    async def inspect(self, lanes: Sequence[str]) -> list[LaneState]:
         async def one(shard: Shard, chunk: Sequence[str]) -> list[LaneState]:
-            keys = [key for slot in chunk for key in (shard.waiting(slot), shard.prepared(slot), shard.dead(slot))]
+            keys = [key for lane in chunk for key in (shard.waiting(lane), shard.prepared(lane), shard.dead(lane))]
             flat = await self._server.run("lane_inspect", keys, ())
             return [
                 LaneState(waiting, prepared, dead, None if due < 0 else due)
                 for waiting, prepared, dead, due in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
             ]
 
-        return await self._each(slots, lambda s: s, one)
+        return await self._each(lanes, lambda s: s, one)
 
     async def dead(
-        self, slot: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
-    ) -> list[DeadLetter]:
-        shard = self._shards[shard_of(slot, len(self._shards))]
-        keys = [shard.dead(slot), shard.body(slot), shard.reason(slot)]
+        self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadEntry]:
+        shard = self._shards[shard_of(lane, len(self._shards))]
+        keys = [shard.dead(lane), shard.body(lane), shard.reason(lane)]
         rows = await self._server.run("lane_dead", keys, [*after, limit, max_bytes])
-        return [DeadLetter(slot, _text(id_), body or b"", _text(reason or b""), ms) for id_, body, reason, ms in rows]
+        return [DeadEntry(lane, _text(id_), body or b"", _text(reason or b""), ms) for id_, body, reason, ms in rows]
 
     async def waiting(
-        self, slot: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
+        self, lane: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[WaitingEntry]:
-        shard = self._shards[shard_of(slot, len(self._shards))]
-        keys = [shard.waiting(slot), shard.ranks(slot), shard.body(slot)]
+        shard = self._shards[shard_of(lane, len(self._shards))]
+        keys = [shard.waiting(lane), shard.ranks(lane), shard.body(lane)]
         flat = await self._server.run("lane_waiting", keys, [skip, skip + limit - 1, max_bytes])
         rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [WaitingEntry(_text(id_), body or b"", _whole(due_ms), priority) for id_, body, due_ms, priority in rows]
@@ -126,11 +126,11 @@ class RedisLanes:
     async def _each(
         self,
         requests: Sequence[Any],
-        slot: Callable[[Any], str],
+        lane: Callable[[Any], str],
         one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
         weight: Callable[[Any], int] = lambda _: 1,
     ) -> list[Any]:
-        return await each_shard(self._shards, requests, slot, one, QUEUE_CHUNK, weight)
+        return await each_shard(self._shards, requests, lane, one, QUEUE_CHUNK, weight)
 
 
 def _text(text: bytes) -> str:
@@ -143,16 +143,16 @@ def _whole(score: bytes) -> int:
     return min(int(slot_requests.number(score)), 1 << 62)
 
 
-def _added(add: Add, answer: int) -> bool | errors.NotOwner | errors.QueueSealed:
+def _added(add: LaneAdd, answer: int) -> bool | errors.NotOwner | errors.QueueSealed:
     if answer == -2:
-        return lane_sealed(add.slot)
-    return not_owner(add.slot, add.epoch) if answer == -1 else answer == 1
+        return lane_sealed(add.lane)
+    return not_owner(add.lane, add.epoch) if answer == -1 else answer == 1
 
 
-def _claimed(claim: Claim, answer: Any) -> Claimed | errors.NotOwner:
+def _claimed(claim: LaneClaim, answer: Any) -> LaneClaimed | errors.NotOwner:
     if answer == 0:
-        return not_owner(claim.slot, claim.epoch)
+        return not_owner(claim.lane, claim.epoch)
     due, *flat = answer
     # A body that is gone is an empty one: the entry is put aside as one that cannot be read.
     entries = [(_text(id_), body or b"") for id_, body in zip(flat[::2], flat[1::2], strict=True)]
-    return Claimed(entries, None if due < 0 else due)
+    return LaneClaimed(entries, None if due < 0 else due)

@@ -13,16 +13,16 @@ from emq import errors
 from emq.storage import folds
 from emq.storage.slot_store import (
     RETRIES,
-    Add,
-    Claim,
-    Claimed,
     DeadMember,
     Entry,
     Keep,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
     SlotKind,
-    Verdict,
+    SlotSettle,
+    SlotVerdict,
     slot_sealed,
     told_score,
 )
@@ -55,7 +55,7 @@ class Group:
         self.places: list[int] = []
 
 
-def group_adds(adds: Sequence[Add], start: int, end: int) -> list[Group]:
+def group_adds(adds: Sequence[SlotAdd], start: int, end: int) -> list[Group]:
     """By slot and (keep, max_length, fold); where the rule changes within a slot, a new group begins."""
     groups: list[Group] = []
     latest: dict[str, Group] = {}
@@ -72,12 +72,12 @@ def group_adds(adds: Sequence[Add], start: int, end: int) -> list[Group]:
     return groups
 
 
-def group_settles(settles: Sequence[Settle], start: int, end: int) -> tuple[list[Group], list[int]]:
+def group_settles(settles: Sequence[SlotSettle], start: int, end: int) -> tuple[list[Group], list[int]]:
     """Acknowledgements by slot and (token, epoch), and the places of all other verdicts.
 
     Acknowledgements of a member on which there are other verdicts as well count as others: those keep their order.
     """
-    ack = Verdict.ACK
+    ack = SlotVerdict.ACK
     part = settles[start:end]
     mixed = {(s[0][0], s[1]) for s in part if s[2] is not ack}
     groups: dict[tuple[str, int, int | None], Group] = {}
@@ -95,7 +95,7 @@ def group_settles(settles: Sequence[Settle], start: int, end: int) -> tuple[list
     return list(groups.values()), others
 
 
-def group_others(settles: Sequence[Settle], places: Sequence[int]) -> list[Group]:
+def group_others(settles: Sequence[SlotSettle], places: Sequence[int]) -> list[Group]:
     """By slot and fold; where the fold changes within a slot, a new group begins."""
     groups: list[Group] = []
     latest: dict[str, Group] = {}
@@ -106,14 +106,14 @@ def group_others(settles: Sequence[Settle], places: Sequence[int]) -> list[Group
             group = latest[slot.name] = Group(slot, tuple(fold))
             groups.append(group)
         fence = "" if epoch is None else epoch
-        told = json.dumps(reason) if verdict is Verdict.DEAD else as_json(reason)
+        told = json.dumps(reason) if verdict is SlotVerdict.DEAD else as_json(reason)
         group.args += (verdict.value, member, token, fence, score, told, "-" if keep is None else FLAGS[keep], rest_ms)
         group.places.append(place)
     return groups
 
 
 def place_add_answers(
-    adds: Sequence[Add], group: Group, marks: bytes, reasons: Sequence[bytes], answers: list[Any]
+    adds: Sequence[SlotAdd], group: Group, marks: bytes, reasons: Sequence[bytes], answers: list[Any]
 ) -> None:
     """Spell out the marks of `slot_add` and `slot_merge`."""
     why = iter(reasons)
@@ -148,7 +148,7 @@ def place_ack_answers(group: Group, answer: int | bytes, answers: list[Any]) -> 
             answers[place] = not_owner(group.slot.name, group.rule[1])
 
 
-def claimed(claim: Claim, reply: Any, second_ms: int) -> Claimed | errors.NotOwner:
+def claimed(claim: SlotClaim, reply: Any, second_ms: int) -> SlotClaimed | errors.NotOwner:
     """The answer of `slot_claim` for one slot."""
     if reply == 0:
         return not_owner(claim.slot.name, claim.epoch)
@@ -156,21 +156,21 @@ def claimed(claim: Claim, reply: Any, second_ms: int) -> Claimed | errors.NotOwn
     next_score = None if following is None else number(following)
     rest_ms = None if rest is None else _time(rest)
     if not page:
-        return Claimed([], next_score, rest_ms)
+        return SlotClaimed([], next_score, rest_ms)
     members, scores = page[::2], numbers(page[1::2])
     if lefts:
-        return Claimed(_failed_before(claim, members, scores, reply, second_ms), next_score, rest_ms)
+        return SlotClaimed(_failed_before(claim, members, scores, reply, second_ms), next_score, rest_ms)
     tokens: Any = itertools.repeat(second_ms + RETRIES)
     if min(scores) <= RETRIES:
         tokens = [second_ms + (RETRIES if score > RETRIES else max(0, int(max(score, 0)) - 1)) for score in scores]
     if not claim.slot.apart:
         rows = zip(members, scores, tokens, members, *_WHOLE, strict=False)
-        return Claimed(list(map(_entry, rows)), next_score, rest_ms)
+        return SlotClaimed(list(map(_entry, rows)), next_score, rest_ms)
     entries = []
     for member, score, token, record in zip(members, scores, tokens, records, strict=False):
         merged, note, body = unpacked(member, record)
         entries.append(Entry(member, score, token, body, note, merged))
-    return Claimed(entries, next_score, rest_ms)
+    return SlotClaimed(entries, next_score, rest_ms)
 
 
 _WHOLE = tuple(map(itertools.repeat, (b"", 1, 0, ())))
@@ -178,7 +178,7 @@ _WHOLE = tuple(map(itertools.repeat, (b"", 1, 0, ())))
 
 
 def _failed_before(
-    claim: Claim, members: Sequence[bytes], scores: Sequence[float], reply: Any, second_ms: int
+    claim: SlotClaim, members: Sequence[bytes], scores: Sequence[float], reply: Any, second_ms: int
 ) -> list[Entry]:
     """The entries of a slot in which some have failed before; tells what each failed with."""
     _, _, records, _, lefts, histories, _ = reply
@@ -202,10 +202,12 @@ def claimed_bytes(reply: Any) -> int:
     return 0 if reply == 0 else sum(map(len, reply[1][::2])) + sum(len(record) for record in reply[2] if record)
 
 
-def joined(first: Claimed | errors.NotOwner | None, then: Claimed | errors.NotOwner) -> Claimed | errors.NotOwner:
+def joined(
+    first: SlotClaimed | errors.NotOwner | None, then: SlotClaimed | errors.NotOwner
+) -> SlotClaimed | errors.NotOwner:
     """What two calls brought for one claim."""
-    if isinstance(first, Claimed) and isinstance(then, Claimed):
-        return Claimed([*first.entries, *then.entries], then.next_score, then.rest_ms)
+    if isinstance(first, SlotClaimed) and isinstance(then, SlotClaimed):
+        return SlotClaimed([*first.entries, *then.entries], then.next_score, then.rest_ms)
     return then
 
 

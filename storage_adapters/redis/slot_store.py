@@ -15,13 +15,13 @@ from emq.clock import Clock, SystemClock
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
     PAGE_BYTES,
-    Add,
-    Claim,
-    Claimed,
     DeadMember,
     Recover,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
+    SlotSettle,
     SlotState,
     Waiting,
     check_scores,
@@ -66,7 +66,7 @@ class RedisSorted:
         self.clock: Clock = SystemClock()
 
     async def add(
-        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+        self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull]:
         """See `SortedStore.add`; an add that its topic's fold refuses is answered with `InvalidMessage`.
 
@@ -98,14 +98,14 @@ class RedisSorted:
         return answers
 
     async def claim(
-        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
-    ) -> list[Claimed | errors.NotOwner]:
+        self, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[SlotClaimed | errors.NotOwner]:
         """See `SortedStore.claim`."""
         answers: list[Any] = [None] * len(claims)
         head = (now_ms // 1000 * 1000, self._channel, MEMBERS)
         parts = self._together(list(enumerate(claims)), lambda c: c[1].slot)
 
-        async def together(whole: Sequence[tuple[int, Claim]]) -> None:
+        async def together(whole: Sequence[tuple[int, SlotClaim]]) -> None:
             part = unanswered(whole, answers)
             left_bytes = max(1, max_bytes // len(parts))
             while part:
@@ -128,7 +128,7 @@ class RedisSorted:
         raise_if_none_was_served(answers)
         return answers
 
-    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+    async def settle(self, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner]:
         """See `SortedStore.settle`.
 
         What cannot be folded with the waiting twin that it meets becomes a dead letter with that reason; on

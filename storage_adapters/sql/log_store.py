@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.storage.answers import Failure
+from emq.storage.durability import Durability
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, messages_lost
 from emq.storage.marks import digest
-from emq.storage.store import Batch, Bounds, Durability, Put, Read, Trim, group_of, messages_lost
 from storage_adapters.sql.backend import Backend, Transaction
 from storage_adapters.sql.damage import damaged
 from storage_adapters.sql.rows import Group, Known, Queue, not_owner, save_groups, save_queues

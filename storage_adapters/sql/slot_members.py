@@ -15,13 +15,13 @@ from emq.storage import folds
 from emq.storage.slot_store import (
     LATEST,
     RETRIES,
-    Add,
     Fold,
     Keep,
-    Settle,
     Slot,
+    SlotAdd,
     SlotKind,
-    Verdict,
+    SlotSettle,
+    SlotVerdict,
     resting_ms,
     told_score,
 )
@@ -35,14 +35,14 @@ Key = tuple[int, str]
 """A slot's id and the digest of a member."""
 
 _SOURCES = {
-    Verdict.ACK: PREPARED,
-    Verdict.RETRY: PREPARED,
-    Verdict.REST: PREPARED,
-    Verdict.YIELD: PREPARED,
-    Verdict.DEAD: PREPARED,
-    Verdict.REPLAY: DEAD,
-    Verdict.PURGE: DEAD,
-    Verdict.RECALL: WAITING,
+    SlotVerdict.ACK: PREPARED,
+    SlotVerdict.RETRY: PREPARED,
+    SlotVerdict.REST: PREPARED,
+    SlotVerdict.YIELD: PREPARED,
+    SlotVerdict.DEAD: PREPARED,
+    SlotVerdict.REPLAY: DEAD,
+    SlotVerdict.PURGE: DEAD,
+    SlotVerdict.RECALL: WAITING,
 }
 
 _fold = msgspec.json.Decoder(Fold)
@@ -227,7 +227,7 @@ class Members:
     def is_prepared(self, key: Key) -> bool:
         return self._states[key][PREPARED] is not None
 
-    def add(self, key: Key, add: Add) -> bool:
+    def add(self, key: Key, add: SlotAdd) -> bool:
         """Let it wait, or merge it; True if it was new.
 
         Raises:
@@ -254,24 +254,24 @@ class Members:
         twin.rank = kept
         return False
 
-    def settle(self, key: Key, settle: Settle, now_ms: int) -> bool:
+    def settle(self, key: Key, settle: SlotSettle, now_ms: int) -> bool:
         """Carry out a verdict; False if it does not apply. What cannot be folded with its twin is dead, or stays so."""
         verdict, source = settle.verdict, _SOURCES[settle.verdict]
         found = self._states[key][source]
         if found is None or (source == PREPARED and (found.rank != settle.token or key in self._resting)):
             return False
         match verdict:
-            case Verdict.REST:
+            case SlotVerdict.REST:
                 found.failed(now_ms, settle.reason)
                 self._rest(key, found, settle)
-            case Verdict.YIELD if not self.waits(key):
+            case SlotVerdict.YIELD if not self.waits(key):
                 return False
-            case Verdict.RETRY | Verdict.YIELD:
+            case SlotVerdict.RETRY | SlotVerdict.YIELD:
                 self._keep(key, settle)
                 self._retry(key, settle.slot, settle.score, settle.reason, settle.fold, now_ms)
-            case Verdict.DEAD:
+            case SlotVerdict.DEAD:
                 self._die(key, settle.slot, settle.reason, settle.fold, now_ms)
-            case Verdict.REPLAY:
+            case SlotVerdict.REPLAY:
                 return self._wait_again(key, DEAD, settle.slot, settle.score, settle.fold) is None
             case _:
                 self._drop(key, source)
@@ -323,7 +323,7 @@ class Members:
         self._transaction.write("members_move", moved[DEAD])
         self._transaction.write("members_fill", filled)
 
-    def _keep(self, key: Key, settle: Settle) -> None:
+    def _keep(self, key: Key, settle: SlotSettle) -> None:
         """The waiting twin of what goes back without having run has the score that it would have had."""
         twin = self._states[key][WAITING]
         if twin is not None and settle.keep is not None:
@@ -332,7 +332,7 @@ class Members:
             twin.changed |= rank != twin.rank
             twin.rank = rank
 
-    def _rest(self, key: Key, found: Member, settle: Settle) -> None:
+    def _rest(self, key: Key, found: Member, settle: SlotSettle) -> None:
         left = settle.token % 1000
         found.note_failed(left)
         found.rank, found.changed = float(resting_ms(settle.rest_ms) + left), True

@@ -13,17 +13,17 @@ from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
     PAGE_BYTES,
-    Add,
-    Claim,
-    Claimed,
     DeadMember,
     Entry,
     Recover,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
     SlotKind,
+    SlotSettle,
     SlotState,
-    Verdict,
+    SlotVerdict,
     Waiting,
     check_scores,
     slot_sealed,
@@ -73,7 +73,7 @@ class SqlSorted:
         self._known = known
 
     async def add(
-        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+        self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | Failure]:
         """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`."""
         if not adds:
@@ -81,7 +81,9 @@ class SqlSorted:
         check_scores(adds)
         return await self._backend.of_each("add to slot", adds, _address, self._add, durability=durability)
 
-    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.QueueSealed | errors.TopicFull]:
+    def _add(
+        self, transaction: Transaction, adds: Sequence[SlotAdd]
+    ) -> list[bool | errors.QueueSealed | errors.TopicFull]:
         slots, keys = self._lock(transaction, adds)
         members = Members(transaction, keys, _folded(adds, keys))
         answers: list[Any] = []
@@ -111,8 +113,8 @@ class SqlSorted:
         return answers
 
     async def claim(
-        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
-    ) -> list[Claimed | errors.NotOwner | Failure]:
+        self, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[SlotClaimed | errors.NotOwner | Failure]:
         """See `SortedStore.claim`."""
         if not claims:
             return []
@@ -124,10 +126,10 @@ class SqlSorted:
         )
 
     def _claim(
-        self, transaction: Transaction, claims: Sequence[Claim], now_ms: int, max_bytes: int
-    ) -> list[Claimed | errors.NotOwner]:
+        self, transaction: Transaction, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int
+    ) -> list[SlotClaimed | errors.NotOwner]:
         slots = self._known.lock_groups(transaction, {claim.slot.address for claim in claims})
-        answers: dict[int, Claimed | errors.NotOwner] = {}
+        answers: dict[int, SlotClaimed | errors.NotOwner] = {}
         for number, claim in enumerate(claims):
             if stale := slots[claim.slot.address].fence(claim.epoch):
                 answers[number] = stale
@@ -142,11 +144,11 @@ class SqlSorted:
                 rank, rest_ms = first[slot.id]
                 slot.arm(transaction.instance, rank)
                 next_score = None if rank is None else score_of(claim.slot.kind, rank)
-                answers[number] = Claimed(taken.get(number, []), next_score, rest_ms)
+                answers[number] = SlotClaimed(taken.get(number, []), next_score, rest_ms)
         save_groups(transaction, slots.values())
         return [answers[number] for number in range(len(claims))]
 
-    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner | Failure]:
+    async def settle(self, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner | Failure]:
         """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its waiting twin is dead, or
         stays so."""
         if not settles:
@@ -155,7 +157,7 @@ class SqlSorted:
         durability = durability_of(settles)
         return await self._backend.of_each("settle in slot", settles, _address, self._settle, durability=durability)
 
-    def _settle(self, transaction: Transaction, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+    def _settle(self, transaction: Transaction, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner]:
         slots, keys = self._lock(transaction, settles)
         members = Members(transaction, keys, _folded(settles, keys))
         now_ms = self._backend.now_ms()
@@ -166,10 +168,10 @@ class SqlSorted:
                 answers.append(stale)
                 continue
             if settle.verdict.is_of_all:
-                slot.sealed = int(settle.verdict is Verdict.SEAL)
+                slot.sealed = int(settle.verdict is SlotVerdict.SEAL)
                 answers.append(True)
                 continue
-            if slot.sealed and settle.verdict is Verdict.REPLAY:
+            if slot.sealed and settle.verdict is SlotVerdict.REPLAY:
                 answers.append(False)
                 continue
             answers.append(members.settle(key, settle, now_ms))
@@ -270,18 +272,18 @@ class SqlSorted:
         return page
 
     def _lock(
-        self, transaction: Transaction, asked: Sequence[Add] | Sequence[Settle]
+        self, transaction: Transaction, asked: Sequence[SlotAdd] | Sequence[SlotSettle]
     ) -> tuple[dict[str, Group], list[Key]]:
         """The slots' rows by address, locked, and the keys of the members asked about."""
         slots = self._known.lock_groups(transaction, {each.slot.address for each in asked})
         return slots, [(slots[each.slot.address].id, digest(each.member)) for each in asked]
 
 
-def _address(each: Add | Claim | Settle | Recover) -> str:
+def _address(each: SlotAdd | SlotClaim | SlotSettle | Recover) -> str:
     return each.slot.address
 
 
-Accepted = tuple[int, Group, Claim]
+Accepted = tuple[int, Group, SlotClaim]
 """A claim that was not refused: its number in the call, its slot's row, itself."""
 
 First = tuple[float | None, int | None]
@@ -374,7 +376,7 @@ def _announce(transaction: Transaction, slot: Group, members: Members, key: Key)
         slot.comes(transaction, rank)
 
 
-def _folded(asked: Sequence[Add] | Sequence[Settle], keys: Sequence[Key]) -> list[Key]:
+def _folded(asked: Sequence[SlotAdd] | Sequence[SlotSettle], keys: Sequence[Key]) -> list[Key]:
     """The keys of members whose bodies may have to be folded."""
     return [*itertools.compress(keys, (each.slot.apart and each.fold.name != "latest" for each in asked))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from emq.storage.slot_store import Add, Entry, Fold, Keep, Recover, Settle, SlotKind, Verdict
+from emq.storage.slot_store import Entry, Fold, Keep, Recover, SlotAdd, SlotKind, SlotSettle, SlotVerdict
 
 History = tuple[tuple[int | None, str], ...] | None
 """Failed attempts; a time is None where the store's own clock said it; None as a whole where nothing is promised."""
@@ -95,7 +95,7 @@ class SlotModel:
     def claimable(self) -> list[bytes]:
         return [member for member in self.waiting if member not in self.prepared]
 
-    def add(self, add: Add) -> bool | None:
+    def add(self, add: SlotAdd) -> bool | None:
         """None where there is no room."""
         twin = self.waiting.get(add.member)
         if twin is None and add.max_length is not None and len(self.waiting) >= add.max_length:
@@ -128,14 +128,14 @@ class SlotModel:
         """When the first rest is over."""
         return min((p.rest[0] for p in self.prepared.values() if p.rest), default=None)
 
-    def settle(self, settle: Settle) -> bool | None:
+    def settle(self, settle: SlotSettle) -> bool | None:
         """None where the epoch is stale."""
         member, verdict = settle.member, settle.verdict
-        if verdict is Verdict.RECALL:
+        if verdict is SlotVerdict.RECALL:
             return self.waiting.pop(member, None) is not None
-        if verdict is Verdict.PURGE:
+        if verdict is SlotVerdict.PURGE:
             return self.dead.pop(member, None) is not None
-        if verdict is Verdict.REPLAY:
+        if verdict is SlotVerdict.REPLAY:
             if member not in self.dead:
                 return False
             kept = self.dead.pop(member).kept
@@ -149,25 +149,25 @@ class SlotModel:
         if found is None or found.token != settle.token or found.rest:
             self.sure = not self.doubts
             return False
-        if verdict is Verdict.REST:
+        if verdict is SlotVerdict.REST:
             kept = _used(_failed(found.kept, None, settle.reason), settle.token % 1000)
             stamp = (settle.rest_ms // 1000 + 1) * 1000 + settle.token % 1000
             self.prepared[member] = Prepared(stamp, kept, (settle.rest_ms, settle.score))
             return True
-        if verdict is Verdict.YIELD:
+        if verdict is SlotVerdict.YIELD:
             if member not in self.waiting:
                 return False
-            verdict = Verdict.RETRY
+            verdict = SlotVerdict.RETRY
         kept = self._leave(member).kept
-        if verdict is Verdict.RETRY and settle.reason:
+        if verdict is SlotVerdict.RETRY and settle.reason:
             kept = _used(kept, settle.token % 1000)
-        if (twin := self.waiting.get(member)) and verdict is Verdict.RETRY and settle.keep is not None:
+        if (twin := self.waiting.get(member)) and verdict is SlotVerdict.RETRY and settle.keep is not None:
             scores = {Keep.FIRST: settle.score, Keep.LAST: twin.score}
             scores |= {Keep.LOWEST: min(scores.values()), Keep.HIGHEST: max(scores.values())}
             self.waiting[member] = twin._replace(score=scores[settle.keep])
-        if verdict is Verdict.RETRY:
+        if verdict is SlotVerdict.RETRY:
             self._wait_again(member, _put_back(_failed(kept, None, settle.reason), settle.score))
-        elif verdict is Verdict.DEAD:
+        elif verdict is SlotVerdict.DEAD:
             self._die(member, Dead(None, settle.reason, kept))
         return True
 

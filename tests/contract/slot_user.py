@@ -9,20 +9,20 @@ import pytest
 from emq import errors
 from emq.storage.slot_store import (
     LATEST,
-    Add,
-    Claim,
-    Claimed,
     DeadMember,
     Entry,
     Fold,
     Keep,
     Recover,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
     SlotKind,
+    SlotSettle,
     SlotState,
+    SlotVerdict,
     SortedStore,
-    Verdict,
     Waiting,
 )
 from emq.storage.store import Store
@@ -79,22 +79,22 @@ class SlotUser:
         fold: Fold = LATEST,
     ) -> bool:
         """Answers whether the member was new."""
-        (answer,) = await self.sorted.add([Add(self.slot, member, score, keep, body, note, fold)])
+        (answer,) = await self.sorted.add([SlotAdd(self.slot, member, score, keep, body, note, fold)])
         assert isinstance(answer, bool)
         return answer
 
     async def fill(self, *members: bytes, first: int = 0) -> None:
         """Add new members, each with its own bytes as its body, to be claimed at once and in this order."""
         adds = [
-            Add(self.slot, member, nth(self.slot.kind, first + n), Keep.LAST, member if self.slot.apart else b"")
+            SlotAdd(self.slot, member, nth(self.slot.kind, first + n), Keep.LAST, member if self.slot.apart else b"")
             for n, member in enumerate(members)
         ]
         assert await self.sorted.add(adds) == [True] * len(members)
 
-    async def claim(self, limit: int = 100, now_ms: int = NOW, until_ms: int | None = None) -> Claimed:
+    async def claim(self, limit: int = 100, now_ms: int = NOW, until_ms: int | None = None) -> SlotClaimed:
         until_ms = now_ms if until_ms is None else until_ms
-        (answer,) = await self.sorted.claim([Claim(self.slot, limit, self.epoch, until_ms)], now_ms)
-        assert isinstance(answer, Claimed)
+        (answer,) = await self.sorted.claim([SlotClaim(self.slot, limit, self.epoch, until_ms)], now_ms)
+        assert isinstance(answer, SlotClaimed)
         return answer
 
     async def claims(self, *members: bytes, now_ms: int = NOW) -> list[Entry]:
@@ -105,7 +105,7 @@ class SlotUser:
 
     async def settle(
         self,
-        verdict: Verdict,
+        verdict: SlotVerdict,
         entry: Entry | bytes,
         *,
         score: float | None = None,
@@ -119,33 +119,35 @@ class SlotUser:
 
     def verdict(
         self,
-        verdict: Verdict,
+        verdict: SlotVerdict,
         entry: Entry | bytes,
         *,
         score: float | None = None,
         reason: str = "",
         fold: Fold = LATEST,
         rest_ms: int = NOW + 60 * SECOND,
-    ) -> Settle:
+    ) -> SlotSettle:
         if isinstance(entry, bytes):
-            return Settle(self.slot, entry, verdict, score=score or 0, reason=reason, fold=fold)
+            return SlotSettle(self.slot, entry, verdict, score=score or 0, reason=reason, fold=fold)
         score = entry.left if score is None else score
-        return Settle(self.slot, entry.member, verdict, entry.token, self.epoch, score, reason, fold, rest_ms=rest_ms)
+        return SlotSettle(
+            self.slot, entry.member, verdict, entry.token, self.epoch, score, reason, fold, rest_ms=rest_ms
+        )
 
     async def ack(self, entry: Entry) -> bool:
-        return await self.settle(Verdict.ACK, entry)
+        return await self.settle(SlotVerdict.ACK, entry)
 
     async def retry(self, entry: Entry, score: float | None = None, *, reason: str = "", fold: Fold = LATEST) -> bool:
-        return await self.settle(Verdict.RETRY, entry, score=score, reason=reason, fold=fold)
+        return await self.settle(SlotVerdict.RETRY, entry, score=score, reason=reason, fold=fold)
 
     async def rest(self, entry: Entry, rest_ms: int, score: float | None = None, *, reason: str = "") -> bool:
-        asked = self.verdict(Verdict.REST, entry, score=entry.score if score is None else score, reason=reason)
+        asked = self.verdict(SlotVerdict.REST, entry, score=entry.score if score is None else score, reason=reason)
         (answer,) = await self.sorted.settle([asked._replace(rest_ms=rest_ms)])
         assert isinstance(answer, bool)
         return answer
 
     async def die(self, entry: Entry, reason: str = "hopeless") -> bool:
-        return await self.settle(Verdict.DEAD, entry, reason=reason)
+        return await self.settle(SlotVerdict.DEAD, entry, reason=reason)
 
     async def recover(
         self,

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from emq.storage.environment import Environment
+from emq.storage.log_store import Batch, LogStore, Put, Read
 from emq.storage.slot_store import Slot, SlotKind
-from emq.storage.store import Batch, LogStore, Put, Read, Store
+from emq.storage.store import Store
 
 
 class Can(enum.Enum):

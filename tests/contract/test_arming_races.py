@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from emq.storage.environment import Environment
+from emq.storage.log_store import Batch, Put, Read
 from emq.storage.opening import open_store
-from emq.storage.store import Batch, Put, Read
 from storage_adapters.sql import log_store
 
 

@@ -6,8 +6,10 @@ import pytest
 from target import Target
 
 from emq.storage import slot_store
+from emq.storage.lane_store import DeadEntry, LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict, WaitingEntry
+from emq.storage.log_store import Put, Read
 from emq.storage.slot_store import SlotKind
-from emq.storage.store import Add, Claim, Claimed, DeadLetter, Put, Read, Settle, Store, Verdict, WaitingEntry
+from emq.storage.store import Store
 
 NOW = 1_900_000_000_000
 MB = 1 << 20
@@ -18,13 +20,13 @@ async def fill(store: Store, lanes: list[str], n: int, size: int, priorities: in
     for lane in lanes:
         for i in range(n):
             body = bytes([i % 256]) * size
-            await store.lanes.add([Add(lane, f"{lane}-{i:03}", body, NOW - 100 + i, priority=i % priorities)])
+            await store.lanes.add([LaneAdd(lane, f"{lane}-{i:03}", body, NOW - 100 + i, priority=i % priorities)])
 
 
-async def claimed(store: Store, claims: list[Claim], max_bytes: int) -> list[Claimed]:
+async def claimed(store: Store, claims: list[LaneClaim], max_bytes: int) -> list[LaneClaimed]:
     answers = await store.lanes.claim(claims, NOW, max_bytes)
-    assert all(isinstance(answer, Claimed) for answer in answers)
-    return [answer for answer in answers if isinstance(answer, Claimed)]
+    assert all(isinstance(answer, LaneClaimed) for answer in answers)
+    return [answer for answer in answers if isinstance(answer, LaneClaimed)]
 
 
 @pytest.mark.parametrize(("size", "n"), [(MB, 6), (10 * MB, 2)])
@@ -36,7 +38,7 @@ async def test_a_claim_of_many_lanes_brings_little_more_than_it_was_asked_for(
     seen: dict[str, bytes] = {}
     most = 2 * MB
     for _ in range(4 * n + 1):
-        answers = await claimed(store, [Claim(lane, 500, 1, (500, 500)) for lane in lanes], most)
+        answers = await claimed(store, [LaneClaim(lane, 500, 1, (500, 500)) for lane in lanes], most)
         bodies = [body for answer in answers for _, body in answer.entries]
         assert sum(map(len, bodies)) < most + len(lanes) * size
         assert sum(map(len, bodies[:-1])) < most or len(bodies) <= len(lanes)
@@ -54,7 +56,7 @@ async def test_at_least_one_entry_comes_however_small_the_bound(store: Store, ta
     await fill(store, [target.slot()], 3, 10_000)
     found: list[int] = []
     for _ in range(3):
-        [answer] = await claimed(store, [Claim(target.slot(), 10, 1)], 1)
+        [answer] = await claimed(store, [LaneClaim(target.slot(), 10, 1)], 1)
         found.append(len(answer.entries))
     assert found == [1, 1, 1]
 
@@ -63,7 +65,7 @@ async def test_what_is_left_of_a_bounded_claim_keeps_its_order(store: Store, tar
     await fill(store, [target.slot()], 9, 1_000, priorities=3)
     order: list[str] = []
     while True:
-        [answer] = await claimed(store, [Claim(target.slot(), 10, 1, (9, 9, 9))], 1_500)
+        [answer] = await claimed(store, [LaneClaim(target.slot(), 10, 1, (9, 9, 9))], 1_500)
         if not answer.entries:
             break
         assert len(answer.entries) == 2 or len(order) == 8
@@ -73,15 +75,16 @@ async def test_what_is_left_of_a_bounded_claim_keeps_its_order(store: Store, tar
 
 async def test_large_bodies_can_be_added_retried_and_buried_many_at_once(store: Store, target: Target) -> None:
     lane, n = target.slot(), 24
-    adds = [Add(lane, f"{i:02}", bytes([i]) * MB, NOW - 1) for i in range(n)]
+    adds = [LaneAdd(lane, f"{i:02}", bytes([i]) * MB, NOW - 1) for i in range(n)]
     assert await store.lanes.add(adds) == [True] * n
     found: list[str] = []
     while len(found) < n:
-        [answer] = await claimed(store, [Claim(lane, 500, 1)], 8 * MB)
+        [answer] = await claimed(store, [LaneClaim(lane, 500, 1)], 8 * MB)
         found += [id_ for id_, _ in answer.entries]
-    retry, dead = Verdict.RETRY, Verdict.DEAD
+    retry, dead = LaneVerdict.RETRY, LaneVerdict.DEAD
     settles = [
-        Settle(lane, id_, dead if i % 2 else retry, 1, NOW - 1, bytes([i]) * MB, "why") for i, id_ in enumerate(found)
+        LaneSettle(lane, id_, dead if i % 2 else retry, 1, NOW - 1, bytes([i]) * MB, "why")
+        for i, id_ in enumerate(found)
     ]
     assert await store.lanes.settle(settles) == [True] * n
     [state] = await store.lanes.inspect([lane])
@@ -115,12 +118,12 @@ async def claim_all(store: Store, target: Target, variant: tuple[SlotKind, bool]
     for slot in slots_:
         for i in range(n):
             member, body = (b"%03d" % i, large) if slot.apart else (b"%03d" % i + large, b"")
-            await store.sorted.add([slot_store.Add(slot, member, 1_000 - i, slot_store.Keep.FIRST, body)])
+            await store.sorted.add([slot_store.SlotAdd(slot, member, 1_000 - i, slot_store.Keep.FIRST, body)])
     seen: list[tuple[str, bytes]] = []
     most = 4 * MB
     while True:
-        answers = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
-        found = [answer for answer in answers if isinstance(answer, slot_store.Claimed)]
+        answers = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
+        found = [answer for answer in answers if isinstance(answer, slot_store.SlotClaimed)]
         sizes = [len(entry.body) for answer in found for entry in answer.entries]
         assert sum(sizes) < most + len(slots_) * (size + 10)
         seen += [(slot.name, e.member[:3]) for slot, answer in zip(slots_, found, strict=True) for e in answer.entries]
@@ -141,9 +144,9 @@ async def test_pages_of_a_lane_are_bounded_in_bytes_and_complete(
     dead, waiting, n = target.slot(0), target.slot(1), 24
     for i in range(n):
         body = bytes([i]) * size
-        adds = [Add(dead, f"{i:02}", body, NOW, "why"), Add(waiting, f"{i:02}", body, NOW + i)]
+        adds = [LaneAdd(dead, f"{i:02}", body, NOW, "why"), LaneAdd(waiting, f"{i:02}", body, NOW + i)]
         assert await store.lanes.add(adds) == [True] * 2
-    letters: list[DeadLetter] = []
+    letters: list[DeadEntry] = []
     while page := await store.lanes.dead(
         dead, (letters[-1].dead_ms, letters[-1].id) if letters else (0, ""), 500, most
     ):
@@ -158,7 +161,9 @@ async def test_pages_of_a_lane_are_bounded_in_bytes_and_complete(
 
 
 async def test_a_page_has_at_least_one_entry_however_small_the_bound(store: Store, target: Target) -> None:
-    await store.lanes.add([Add(target.slot(), f"{i}", bytes(9_000), NOW, "why" if i % 2 else None) for i in range(4)])
+    await store.lanes.add(
+        [LaneAdd(target.slot(), f"{i}", bytes(9_000), NOW, "why" if i % 2 else None) for i in range(4)]
+    )
     assert len(await store.lanes.dead(target.slot(), max_bytes=1)) == 1
     assert [entry.id for entry in await store.lanes.waiting(target.slot(), 1, max_bytes=1)] == ["2"]
 
@@ -172,7 +177,7 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
     names = [b"%02d" % i for i in range(n)]
     for i, name in enumerate(names):
         member, body = (name, large) if slot.apart else (name + large, b"")
-        await store.sorted.add([slot_store.Add(slot, member, 1_000 + i, slot_store.Keep.FIRST, body)])
+        await store.sorted.add([slot_store.SlotAdd(slot, member, 1_000 + i, slot_store.Keep.FIRST, body)])
     waiting: list[slot_store.Waiting] = []
     while page := await store.sorted.waiting(slot, len(waiting), 500, most):
         assert sum(len(each.body) for each in page[:-1]) < most
@@ -182,12 +187,12 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
     assert [each.member[:2] for each in waiting] == in_order
 
     while True:
-        [claimed] = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW)], NOW)
-        assert isinstance(claimed, slot_store.Claimed)
+        [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW)], NOW)
+        assert isinstance(claimed, slot_store.SlotClaimed)
         if not claimed.entries:
             break
         deaths = [
-            slot_store.Settle(slot, e.member, slot_store.Verdict.DEAD, e.token, 1, reason="why")
+            slot_store.SlotSettle(slot, e.member, slot_store.SlotVerdict.DEAD, e.token, 1, reason="why")
             for e in claimed.entries
         ]
         assert await store.sorted.settle(deaths) == [True] * len(deaths)
@@ -204,28 +209,33 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
 async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, target: Target) -> None:
     """Many died in the same moment, and each page is thrown away before the next is read."""
     lane, slot = target.slot(), target.sorted_slot(SlotKind.PRIORITY, True)
-    await store.lanes.add([Add(lane, f"{i:03}", bytes(1_000), NOW, "why") for i in range(60)])
+    await store.lanes.add([LaneAdd(lane, f"{i:03}", bytes(1_000), NOW, "why") for i in range(60)])
     await store.sorted.add(
-        [slot_store.Add(slot, b"%03d" % i, 100, slot_store.Keep.FIRST, bytes(1_000)) for i in range(60)]
+        [slot_store.SlotAdd(slot, b"%03d" % i, 100, slot_store.Keep.FIRST, bytes(1_000)) for i in range(60)]
     )
-    [claimed] = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW)], NOW)
-    assert isinstance(claimed, slot_store.Claimed)
+    [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW)], NOW)
+    assert isinstance(claimed, slot_store.SlotClaimed)
     await store.sorted.settle(
-        [slot_store.Settle(slot, e.member, slot_store.Verdict.DEAD, e.token, 1, reason="why") for e in claimed.entries]
+        [
+            slot_store.SlotSettle(slot, e.member, slot_store.SlotVerdict.DEAD, e.token, 1, reason="why")
+            for e in claimed.entries
+        ]
     )
     ids: list[str] = []
     after = (0, "")
     while page := await store.lanes.dead(lane, after, 500, 7_000):
         ids += [letter.id for letter in page]
         after = page[-1].dead_ms, page[-1].id
-        await store.lanes.settle([Settle(lane, letter.id, Verdict.PURGE) for letter in page])
+        await store.lanes.settle([LaneSettle(lane, letter.id, LaneVerdict.PURGE) for letter in page])
     assert sorted(ids) == [f"{i:03}" for i in range(60)]
     members: list[bytes] = []
     behind = (0, b"")
     while dead := await store.sorted.dead(slot, behind, 500, 7_000):
         members += [each.member for each in dead]
         behind = dead[-1].dead_ms, dead[-1].member
-        await store.sorted.settle([slot_store.Settle(slot, each.member, slot_store.Verdict.PURGE) for each in dead])
+        await store.sorted.settle(
+            [slot_store.SlotSettle(slot, each.member, slot_store.SlotVerdict.PURGE) for each in dead]
+        )
     assert sorted(members) == [b"%03d" % i for i in range(60)]
 
 
@@ -235,15 +245,15 @@ async def test_many_large_members_are_recovered_with_all_their_bodies(store: Sto
     slot, n, large = target.sorted_slot(SlotKind.PRIORITY, True), 40, 200_000
     rule = slot_store.Fold(fold)
 
-    def add(i: int, text: str) -> slot_store.Add:
+    def add(i: int, text: str) -> slot_store.SlotAdd:
         body = b'["%s"]' % (text * (large // len(text))).encode() if fold == "union" else text.encode() * large
-        return slot_store.Add(slot, b"%03d" % i, 100 + i, slot_store.Keep.FIRST, body, fold=rule)
+        return slot_store.SlotAdd(slot, b"%03d" % i, 100 + i, slot_store.Keep.FIRST, body, fold=rule)
 
     assert await store.sorted.add([add(i, "a") for i in range(n)]) == [True] * n
     claimed = 0
     while claimed < n:
-        [answer] = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW)], NOW)
-        assert isinstance(answer, slot_store.Claimed)
+        [answer] = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW)], NOW)
+        assert isinstance(answer, slot_store.SlotClaimed)
         claimed += len(answer.entries)
     assert await store.sorted.add([add(i, "b") for i in range(0, n, 2)]) == [True] * (n // 2)
     assert await store.sorted.recover([slot_store.Recover(slot, 2)], NOW) == [n]

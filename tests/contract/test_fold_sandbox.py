@@ -6,7 +6,7 @@ import pytest
 from slot_user import APART_TIME, NOW, STORES, SlotUser
 
 from emq import errors
-from emq.storage.slot_store import Add, Fold, Keep
+from emq.storage.slot_store import Fold, Keep, SlotAdd
 
 pytestmark = [STORES, pytest.mark.parametrize("variant", [APART_TIME], ids=["time-apart"])]
 
@@ -42,7 +42,7 @@ ESCAPES = {
 @pytest.mark.parametrize("chunk", ESCAPES.values(), ids=ESCAPES.keys())
 async def test_a_chunk_reaches_nothing_outside(user: SlotUser, chunk: str) -> None:
     await user.add(b"x", NOW - 5, body=b"older")
-    [answer] = await user.sorted.add([Add(user.slot, b"x", NOW - 5, Keep.LAST, b"newer", b"", Fold("lua", chunk))])
+    [answer] = await user.sorted.add([SlotAdd(user.slot, b"x", NOW - 5, Keep.LAST, b"newer", b"", Fold("lua", chunk))])
     assert isinstance(answer, errors.InvalidMessage)
     [waiting] = await user.waiting()
     assert waiting.body == b"older"
@@ -59,5 +59,5 @@ async def test_a_chunk_uses_the_same_names_in_every_store(user: SlotUser) -> Non
 @pytest.mark.parametrize("chunk", ["seen = (seen or '') .. 'x'; return seen", "string.seen = 'x'; return string.seen"])
 async def test_a_chunk_leaves_nothing_behind_for_the_next_call(user: SlotUser, chunk: str) -> None:
     await user.add(b"x", NOW - 5, body=b"older")
-    [answer] = await user.sorted.add([Add(user.slot, b"x", NOW - 5, Keep.LAST, b"newer", b"", Fold("lua", chunk))])
+    [answer] = await user.sorted.add([SlotAdd(user.slot, b"x", NOW - 5, Keep.LAST, b"newer", b"", Fold("lua", chunk))])
     assert isinstance(answer, errors.InvalidMessage)

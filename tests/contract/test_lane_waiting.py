@@ -6,20 +6,21 @@ import asyncio
 
 from target import Target
 
-from emq.storage.store import Add, Claim, Claimed, LaneState, Settle, Store, Verdict, WaitingEntry
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
+from emq.storage.store import Store
 
 NOW = 1_700_000_000_000
 
 
 async def add(store: Store, slot: str, *dues: tuple[str, int]) -> None:
     """Add waiting entries, each with its id as its body."""
-    answers = await store.lanes.add([Add(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
+    answers = await store.lanes.add([LaneAdd(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
     assert answers == [True] * len(dues)
 
 
-async def claim(store: Store, slot: str, epoch: int = 1, now_ms: int = NOW) -> Claimed:
-    (answer,) = await store.lanes.claim([Claim(slot, 100, epoch)], now_ms)
-    assert isinstance(answer, Claimed)
+async def claim(store: Store, slot: str, epoch: int = 1, now_ms: int = NOW) -> LaneClaimed:
+    (answer,) = await store.lanes.claim([LaneClaim(slot, 100, epoch)], now_ms)
+    assert isinstance(answer, LaneClaimed)
     return answer
 
 
@@ -27,8 +28,8 @@ async def ids(store: Store, slot: str, skip: int = 0, limit: int = 100) -> list[
     return [entry.id for entry in await store.lanes.waiting(slot, skip, limit)]
 
 
-def recall(slot: str, id_: str) -> Settle:
-    return Settle(slot, id_, Verdict.RECALL)
+def recall(slot: str, id_: str) -> LaneSettle:
+    return LaneSettle(slot, id_, LaneVerdict.RECALL)
 
 
 async def test_waiting_entries_come_in_order_of_due_time_and_id(store: Store, target: Target) -> None:
@@ -55,9 +56,9 @@ async def test_only_what_waits_is_waiting(store: Store, target: Target) -> None:
     slot = target.slot()
     assert await store.lanes.waiting(slot) == []
     await add(store, slot, ("retried", NOW - 2), ("prepared", NOW - 1), ("waits", NOW + 9))
-    await store.lanes.add([Add(slot, "dead", b"", NOW, "why")])
+    await store.lanes.add([LaneAdd(slot, "dead", b"", NOW, "why")])
     await claim(store, slot)
-    await store.lanes.settle([Settle(slot, "retried", Verdict.RETRY, 1, NOW + 5, b"second")])
+    await store.lanes.settle([LaneSettle(slot, "retried", LaneVerdict.RETRY, 1, NOW + 5, b"second")])
     assert await store.lanes.waiting(slot) == [
         WaitingEntry("retried", b"second", NOW + 5),
         WaitingEntry("waits", b"waits", NOW + 9),
@@ -86,7 +87,7 @@ async def test_a_recalled_id_may_be_added_again(store: Store, target: Target) ->
     await add(store, slot, ("x", NOW))
     assert await store.lanes.settle([recall(slot, "x"), recall(slot, "x")]) == [True, False]
     assert await store.lanes.inspect([slot]) == [LaneState(0, 0, 0, None)]
-    assert await store.lanes.add([Add(slot, "x", b"new", NOW + 1)]) == [True]
+    assert await store.lanes.add([LaneAdd(slot, "x", b"new", NOW + 1)]) == [True]
     assert await store.lanes.waiting(slot) == [WaitingEntry("x", b"new", NOW + 1)]
 
 
@@ -105,19 +106,19 @@ async def test_what_stays_keeps_its_order_after_recalls(store: Store, target: Ta
     await store.lanes.settle([recall(slot, f"{n}") for n in range(0, 31, 3)])
     left = sorted((n * 37 % 31, f"{n}") for n in range(31) if n % 3)
     for start in range(0, len(left), 4):
-        (claimed,) = await store.lanes.claim([Claim(slot, 4, 1)], NOW)
-        assert isinstance(claimed, Claimed)
+        (claimed,) = await store.lanes.claim([LaneClaim(slot, 4, 1)], NOW)
+        assert isinstance(claimed, LaneClaimed)
         assert [id_ for id_, _ in claimed.entries] == [id_ for _, id_ in left[start : start + 4]]
 
 
 async def test_what_is_prepared_or_dead_cannot_be_recalled(store: Store, target: Target) -> None:
     slot = target.slot()
     await add(store, slot, ("prepared", NOW))
-    await store.lanes.add([Add(slot, "dead", b"", NOW, "why")])
+    await store.lanes.add([LaneAdd(slot, "dead", b"", NOW, "why")])
     await claim(store, slot)
     assert await store.lanes.settle([recall(slot, "prepared"), recall(slot, "dead")]) == [False, False]
     assert await store.lanes.inspect([slot]) == [LaneState(0, 1, 1, None)]
-    assert await store.lanes.settle([Settle(slot, "prepared", Verdict.ACK, 1)]) == [True]
+    assert await store.lanes.settle([LaneSettle(slot, "prepared", LaneVerdict.ACK, 1)]) == [True]
 
 
 async def test_a_recall_is_not_fenced_and_raises_no_fence(store: Store, target: Target) -> None:
@@ -133,9 +134,9 @@ async def test_one_call_may_retry_an_entry_and_take_it_back(store: Store, target
     await add(store, slot, ("x", NOW))
     await claim(store, slot)
     verdicts = [
-        Settle(slot, "x", Verdict.RETRY, 1, NOW + 5, b"2"),
+        LaneSettle(slot, "x", LaneVerdict.RETRY, 1, NOW + 5, b"2"),
         recall(slot, "x"),
-        Settle(slot, "x", Verdict.ACK, 1),
+        LaneSettle(slot, "x", LaneVerdict.ACK, 1),
     ]
     assert await store.lanes.settle(verdicts) == [True, True, False]
     assert await store.lanes.inspect([slot]) == [LaneState(0, 0, 0, None)]
@@ -143,7 +144,7 @@ async def test_one_call_may_retry_an_entry_and_take_it_back(store: Store, target
 
 async def test_recalls_of_many_lanes_are_answered_in_the_order_asked(store: Store, target: Target) -> None:
     slots = [target.slot(group) for group in range(50)]
-    await store.lanes.add([Add(slot, "x", b"", NOW) for slot in slots[::2]])
+    await store.lanes.add([LaneAdd(slot, "x", b"", NOW) for slot in slots[::2]])
     answers = await store.lanes.settle([recall(slot, "x") for slot in slots])
     assert answers == [n % 2 == 0 for n in range(50)]
 
@@ -155,8 +156,8 @@ async def test_an_entry_is_either_recalled_or_claimed_never_both(store: Store, o
     recalled: set[str] = set()
 
     async def take() -> None:
-        (answer,) = await store.lanes.claim([Claim(slot, 5, 1)], NOW)
-        assert isinstance(answer, Claimed)
+        (answer,) = await store.lanes.claim([LaneClaim(slot, 5, 1)], NOW)
+        assert isinstance(answer, LaneClaimed)
         taken.update(id_ for id_, _ in answer.entries)
 
     async def take_back(id_: str) -> None:

@@ -10,8 +10,11 @@ import pytest
 from target import Can, Target
 
 from emq import errors
+from emq.storage.durability import Durability
 from emq.storage.environment import Environment
-from emq.storage.store import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Read, Settle, Store, Trim, Verdict
+from emq.storage.lane_store import DeadEntry, LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
+from emq.storage.log_store import Read, Trim
+from emq.storage.store import Store
 
 NOW = 1_700_000_000_000
 MANY = 2000
@@ -19,17 +22,17 @@ MANY = 2000
 
 async def add(store: Store, slot: str, *dues: tuple[str, int]) -> None:
     """Add waiting entries, each with its id as its body."""
-    answers = await store.lanes.add([Add(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
+    answers = await store.lanes.add([LaneAdd(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
     assert answers == [True] * len(dues)
 
 
-async def claim(store: Store, slot: str, limit: int = 100, epoch: int = 1, now_ms: int = NOW) -> Claimed:
-    (answer,) = await store.lanes.claim([Claim(slot, limit, epoch)], now_ms)
-    assert isinstance(answer, Claimed)
+async def claim(store: Store, slot: str, limit: int = 100, epoch: int = 1, now_ms: int = NOW) -> LaneClaimed:
+    (answer,) = await store.lanes.claim([LaneClaim(slot, limit, epoch)], now_ms)
+    assert isinstance(answer, LaneClaimed)
     return answer
 
 
-async def settle(store: Store, *settles: Settle) -> list[bool | errors.NotOwner]:
+async def settle(store: Store, *settles: LaneSettle) -> list[bool | errors.NotOwner]:
     return await store.lanes.settle(settles)
 
 
@@ -38,7 +41,7 @@ async def state(store: Store, slot: str) -> LaneState:
     return answer
 
 
-def ids(claimed: Claimed) -> list[str]:
+def ids(claimed: LaneClaimed) -> list[str]:
     return [id_ for id_, _ in claimed.entries]
 
 
@@ -60,13 +63,13 @@ async def test_a_claim_keeps_to_its_limit_and_tells_what_is_still_due(store: Sto
 
 async def put_ranked(store: Store, slot: str, *ranked: tuple[str, int, int]) -> None:
     """Add waiting entries: id, priority, due time."""
-    adds = [Add(slot, id_, id_.encode(), due_ms, priority=priority) for id_, priority, due_ms in ranked]
+    adds = [LaneAdd(slot, id_, id_.encode(), due_ms, priority=priority) for id_, priority, due_ms in ranked]
     assert await store.lanes.add(adds) == [True] * len(adds)
 
 
 async def claim_ranked(store: Store, slot: str, limit: int, *rooms: int, now_ms: int = NOW) -> list[str]:
-    (answer,) = await store.lanes.claim([Claim(slot, limit, 1, rooms)], now_ms)
-    assert isinstance(answer, Claimed)
+    (answer,) = await store.lanes.claim([LaneClaim(slot, limit, 1, rooms)], now_ms)
+    assert isinstance(answer, LaneClaimed)
     return ids(answer)
 
 
@@ -87,8 +90,8 @@ async def test_each_priority_has_room_of_its_own(store: Store, target: Target) -
     assert await claim_ranked(store, slot, 9, 4, 2, 0) == ["high", "mid0", "mid1"]
     assert await claim_ranked(store, slot, 9, 4, 0, 3) == ["low0", "low1", "low2"]
     assert await claim_ranked(store, slot, 2, 4, 4, 4) == ["mid2", "low3"]
-    (answer,) = await store.lanes.claim([Claim(slot, 9, 1, (4, 4, 0))], NOW)
-    assert answer == Claimed([], NOW - 96)
+    (answer,) = await store.lanes.claim([LaneClaim(slot, 9, 1, (4, 4, 0))], NOW)
+    assert answer == LaneClaimed([], NOW - 96)
 
 
 async def test_priorities_below_the_last_share_its_room(store: Store, target: Target) -> None:
@@ -105,16 +108,16 @@ async def test_an_entry_keeps_its_priority_until_it_is_given_another(store: Stor
     assert sorted(waiting) == [("a", 3), ("b", 1)]
     assert await claim_ranked(store, slot, 9) == ["b", "a"]
     assert await store.lanes.recover([(slot, 2)]) == [2]
-    (answer,) = await store.lanes.claim([Claim(slot, 9, 2)], NOW)
-    assert isinstance(answer, Claimed)
+    (answer,) = await store.lanes.claim([LaneClaim(slot, 9, 2)], NOW)
+    assert isinstance(answer, LaneClaimed)
     assert ids(answer) == ["b", "a"]
-    again = Settle(slot, "a", Verdict.RETRY, 2, NOW - 1, b"", priority=0)
-    dead = Settle(slot, "b", Verdict.DEAD, 2, 0, b"", "why")
+    again = LaneSettle(slot, "a", LaneVerdict.RETRY, 2, NOW - 1, b"", priority=0)
+    dead = LaneSettle(slot, "b", LaneVerdict.DEAD, 2, 0, b"", "why")
     assert await settle(store, again, dead) == [True, True]
     await put_ranked(store, slot, ("c", 2, NOW - 9))
-    assert await settle(store, Settle(slot, "b", Verdict.REPLAY, None, NOW, b"", priority=1)) == [True]
-    (answer,) = await store.lanes.claim([Claim(slot, 9, 2)], NOW)
-    assert isinstance(answer, Claimed)
+    assert await settle(store, LaneSettle(slot, "b", LaneVerdict.REPLAY, None, NOW, b"", priority=1)) == [True]
+    (answer,) = await store.lanes.claim([LaneClaim(slot, 9, 2)], NOW)
+    assert isinstance(answer, LaneClaimed)
     assert ids(answer) == ["a", "b", "c"]
 
 
@@ -133,13 +136,13 @@ async def test_a_claimed_entry_is_not_claimed_again(store: Store, target: Target
 
 async def test_claims_of_many_slots_are_answered_in_the_order_asked(store: Store, target: Target) -> None:
     slots = [target.slot(group) for group in range(MANY)]
-    assert await store.lanes.add([Add(slot, "x", slot.encode(), NOW) for slot in slots]) == [True] * MANY
-    answers = await store.lanes.claim([Claim(slot, 5, 1) for slot in reversed(slots)], NOW)
-    assert [answer.entries[0][1] for answer in answers if isinstance(answer, Claimed)] == [
+    assert await store.lanes.add([LaneAdd(slot, "x", slot.encode(), NOW) for slot in slots]) == [True] * MANY
+    answers = await store.lanes.claim([LaneClaim(slot, 5, 1) for slot in reversed(slots)], NOW)
+    assert [answer.entries[0][1] for answer in answers if isinstance(answer, LaneClaimed)] == [
         slot.encode() for slot in reversed(slots)
     ]
     assert await store.lanes.inspect(slots) == [LaneState(0, 1, 0, None)] * MANY
-    assert await store.lanes.settle([Settle(slot, "x", Verdict.ACK, 1) for slot in slots]) == [True] * MANY
+    assert await store.lanes.settle([LaneSettle(slot, "x", LaneVerdict.ACK, 1) for slot in slots]) == [True] * MANY
     assert await store.lanes.recover([(slot, 2) for slot in slots]) == [0] * MANY
 
 
@@ -147,11 +150,11 @@ async def test_an_id_is_added_once_whatever_its_state(store: Store, target: Targ
     slot = target.slot()
     await add(store, slot, ("prepared", NOW - 3), ("dead", NOW - 2))
     await claim(store, slot)
-    await settle(store, Settle(slot, "dead", Verdict.DEAD, 1, 0, b"old", "why"))
+    await settle(store, LaneSettle(slot, "dead", LaneVerdict.DEAD, 1, 0, b"old", "why"))
     await add(store, slot, ("waiting", NOW - 1))
-    again = [Add(slot, id_, b"new", NOW - 100) for id_ in ("waiting", "prepared", "dead", "fresh", "fresh")]
+    again = [LaneAdd(slot, id_, b"new", NOW - 100) for id_ in ("waiting", "prepared", "dead", "fresh", "fresh")]
     assert await store.lanes.add(again) == [False, False, False, True, False]
-    assert await store.lanes.add([Add(slot, "waiting", b"", NOW, "dead now")]) == [False]
+    assert await store.lanes.add([LaneAdd(slot, "waiting", b"", NOW, "dead now")]) == [False]
     assert await state(store, slot) == LaneState(2, 1, 1, NOW - 100)
     assert (await claim(store, slot)).entries == [("fresh", b"new"), ("waiting", b"waiting")]
     assert [letter.body for letter in await store.lanes.dead(slot)] == [b"old"]
@@ -161,16 +164,16 @@ async def test_the_same_id_in_another_slot_is_another_entry(store: Store, target
     await add(store, target.slot(0), ("x", NOW))
     await add(store, target.slot(1), ("x", NOW + 5))
     assert ids(await claim(store, target.slot(0))) == ["x"]
-    await settle(store, Settle(target.slot(0), "x", Verdict.ACK, 1))
+    await settle(store, LaneSettle(target.slot(0), "x", LaneVerdict.ACK, 1))
     assert await state(store, target.slot(1)) == LaneState(1, 0, 0, NOW + 5)
 
 
 async def test_an_entry_may_be_added_again_once_it_is_gone(store: Store, target: Target) -> None:
     slot = target.slot()
-    for verdict, reason in ((Verdict.ACK, None), (Verdict.PURGE, "born dead")):
-        assert await store.lanes.add([Add(slot, "x", b"", NOW, reason)]) == [True]
+    for verdict, reason in ((LaneVerdict.ACK, None), (LaneVerdict.PURGE, "born dead")):
+        assert await store.lanes.add([LaneAdd(slot, "x", b"", NOW, reason)]) == [True]
         await claim(store, slot)
-        assert await settle(store, Settle(slot, "x", verdict, None if reason else 1)) == [True]
+        assert await settle(store, LaneSettle(slot, "x", verdict, None if reason else 1)) == [True]
         assert await state(store, slot) == LaneState(0, 0, 0, None)
 
 
@@ -178,9 +181,11 @@ async def test_any_bytes_and_ids_come_back_as_they_went_in(store: Store, target:
     every = bytes(range(256))
     entries = {"plain": b"", "a b:ü{€}": every, "'; --": every[::-1], "AbC-_9f": b"\0", "abc-_9F": b"x" * (1 << 20)}
     slot = target.slot()
-    await store.lanes.add([Add(slot, id_, body, NOW + n) for n, (id_, body) in enumerate(entries.items())])
+    await store.lanes.add([LaneAdd(slot, id_, body, NOW + n) for n, (id_, body) in enumerate(entries.items())])
     assert (await claim(store, slot, now_ms=NOW + 99)).entries == list(entries.items())
-    await settle(store, *(Settle(slot, id_, Verdict.DEAD, 1, 0, body, f"é{id_}") for id_, body in entries.items()))
+    await settle(
+        store, *(LaneSettle(slot, id_, LaneVerdict.DEAD, 1, 0, body, f"é{id_}") for id_, body in entries.items())
+    )
     letters = await store.lanes.dead(slot)
     assert {letter.id: (letter.body, letter.reason) for letter in letters} == {
         id_: (body, f"é{id_}") for id_, body in entries.items()
@@ -193,7 +198,7 @@ async def test_every_durability_is_taken(
 ) -> None:
     if durability is Durability.REPLICATED:
         needs(Can.REPLICATE)
-    assert await store.lanes.add([Add(target.slot(), "a", b"", NOW)], durability) == [True]
+    assert await store.lanes.add([LaneAdd(target.slot(), "a", b"", NOW)], durability) == [True]
 
 
 async def test_empty_calls_answer_nothing(store: Store) -> None:
@@ -211,9 +216,9 @@ async def test_verdicts_move_entries(store: Store, target: Target) -> None:
     before_ms = int(time.time() * 1000) - 1000
     assert await settle(
         store,
-        Settle(slot, "acked", Verdict.ACK, 1),
-        Settle(slot, "retried", Verdict.RETRY, 1, NOW + 7, b"second"),
-        Settle(slot, "buried", Verdict.DEAD, 1, 0, b"last", "hopeless"),
+        LaneSettle(slot, "acked", LaneVerdict.ACK, 1),
+        LaneSettle(slot, "retried", LaneVerdict.RETRY, 1, NOW + 7, b"second"),
+        LaneSettle(slot, "buried", LaneVerdict.DEAD, 1, 0, b"last", "hopeless"),
     ) == [True, True, True]
     assert await state(store, slot) == LaneState(1, 0, 1, NOW + 7)
     assert ids(await claim(store, slot, now_ms=NOW + 6)) == []
@@ -221,15 +226,15 @@ async def test_verdicts_move_entries(store: Store, target: Target) -> None:
     (letter,) = await store.lanes.dead(slot)
     assert letter[:4] == (slot, "buried", b"last", "hopeless")
     assert before_ms <= letter.dead_ms <= time.time() * 1000 + 1000
-    assert await settle(store, Settle(slot, "buried", Verdict.REPLAY, None, NOW, b"once more")) == [True]
+    assert await settle(store, LaneSettle(slot, "buried", LaneVerdict.REPLAY, None, NOW, b"once more")) == [True]
     assert await state(store, slot) == LaneState(1, 1, 0, NOW)
     assert (await claim(store, slot)).entries == [("buried", b"once more")]
 
 
-STARTS = dict.fromkeys((v for v in Verdict if not v.is_of_all), "prepared") | {
-    Verdict.REPLAY: "dead",
-    Verdict.PURGE: "dead",
-    Verdict.RECALL: "waiting",
+STARTS = dict.fromkeys((v for v in LaneVerdict if not v.is_of_all), "prepared") | {
+    LaneVerdict.REPLAY: "dead",
+    LaneVerdict.PURGE: "dead",
+    LaneVerdict.RECALL: "waiting",
 }
 """The state that each verdict starts from."""
 
@@ -244,16 +249,16 @@ STARTS = dict.fromkeys((v for v in Verdict if not v.is_of_all), "prepared") | {
     ],
 )
 async def test_a_verdict_changes_nothing_from_any_other_state(
-    store: Store, target: Target, verdict: Verdict, from_state: str
+    store: Store, target: Target, verdict: LaneVerdict, from_state: str
 ) -> None:
     slot = target.slot()
     if from_state != "absent":
-        await store.lanes.add([Add(slot, "x", b"body", NOW, "dead" if from_state == "dead" else None)])
+        await store.lanes.add([LaneAdd(slot, "x", b"body", NOW, "dead" if from_state == "dead" else None)])
     if from_state == "prepared":
         await claim(store, slot)
     before = await state(store, slot)
     epoch = 1 if STARTS[verdict] == "prepared" else None
-    assert await settle(store, Settle(slot, "x", verdict, epoch, NOW + 1, b"changed", "changed")) == [False]
+    assert await settle(store, LaneSettle(slot, "x", verdict, epoch, NOW + 1, b"changed", "changed")) == [False]
     assert await state(store, slot) == before
     if from_state == "waiting":
         assert (await claim(store, slot)).entries == [("x", b"body")]
@@ -262,13 +267,13 @@ async def test_a_verdict_changes_nothing_from_any_other_state(
 
 
 @pytest.mark.parametrize("verdict", list(STARTS))
-async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: Verdict) -> None:
+async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: LaneVerdict) -> None:
     slot = target.slot()
     starts = STARTS[verdict]
-    await store.lanes.add([Add(slot, "x", b"1", NOW, "dead" if starts == "dead" else None)])
+    await store.lanes.add([LaneAdd(slot, "x", b"1", NOW, "dead" if starts == "dead" else None)])
     if starts == "prepared":
         await claim(store, slot)
-    once = Settle(slot, "x", verdict, 1 if starts == "prepared" else None, NOW + 5, b"2", "why")
+    once = LaneSettle(slot, "x", verdict, 1 if starts == "prepared" else None, NOW + 5, b"2", "why")
     assert await settle(store, once) == [True]
     after = await state(store, slot)
     assert await settle(store, once._replace(body=b"3", due_ms=NOW + 6)) == [False]
@@ -281,7 +286,7 @@ async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: V
 async def test_a_verdict_given_twice_in_one_call_counts_once(store: Store, target: Target) -> None:
     await add(store, target.slot(), ("x", NOW))
     await claim(store, target.slot())
-    ack = Settle(target.slot(), "x", Verdict.ACK, 1)
+    ack = LaneSettle(target.slot(), "x", LaneVerdict.ACK, 1)
     assert await settle(store, ack, ack) == [True, False]
 
 
@@ -290,12 +295,15 @@ async def test_a_higher_epoch_fences_off_claims_and_verdicts_of_lower_ones(store
     await add(store, slot, ("x", NOW - 1), ("y", NOW))
     await add(store, neighbour, ("z", NOW))
     await claim(store, slot, limit=1, epoch=4)
-    await store.lanes.claim([Claim(slot, 1, 5)], NOW - 100)
-    answers = await store.lanes.claim([Claim(slot, 10, 4), Claim(neighbour, 10, 4)], NOW)
+    await store.lanes.claim([LaneClaim(slot, 1, 5)], NOW - 100)
+    answers = await store.lanes.claim([LaneClaim(slot, 10, 4), LaneClaim(neighbour, 10, 4)], NOW)
     assert isinstance(answers[0], errors.NotOwner)
-    assert answers[1] == Claimed([("z", b"z")], None)
-    stale = [Settle(slot, "x", verdict, 4, NOW, b"", "") for verdict in (Verdict.ACK, Verdict.RETRY, Verdict.DEAD)]
-    verdicts = await settle(store, *stale, Settle(neighbour, "z", Verdict.ACK, 4))
+    assert answers[1] == LaneClaimed([("z", b"z")], None)
+    stale = [
+        LaneSettle(slot, "x", verdict, 4, NOW, b"", "")
+        for verdict in (LaneVerdict.ACK, LaneVerdict.RETRY, LaneVerdict.DEAD)
+    ]
+    verdicts = await settle(store, *stale, LaneSettle(neighbour, "z", LaneVerdict.ACK, 4))
     assert [isinstance(verdict, errors.NotOwner) for verdict in verdicts] == [True, True, True, False]
     assert await state(store, slot) == LaneState(1, 1, 0, NOW)
     assert ids(await claim(store, slot, epoch=5)) == ["y"]
@@ -303,21 +311,27 @@ async def test_a_higher_epoch_fences_off_claims_and_verdicts_of_lower_ones(store
 
 async def test_replay_and_purge_are_not_fenced(store: Store, target: Target) -> None:
     slot = target.slot()
-    await store.lanes.add([Add(slot, id_, b"", NOW, "dead") for id_ in ("x", "y")])
+    await store.lanes.add([LaneAdd(slot, id_, b"", NOW, "dead") for id_ in ("x", "y")])
     await claim(store, slot, epoch=9)
-    replay = Settle(slot, "x", Verdict.REPLAY, None, NOW, b"")
-    assert await settle(store, replay, Settle(slot, "y", Verdict.PURGE, None)) == [True, True]
+    replay = LaneSettle(slot, "x", LaneVerdict.REPLAY, None, NOW, b"")
+    assert await settle(store, replay, LaneSettle(slot, "y", LaneVerdict.PURGE, None)) == [True, True]
     assert await state(store, slot) == LaneState(1, 0, 0, NOW)
 
 
 async def test_an_owner_adds_under_its_epoch_and_a_producer_under_none(store: Store, target: Target) -> None:
     slot, neighbour = target.slot(0), target.slot(1)
     await claim(store, slot, epoch=5)
-    adds = [Add(slot, "stale", b"", NOW, None, 4), Add(neighbour, "x", b"", NOW, None, 4), Add(slot, "p", b"", NOW)]
+    adds = [
+        LaneAdd(slot, "stale", b"", NOW, None, 4),
+        LaneAdd(neighbour, "x", b"", NOW, None, 4),
+        LaneAdd(slot, "p", b"", NOW),
+    ]
     stale, new, produced = await store.lanes.add([*adds])
     assert isinstance(stale, errors.NotOwner)
     assert (new, produced) == (True, True)
-    dead, owned = await store.lanes.add([Add(slot, "d", b"", NOW, "dead", 4), Add(slot, "o", b"", NOW + 1, None, 5)])
+    dead, owned = await store.lanes.add(
+        [LaneAdd(slot, "d", b"", NOW, "dead", 4), LaneAdd(slot, "o", b"", NOW + 1, None, 5)]
+    )
     assert isinstance(dead, errors.NotOwner)
     assert owned is True
     assert await state(store, slot) == LaneState(2, 0, 0, NOW)
@@ -328,8 +342,8 @@ async def test_queues_and_slots_of_a_group_have_one_fence(
 ) -> None:
     needs(Can.ONE_FENCE)
     await store.log.read([Read(target.queue("low", 0), store.log.first_offset, 1, 7)])
-    (claimed,) = await store.lanes.claim([Claim(target.slot(0), 1, 6)], NOW)
-    (added,) = await store.lanes.add([Add(target.slot(0), "x", b"", NOW, None, 6)])
+    (claimed,) = await store.lanes.claim([LaneClaim(target.slot(0), 1, 6)], NOW)
+    (added,) = await store.lanes.add([LaneAdd(target.slot(0), "x", b"", NOW, None, 6)])
     await claim(store, target.slot(1), epoch=7)
     (read,) = await store.log.read([Read(target.queue("high", 1), store.log.first_offset, 1, 6)])
     (trimmed,) = await store.log.trim([Trim(target.queue("high", 1), store.log.first_offset, 6)])
@@ -340,7 +354,7 @@ async def test_a_fence_holds_for_all_instances(store: Store, other: Store, targe
     await add(store, target.slot(), ("x", NOW))
     await claim(store, target.slot(), epoch=1)
     await claim(other, target.slot(), epoch=2)
-    (refused,) = await settle(store, Settle(target.slot(), "x", Verdict.ACK, 1))
+    (refused,) = await settle(store, LaneSettle(target.slot(), "x", LaneVerdict.ACK, 1))
     assert isinstance(refused, errors.NotOwner)
     assert (await state(other, target.slot())).prepared == 1
 
@@ -401,29 +415,29 @@ async def test_dead_letters_are_paged_completely_and_in_order(store: Store, targ
     expected = {f"id{n * 7919 % 230:03d}" for n in range(230)}
     for part in range(5):
         chunk = [id_ for n, id_ in enumerate(sorted(expected)) if n % 5 == part]
-        await store.lanes.add([Add(slot, id_, id_.encode(), NOW, f"reason {id_}") for id_ in chunk])
+        await store.lanes.add([LaneAdd(slot, id_, id_.encode(), NOW, f"reason {id_}") for id_ in chunk])
         await asyncio.sleep(0.002)
-    await store.lanes.add([Add(target.slot(1), "elsewhere", b"", NOW, "other slot")])
-    pages: list[list[DeadLetter]] = [await store.lanes.dead(slot, limit=50)]
+    await store.lanes.add([LaneAdd(target.slot(1), "elsewhere", b"", NOW, "other slot")])
+    pages: list[list[DeadEntry]] = [await store.lanes.dead(slot, limit=50)]
     while pages[-1] and len(pages) < 10:
         pages.append(await store.lanes.dead(slot, (pages[-1][-1].dead_ms, pages[-1][-1].id), limit=50))
     assert [len(page) for page in pages] == [50, 50, 50, 50, 30, 0]
     letters = [letter for page in pages for letter in page]
     assert letters == sorted(letters, key=lambda letter: (letter.dead_ms, letter.id))
     assert {letter.id for letter in letters} == expected
-    assert all((x.slot, x.body, x.reason) == (slot, x.id.encode(), f"reason {x.id}") for x in letters)
+    assert all((x.lane, x.body, x.reason) == (slot, x.id.encode(), f"reason {x.id}") for x in letters)
 
 
 async def test_two_claimers_never_get_the_same_entry(store: Store, other: Store, target: Target) -> None:
     slot = target.slot()
     await add(store, slot, *((f"{n}", NOW - n) for n in range(60)))
-    calls = [instance.lanes.claim([Claim(slot, 7, 1)], NOW) for _ in range(5) for instance in (store, other)]
-    claimed = [id_ for (c,) in await asyncio.gather(*calls) if isinstance(c, Claimed) for id_ in ids(c)]
+    calls = [instance.lanes.claim([LaneClaim(slot, 7, 1)], NOW) for _ in range(5) for instance in (store, other)]
+    claimed = [id_ for (c,) in await asyncio.gather(*calls) if isinstance(c, LaneClaimed) for id_ in ids(c)]
     assert sorted(claimed, key=int) == [f"{n}" for n in range(60)]
 
 
 async def test_an_entry_added_by_two_at_once_is_new_to_one(store: Store, other: Store, target: Target) -> None:
-    entries = [Add(target.slot(), f"{n}", b"", NOW) for n in range(20)]
+    entries = [LaneAdd(target.slot(), f"{n}", b"", NOW) for n in range(20)]
     answers = await asyncio.gather(*(i.lanes.add(order) for i in (store, other) for order in (entries, entries[::-1])))
     assert sum(new for answer in answers for new in answer if new is True) == 20
     assert (await state(store, target.slot())).waiting == 20
@@ -436,6 +450,6 @@ async def test_the_environments_share_nothing(store: Store, opened: Target, need
     await add(store, slot, ("x", NOW))
     assert await state(sandbox, slot) == LaneState(0, 0, 0, None)
     assert ids(await claim(sandbox, slot, epoch=9)) == []
-    await sandbox.lanes.add([Add(slot, "x", b"", NOW, "dead")])
+    await sandbox.lanes.add([LaneAdd(slot, "x", b"", NOW, "dead")])
     assert await store.lanes.dead(slot) == []
     assert ids(await claim(store, slot, epoch=1)) == ["x"]

@@ -9,8 +9,10 @@ import pytest
 from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
+from emq.storage.durability import Durability
 from emq.storage.environment import Environment
-from emq.storage.store import Batch, Bounds, Durability, Put, Read, Store, Trim
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim
+from emq.storage.store import Store
 
 MANY = 2000
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
-from emq.storage.store import Batch, Bounds, Put, Read, Store, Trim
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim
+from emq.storage.store import Store
 
 
 async def test_a_higher_epoch_fences_off_reads_and_trims_of_lower_ones(store: Store, target: Target) -> None:

@@ -13,13 +13,15 @@ from support.chance import variant
 from target import Can, Target
 
 from emq import errors
-from emq.storage.store import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Trim, Verdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.log_store import Batch, Put, Read, Trim
+from emq.storage.store import Store
 
 T = TypeVar("T")
 
 PRIORITIES = ("high", "low")
 IDS = ("a", "b", "c", "d")
-STARTS = {Verdict.REPLAY: "dead", Verdict.PURGE: "dead", Verdict.RECALL: "waiting"}
+STARTS = {LaneVerdict.REPLAY: "dead", LaneVerdict.PURGE: "dead", LaneVerdict.RECALL: "waiting"}
 """The state that a verdict of the administration starts from; those of an owner start from prepared."""
 _runs = 0
 
@@ -187,7 +189,7 @@ class SortedMachine(StoreMachine):
         self.now_ms = 1_700_000_000_000
         self.epoch = 1
         # An epoch that nobody has claimed under fences nobody off.
-        self.call(self.store.lanes.claim([Claim(self.slot, 1, self.epoch)], self.now_ms))
+        self.call(self.store.lanes.claim([LaneClaim(self.slot, 1, self.epoch)], self.now_ms))
 
     def _count(self, state: str) -> int:
         return sum(entry.state == state for entry in self.entries.values())
@@ -203,7 +205,7 @@ class SortedMachine(StoreMachine):
         for n, id_ in enumerate(ids):
             due_ms, body = self.now_ms + wait + n, f"{id_}{n}".encode()
             entry = Entry("dead" if dead else "waiting", due_ms, body, priority=priority)
-            adds.append(Add(self.slot, id_, body, due_ms, "born dead" if dead else None, priority=priority))
+            adds.append(LaneAdd(self.slot, id_, body, due_ms, "born dead" if dead else None, priority=priority))
             expected.append(id_ not in self.entries)
             self.entries.setdefault(id_, entry)
         assert self.call(self.store.lanes.add(adds)) == expected
@@ -217,8 +219,8 @@ class SortedMachine(StoreMachine):
     def claim(self, limit: int, passed: int, step: int, rooms: list[int]) -> None:
         self.now_ms += passed
         self.epoch += step
-        (answer,) = self.call(self.store.lanes.claim([Claim(self.slot, limit, self.epoch, rooms)], self.now_ms))
-        assert isinstance(answer, Claimed)
+        (answer,) = self.call(self.store.lanes.claim([LaneClaim(self.slot, limit, self.epoch, rooms)], self.now_ms))
+        assert isinstance(answer, LaneClaimed)
         due = sorted((e.priority, e.due_ms) for e in self.entries.values() if e.state == "waiting")
         left, expected = list(rooms), []
         for priority, due_ms in due:
@@ -242,18 +244,18 @@ class SortedMachine(StoreMachine):
 
     @rule(
         id_=st.sampled_from(IDS),
-        verdict=st.sampled_from([v for v in Verdict if not v.is_of_all]),
+        verdict=st.sampled_from([v for v in LaneVerdict if not v.is_of_all]),
         wait=st.integers(-3, 9),
         stale=st.integers(0, 9),
         priority=PRIORITY,
     )
-    def settle(self, id_: str, verdict: Verdict, wait: int, stale: int, priority: int) -> None:
+    def settle(self, id_: str, verdict: LaneVerdict, wait: int, stale: int, priority: int) -> None:
         starts_from = STARTS.get(verdict, "prepared")
         administration = starts_from != "prepared"
         epoch = None if administration else self.epoch - (stale == 0)
         body = f"{id_}{verdict}{wait}".encode()
         due_ms = self.now_ms + wait
-        decided = Settle(self.slot, id_, verdict, epoch, due_ms, body, "why", priority)
+        decided = LaneSettle(self.slot, id_, verdict, epoch, due_ms, body, "why", priority)
         (answer,) = self.call(self.store.lanes.settle([decided]))
         if epoch is not None and epoch < self.epoch:
             assert isinstance(answer, errors.NotOwner)
@@ -263,10 +265,10 @@ class SortedMachine(StoreMachine):
         assert answer is starts
         if not starts:
             return
-        if verdict in (Verdict.ACK, Verdict.PURGE, Verdict.RECALL):
+        if verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
             del self.entries[id_]
         else:
-            state = "dead" if verdict is Verdict.DEAD else "waiting"
+            state = "dead" if verdict is LaneVerdict.DEAD else "waiting"
             self.entries[id_] = Entry(state, due_ms, body, priority=priority)
 
     @rule(by_time=st.booleans(), age=st.integers(0, 5))
@@ -280,14 +282,14 @@ class SortedMachine(StoreMachine):
         assert self.call(self.store.lanes.recover([(self.slot, self.epoch)], older_than_ms)) == [len(stranded)]
         # Which due time they get is the store's choice, as long as it has passed: claim them all, and put them back.
         waiting = self._count("waiting")
-        (answer,) = self.call(self.store.lanes.claim([Claim(self.slot, 99, self.epoch)], self.now_ms))
-        assert isinstance(answer, Claimed)
+        (answer,) = self.call(self.store.lanes.claim([LaneClaim(self.slot, 99, self.epoch)], self.now_ms))
+        assert isinstance(answer, LaneClaimed)
         got = dict(answer.entries)
         assert {id_: self.entries[id_].body for id_ in stranded}.items() <= got.items()
         assert waiting + len(stranded) >= len(got)
         for id_, body in got.items():
             entry = self.entries[id_] = Entry("waiting", self.now_ms - 1, body)
-            retry = Settle(self.slot, id_, Verdict.RETRY, self.epoch, entry.due_ms, body)
+            retry = LaneSettle(self.slot, id_, LaneVerdict.RETRY, self.epoch, entry.due_ms, body)
             assert self.call(self.store.lanes.settle([retry])) == [True]
 
     @rule()

@@ -14,9 +14,11 @@ from emq import servers
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES
 from emq.storage.environment import Environment
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Slot, SlotKind
-from emq.storage.store import Add, Claim, Put, Read, Settle, Store, Trim, Verdict
+from emq.storage.store import Store
 from storage_adapters.redis.cluster import hash_slot
 from storage_adapters.redis.keys import SlotKeys, cluster_shards, shard_of
 from storage_adapters.redis.opening import CLUSTER_SHARDS
@@ -30,14 +32,16 @@ CALLS: dict[str, Callable[[Store], Awaitable[Sequence[Any]]]] = {
     "read": lambda s: s.log.read([Read(q, 1, 10, 7) for q in QUEUES]),
     "bounds": lambda s: s.log.bounds(QUEUES),
     "trim": lambda s: s.log.trim([Trim(q, 1, 7) for q in QUEUES]),
-    "lane add": lambda s: s.lanes.add([Add(g, "a", b"x", 1, epoch=7) for g in GROUPS]),
-    "lane claim": lambda s: s.lanes.claim([Claim(g, 5, 7) for g in GROUPS], 10),
-    "lane settle": lambda s: s.lanes.settle([Settle(g, "a", Verdict.ACK, 7) for g in GROUPS]),
+    "lane add": lambda s: s.lanes.add([LaneAdd(g, "a", b"x", 1, epoch=7) for g in GROUPS]),
+    "lane claim": lambda s: s.lanes.claim([LaneClaim(g, 5, 7) for g in GROUPS], 10),
+    "lane settle": lambda s: s.lanes.settle([LaneSettle(g, "a", LaneVerdict.ACK, 7) for g in GROUPS]),
     "lane recover": lambda s: s.lanes.recover([(g, 7) for g in GROUPS]),
     "lane inspect": lambda s: s.lanes.inspect(GROUPS),
-    "slot add": lambda s: s.sorted.add([slot_store.Add(p, b"m", 20, slot_store.Keep.LAST) for p in SLOTS]),
-    "slot claim": lambda s: s.sorted.claim([slot_store.Claim(p, 5, 7, 1) for p in SLOTS], 1_700_000_000_000),
-    "slot settle": lambda s: s.sorted.settle([slot_store.Settle(p, b"m", slot_store.Verdict.ACK, 1, 7) for p in SLOTS]),
+    "slot add": lambda s: s.sorted.add([slot_store.SlotAdd(p, b"m", 20, slot_store.Keep.LAST) for p in SLOTS]),
+    "slot claim": lambda s: s.sorted.claim([slot_store.SlotClaim(p, 5, 7, 1) for p in SLOTS], 1_700_000_000_000),
+    "slot settle": lambda s: s.sorted.settle(
+        [slot_store.SlotSettle(p, b"m", slot_store.SlotVerdict.ACK, 1, 7) for p in SLOTS]
+    ),
     "slot recover": lambda s: s.sorted.recover([slot_store.Recover(p, 7) for p in SLOTS], 1_700_000_000_000),
     "slot inspect": lambda s: s.sorted.inspect(SLOTS, 1),
 }

@@ -14,7 +14,7 @@ from target import Watcher, put_one, read_all, read_one
 
 from emq import errors
 from emq.storage.environment import Environment
-from emq.storage.store import Bounds, Put, Trim
+from emq.storage.log_store import Bounds, Put, Trim
 from storage_adapters.memory import MemoryStore
 from storage_adapters.put_get import Options, PutGetStore
 from storage_adapters.put_get.limits import QueueLimits

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from target import Target
 
-from emq.storage.slot_store import Add, Claim, Claimed, Keep, SlotKind
+from emq.storage.slot_store import Keep, SlotAdd, SlotClaim, SlotClaimed, SlotKind
 from emq.storage.store import Store
 from storage_adapters.redis import slot_store as slots
 from storage_adapters.redis.slot_store import RedisSorted
@@ -21,7 +21,7 @@ async def test_a_call_brings_no_more_than_its_bound_and_the_next_ones_bring_the_
 ) -> None:
     slot = target.sorted_slot(SlotKind.PRIORITY)
     members = [b"%d" % i for i in range(25)]
-    await store.sorted.add([Add(slot, member, 100.0, Keep.LAST) for member in members])
+    await store.sorted.add([SlotAdd(slot, member, 100.0, Keep.LAST) for member in members])
     server = cast(RedisSorted, store.sorted)._server
     run, brought = server.run, []
 
@@ -32,7 +32,7 @@ async def test_a_call_brings_no_more_than_its_bound_and_the_next_ones_bring_the_
 
     monkeypatch.setattr(slots, "MEMBERS", 10)
     monkeypatch.setattr(server, "run", counted)
-    [claimed] = await store.sorted.claim([Claim(slot, len(members), 1, NOW)], NOW)
-    assert isinstance(claimed, Claimed)
+    [claimed] = await store.sorted.claim([SlotClaim(slot, len(members), 1, NOW)], NOW)
+    assert isinstance(claimed, SlotClaimed)
     assert sorted(entry.member for entry in claimed.entries) == sorted(members)
     assert brought == [("slot_claim", [10]), ("slot_claim", [10]), ("slot_claim", [5])]

@@ -9,10 +9,10 @@ import pytest
 from redis.asyncio.client import PubSub
 from target import Target, Watcher, put_one, read_one, watching
 
-from emq.storage.slot_store import Add as Member
-from emq.storage.slot_store import Claim as SlotClaim
-from emq.storage.slot_store import Keep, SlotKind
-from emq.storage.store import Add, Claim, Store
+from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.slot_store import Keep, SlotClaim, SlotKind
+from emq.storage.slot_store import SlotAdd as Member
+from emq.storage.store import Store
 from storage_adapters.redis import cluster_wakeups, wakeups
 
 NOW = 1_700_000_000_000
@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 async def arm(store: Store, target: Target) -> None:
     """Have a queue, a lane and a slot wake this instance for whatever comes."""
     assert (await read_one(store.log, target.queue(), store.log.first_offset)).exhausted
-    await store.lanes.claim([Claim(target.slot(1), 1, 1)], NOW)
+    await store.lanes.claim([LaneClaim(target.slot(1), 1, 1)], NOW)
     await store.sorted.claim([SlotClaim(target.sorted_slot(SlotKind.PRIORITY, group=2), 1, 1, NOW)], NOW)
 
 
@@ -34,7 +34,7 @@ async def test_wake_ups_do_not_wait_for_a_sweep(store: Store, target: Target, mo
         await arm(store, target)
         await put_one(store.log, target.queue(), b"a")
         await watcher.wakes(target.queue())
-        await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+        await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
         await watcher.wakes(target.slot(1))
         await store.sorted.add([Member(slot, b"m", 5.0, Keep.LAST)])
         await watcher.wakes(slot.address)
@@ -55,7 +55,7 @@ async def test_a_wake_up_that_nobody_heard_is_found_by_the_sweep(
         await watcher.until(lambda: watcher.sweeps > 0, "the subscription")
         await arm(store, target)
         await put_one(store.log, target.queue(), b"a")
-        await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+        await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
         await watcher.wakes(target.queue(), target.slot(1))
     finally:
         task.cancel()

@@ -18,7 +18,19 @@ from emq import errors
 from emq.storage import folds
 from emq.storage.environment import Environment
 from emq.storage.opening import open_store
-from emq.storage.slot_store import Add, Claim, Claimed, Entry, Fold, Keep, Recover, Settle, Slot, SlotKind, Verdict
+from emq.storage.slot_store import (
+    Entry,
+    Fold,
+    Keep,
+    Recover,
+    Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
+    SlotKind,
+    SlotSettle,
+    SlotVerdict,
+)
 from emq.storage.store import Store
 from storage_adapters.redis import RedisStore
 from storage_adapters.redis.keys import SlotKeys
@@ -57,14 +69,14 @@ def slot_of(topic: str, kind: SlotKind = SlotKind.FIXED_TIME, index: int = 3, ap
     return Slot(f"{topic}/{index}", kind, apart)
 
 
-async def claim(store: Store, slot: Slot, limit: int = 10, epoch: int = 1, now_ms: int = NOW) -> Claimed:
-    (answer,) = await store.sorted.claim([Claim(slot, limit, epoch, now_ms)], now_ms)
-    assert isinstance(answer, Claimed), answer
+async def claim(store: Store, slot: Slot, limit: int = 10, epoch: int = 1, now_ms: int = NOW) -> SlotClaimed:
+    (answer,) = await store.sorted.claim([SlotClaim(slot, limit, epoch, now_ms)], now_ms)
+    assert isinstance(answer, SlotClaimed), answer
     return answer
 
 
-async def settle(store: Store, slot: Slot, entry: Entry, verdict: Verdict, **more: Any) -> None:
-    assert await store.sorted.settle([Settle(slot, entry.member, verdict, entry.token, 1, **more)]) == [True]
+async def settle(store: Store, slot: Slot, entry: Entry, verdict: SlotVerdict, **more: Any) -> None:
+    assert await store.sorted.settle([SlotSettle(slot, entry.member, verdict, entry.token, 1, **more)]) == [True]
 
 
 def shown(server: redis.Redis, key: str) -> list[Any]:
@@ -87,15 +99,15 @@ async def test_a_message_lies_under_the_published_keys_with_the_published_scores
     store: Store, server: redis.Redis, topic: str, kind: SlotKind, keep: Keep, first: int, again: int, stays: int
 ) -> None:
     slot = slot_of(topic, kind)
-    assert await store.sorted.add([Add(slot, b"sku-1", first, keep)]) == [True]
+    assert await store.sorted.add([SlotAdd(slot, b"sku-1", first, keep)]) == [True]
     assert shown(server, f"{topic}_3") == [(b"sku-1", first)]
-    assert await store.sorted.add([Add(slot, b"sku-1", again, keep)]) == [False]
+    assert await store.sorted.add([SlotAdd(slot, b"sku-1", again, keep)]) == [False]
     assert shown(server, f"{topic}_3") == [(b"sku-1", stays)]
     (entry,) = (await claim(store, slot, now_ms=NOW + 789)).entries
     assert entry == Entry(b"sku-1", stays, NOW + 16, b"sku-1")
     assert server.exists(f"{topic}_3") == 0
     assert shown(server, f"prepare{{{topic}_3}}") == [(b"sku-1", NOW + 16)]
-    await settle(store, slot, entry, Verdict.DEAD, reason="gone")
+    await settle(store, slot, entry, SlotVerdict.DEAD, reason="gone")
     assert server.exists(f"prepare{{{topic}_3}}") == 0
     ((member, died_ms),) = shown(server, f"dead{{{topic}_3}}")
     assert member == b"sku-1"
@@ -108,11 +120,11 @@ async def test_an_acknowledged_message_leaves_nothing_but_the_slots_own_hash(
     store: Store, server: redis.Redis, topic: str
 ) -> None:
     slot = slot_of(topic)
-    await store.sorted.add([Add(slot, b"x", NOW - 1, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST)])
     (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, Verdict.RETRY, score=16, reason="first")
+    await settle(store, slot, entry, SlotVerdict.RETRY, score=16, reason="first")
     (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, Verdict.ACK)
+    await settle(store, slot, entry, SlotVerdict.ACK)
     assert server.keys(f"*{topic}*") == [f"emq{{{topic}_3}}".encode()]
     own = server.hgetall(f"emq{{{topic}_3}}")
     assert own[b"epoch"] == b"1"
@@ -123,7 +135,7 @@ async def test_sixteen_retries_are_scores_and_counts_from_sixteen_down_then_deat
     store: Store, server: redis.Redis, topic: str
 ) -> None:
     slot = slot_of(topic, SlotKind.PRIORITY)
-    await store.sorted.add([Add(slot, b"x", 500, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"x", 500, Keep.LAST)])
     waited, counted = [], []
     while True:
         ((_, score),) = shown(server, f"{topic}_3")
@@ -133,9 +145,9 @@ async def test_sixteen_retries_are_scores_and_counts_from_sixteen_down_then_deat
         counted.append(count - NOW)
         assert (entry.token, entry.left) == (count, count - NOW)
         if entry.left == 0:
-            await settle(store, slot, entry, Verdict.DEAD, reason="used up")
+            await settle(store, slot, entry, SlotVerdict.DEAD, reason="used up")
             break
-        await settle(store, slot, entry, Verdict.RETRY, score=entry.left, reason=f"failed with {entry.left} left")
+        await settle(store, slot, entry, SlotVerdict.RETRY, score=entry.left, reason=f"failed with {entry.left} left")
     assert waited == [500, *range(16, 0, -1)]
     assert counted == list(range(16, -1, -1))
     (dead,) = await store.sorted.dead(slot)
@@ -145,14 +157,14 @@ async def test_sixteen_retries_are_scores_and_counts_from_sixteen_down_then_deat
 
 async def test_failures_can_be_read_by_anybody(store: Store, server: redis.Redis, topic: str) -> None:
     slot, odd = slot_of(topic), 'broke:\n"caf\u00e9" \\ 100 %'
-    await store.sorted.add([Add(slot, b"x", NOW - 1, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST)])
     for reason in (odd, "second"):
         (entry,) = (await claim(store, slot)).entries
-        await settle(store, slot, entry, Verdict.RETRY, score=entry.left, reason=reason)
+        await settle(store, slot, entry, SlotVerdict.RETRY, score=entry.left, reason=reason)
     lines = server.hget(f"history{{{topic}_3}}", "x").decode().split("\n")  # type: ignore[union-attr]
     assert [json.loads(line.partition(" ")[2]) for line in lines] == [odd, "second"]
     (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, Verdict.DEAD, reason="third")
+    await settle(store, slot, entry, SlotVerdict.DEAD, reason="third")
     assert server.exists(f"history{{{topic}_3}}") == 0
     reason, *before = server.hget(f"reason{{{topic}_3}}", "x").decode().split("\n")  # type: ignore[union-attr]
     assert (json.loads(reason), before) == ("third", lines)
@@ -162,14 +174,14 @@ async def test_failures_can_be_read_by_anybody(store: Store, server: redis.Redis
 
 async def test_a_replayed_message_keeps_its_history(store: Store, topic: str) -> None:
     slot = slot_of(topic)
-    await store.sorted.add([Add(slot, b"x", NOW - 1, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST)])
     for life in ("one", "two"):
         (entry,) = (await claim(store, slot)).entries
-        await settle(store, slot, entry, Verdict.RETRY, score=entry.left, reason=f"failed in life {life}")
+        await settle(store, slot, entry, SlotVerdict.RETRY, score=entry.left, reason=f"failed in life {life}")
         (entry,) = (await claim(store, slot)).entries
-        await settle(store, slot, entry, Verdict.DEAD, reason="died")
+        await settle(store, slot, entry, SlotVerdict.DEAD, reason="died")
         if life == "one":
-            assert await store.sorted.settle([Settle(slot, b"x", Verdict.REPLAY, score=NOW - 1)]) == [True]
+            assert await store.sorted.settle([SlotSettle(slot, b"x", SlotVerdict.REPLAY, score=NOW - 1)]) == [True]
             assert await store.sorted.dead(slot) == []
     (dead,) = await store.sorted.dead(slot)
     assert [why for _, why in dead.history] == ["failed in life one", "failed in life two"]
@@ -179,7 +191,7 @@ async def test_a_body_kept_apart_moves_with_its_member_and_its_twin_has_its_own(
     store: Store, server: redis.Redis, topic: str
 ) -> None:
     slot, total = slot_of(topic, apart=True), Fold("sum")
-    add = Add(slot, b"cart", NOW - 5, Keep.FIRST, b"40", b"n 1", total)
+    add = SlotAdd(slot, b"cart", NOW - 5, Keep.FIRST, b"40", b"n 1", total)
     assert await store.sorted.add([add, add._replace(body=b"2", note=b"n")]) == [True, False]
     assert server.hgetall(f"body{{{topic}_3}}") == {b"cart": b"2 1 n42"}
     assert server.hget(f"emq{{{topic}_3}}", "fold") == b"sum\n"
@@ -188,12 +200,12 @@ async def test_a_body_kept_apart_moves_with_its_member_and_its_twin_has_its_own(
     assert server.hgetall(f"preparebody{{{topic}_3}}") == {b"cart": b"2 1 n42"}
     assert await store.sorted.add([add]) == [True]
     assert server.hgetall(f"body{{{topic}_3}}") == {b"cart": b"1 3 n 140"}
-    await settle(store, slot, entry, Verdict.RETRY, score=16, fold=total)
+    await settle(store, slot, entry, SlotVerdict.RETRY, score=16, fold=total)
     assert server.hgetall(f"body{{{topic}_3}}") == {b"cart": b"3 3 n 182"}
     assert shown(server, f"{topic}_3") == [(b"cart", NOW - 5)]
     assert server.exists(f"preparebody{{{topic}_3}}", f"prepare{{{topic}_3}}") == 0
     (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, Verdict.DEAD, reason="no")
+    await settle(store, slot, entry, SlotVerdict.DEAD, reason="no")
     assert server.hgetall(f"deadbody{{{topic}_3}}") == {b"cart": b"3 3 n 182"}
     (dead,) = await store.sorted.dead(slot)
     assert (dead.body, dead.note) == (b"82", b"n 1")
@@ -203,7 +215,7 @@ async def test_the_sandbox_shares_no_key(store: Store, server: redis.Redis, topi
     slot, sandbox = slot_of(topic, apart=True), await open_store(redis_url, Environment.SANDBOX)
     try:
         for each in (store, sandbox):
-            assert await each.sorted.add([Add(slot, b"x", NOW - 1, Keep.LAST, b"b")]) == [True]
+            assert await each.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST, b"b")]) == [True]
         (entry,) = (await claim(sandbox, slot, epoch=7)).entries
         assert shown(server, f"prepare{{sandbox:{topic}_3}}") == [(b"x", NOW + 16)]
         assert shown(server, f"{topic}_3") == [(b"x", NOW - 1)]
@@ -236,7 +248,7 @@ async def test_what_a_foreign_producer_adds_is_consumed(store: Store, server: re
     assert (state.waiting, state.due, state.next_score) == (1, 1, NOW - 50)
     (entry,) = (await claim(store, slot)).entries
     assert entry == Entry(content, NOW - 50, NOW + 16, content)
-    await settle(store, slot, entry, Verdict.ACK)
+    await settle(store, slot, entry, SlotVerdict.ACK)
 
 
 async def test_foreign_scores_of_every_sort_are_claimed_and_settled(
@@ -250,7 +262,7 @@ async def test_foreign_scores_of_every_sort_are_claimed_and_settled(
     assert [(e.member.decode(), e.score) for e in entries] == sorted(told.items(), key=lambda s: -s[1])
     assert [e.left for e in entries] == [16, 16, 16, 2, 0, 0, 0]
     assert dict(shown(server, f"prepare{{{topic}_3}}")) == {e.member: e.token for e in entries}
-    acks = [Settle(slot, e.member, Verdict.ACK, e.token, 1) for e in entries]
+    acks = [SlotSettle(slot, e.member, SlotVerdict.ACK, e.token, 1) for e in entries]
     assert await store.sorted.settle(acks) == [True] * len(scores)
 
 
@@ -259,14 +271,14 @@ async def test_a_foreign_member_without_a_record_is_its_own_body_and_merges(
 ) -> None:
     slot = slot_of(topic, apart=True)
     server.zadd(f"{topic}_3", {"a": NOW - 2, "b": NOW - 1})
-    add = Add(slot, b"b", NOW - 1, Keep.LAST, b"5", b"", Fold("sum"))
+    add = SlotAdd(slot, b"b", NOW - 1, Keep.LAST, b"5", b"", Fold("sum"))
     assert await store.sorted.add([add]) == [False]
     assert [e.body for e in (await claim(store, slot)).entries] == [b"a", b"5"]
 
 
 async def test_what_we_add_is_consumed_by_a_foreign_consumer(store: Store, server: redis.Redis, topic: str) -> None:
     slot = slot_of(topic, SlotKind.FIXED_TIME)
-    await store.sorted.add([Add(slot, m, NOW - n, Keep.LAST) for n, m in enumerate((b"fails", b"works"), 1)])
+    await store.sorted.add([SlotAdd(slot, m, NOW - n, Keep.LAST) for n, m in enumerate((b"fails", b"works"), 1)])
     prepare = server.register_script(
         "local head = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'WITHSCORES', 'LIMIT', 0, 1)\n"
         "local left = tonumber(head[2]) > 16 and 16 or tonumber(head[2]) - 1\n"
@@ -311,7 +323,7 @@ async def test_what_a_foreign_consumer_runs_goes_back_by_its_time_out_only(
     epoch = 1 if lost else 2
     early = Recover(slot, epoch, NOW - 60_000, lost=lost)
     assert await store.sorted.recover([early], NOW) == [0]
-    await store.sorted.add([Add(slot, b"ours", NOW - 1, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"ours", NOW - 1, Keep.LAST)])
     (entry,) = (await claim(store, slot, epoch=epoch)).entries
     assert await store.sorted.recover([early._replace(epoch=epoch + (not lost))], NOW) == [0]
     assert shown(server, prepare) == [(b"foreign", NOW + 16), (b"ours", NOW + 16)]
@@ -331,10 +343,10 @@ async def test_whose_claims_are_in_prepare_is_known_again_after_doubt(
     store: Store, server: redis.Redis, topic: str
 ) -> None:
     slot, prepare = slot_of(topic), f"prepare{{{topic}_3}}"
-    await store.sorted.add([Add(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n in range(4)])
+    await store.sorted.add([SlotAdd(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n in range(4)])
     first, second = (await claim(store, slot, limit=2)).entries
     server.zrem(prepare, first.member)  # by somebody's own time-out
-    verdict = Settle(slot, first.member, Verdict.ACK, first.token, 1)
+    verdict = SlotSettle(slot, first.member, SlotVerdict.ACK, first.token, 1)
     assert await store.sorted.settle([verdict]) == [False]
     server.zadd(prepare, {"foreign": NOW + 16})
     assert await store.sorted.recover([Recover(slot, 2)], NOW) == [0]
@@ -346,9 +358,9 @@ async def test_whose_claims_are_in_prepare_is_known_again_after_doubt(
 async def rested(store: Store, topic: str, rest_ms: int = NOW + 5500) -> Slot:
     """A slot of kind priority, in which one member rests."""
     slot = slot_of(topic, SlotKind.PRIORITY)
-    await store.sorted.add([Add(slot, b"x", 50, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"x", 50, Keep.LAST)])
     (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, Verdict.REST, score=50, reason="busy", rest_ms=rest_ms)
+    await settle(store, slot, entry, SlotVerdict.REST, score=50, reason="busy", rest_ms=rest_ms)
     return slot
 
 
@@ -367,7 +379,7 @@ async def test_what_rests_is_in_prepare_under_a_stamp_that_others_leave_alone(
 async def test_strangers_may_take_what_rests(store: Store, server: redis.Redis, topic: str) -> None:
     slot = await rested(store, topic)
     assert server.zrem(f"prepare{{{topic}_3}}", b"x") == 1  # acknowledged
-    await store.sorted.add([Add(slot, b"x", 60, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"x", 60, Keep.LAST)])
     (entry,) = (await claim(store, slot, now_ms=NOW + 1000)).entries
     assert (await claim(store, slot, now_ms=NOW + 5500)).rest_ms == NOW + 5500
     await store.sorted.recover([Recover(slot, 1)], NOW + 5500)
@@ -410,9 +422,9 @@ async def test_what_dies_again_goes_on_top_of_its_dead_letter_a_strangers_too(
     slot, total, odd = slot_of(topic, apart=True), Fold("sum"), 'broke:\n"caf\u00e9" \\ 100 %'
     server.zadd(f"dead{{{topic}_3}}", {"cart": float("inf")})
     for body, reason in ((b"40", odd), (b"2", "again")):
-        await store.sorted.add([Add(slot, b"cart", NOW - 5, Keep.FIRST, body, b"n", total)])
+        await store.sorted.add([SlotAdd(slot, b"cart", NOW - 5, Keep.FIRST, body, b"n", total)])
         (entry,) = (await claim(store, slot)).entries
-        await settle(store, slot, entry, Verdict.DEAD, reason=reason, fold=total)
+        await settle(store, slot, entry, SlotVerdict.DEAD, reason=reason, fold=total)
         if reason == odd:
             assert (await store.sorted.dead(slot))[0].history == ()
             server.zadd(f"dead{{{topic}_3}}", {"cart": 1.7e12})
@@ -428,20 +440,23 @@ async def test_what_dies_again_goes_on_top_of_its_dead_letter_a_strangers_too(
 
 async def test_a_server_that_forgot_its_scripts_loses_nothing(store: Store, server: redis.Redis, topic: str) -> None:
     slot = slot_of(topic)
-    await store.sorted.add([Add(slot, b"a", NOW - 2, Keep.LAST)])
+    await store.sorted.add([SlotAdd(slot, b"a", NOW - 2, Keep.LAST)])
     server.script_flush()
-    assert await store.sorted.add([Add(slot, b"b", NOW - 1, Keep.LAST)]) == [True]
+    assert await store.sorted.add([SlotAdd(slot, b"b", NOW - 1, Keep.LAST)]) == [True]
     server.script_flush()
     entries = (await claim(store, slot)).entries
     server.script_flush()
-    assert await store.sorted.settle([Settle(slot, e.member, Verdict.ACK, e.token, 1) for e in entries]) == [True, True]
+    assert await store.sorted.settle([SlotSettle(slot, e.member, SlotVerdict.ACK, e.token, 1) for e in entries]) == [
+        True,
+        True,
+    ]
     server.script_flush()
     assert await store.sorted.recover([Recover(slot, 2)], NOW) == [0]
 
 
 async def test_a_claim_whose_answer_was_lost_comes_back(store: Store, topic: str) -> None:
     slot = slot_of(topic)
-    await store.sorted.add([Add(slot, b"%d" % n, NOW - 1, Keep.LAST) for n in range(6)])
+    await store.sorted.add([SlotAdd(slot, b"%d" % n, NOW - 1, Keep.LAST) for n in range(6)])
     lost = [e.member for e in (await claim(store, slot, limit=3)).entries]
     second = [e.member for e in (await claim(store, slot, limit=10)).entries]
     assert len(lost) == len(second) == 3
@@ -452,56 +467,58 @@ async def test_a_claim_whose_answer_was_lost_comes_back(store: Store, topic: str
 async def test_a_full_server_refuses_adds_and_can_be_drained(store: Store, server: redis.Redis, topic: str) -> None:
     plain, apart = slot_of(topic), slot_of(topic, index=4, apart=True)
     for slot in (plain, apart):
-        await store.sorted.add([Add(slot, b"%d" % n, NOW - 9 + n, Keep.LAST, b"b") for n in range(4)])
+        await store.sorted.add([SlotAdd(slot, b"%d" % n, NOW - 9 + n, Keep.LAST, b"b") for n in range(4)])
     server.config_set("maxmemory", "1")
     try:
         for slot in (plain, apart):
             with pytest.raises(errors.StoreFull):
-                await store.sorted.add([Add(slot, b"new", NOW, Keep.LAST, b"b")])
+                await store.sorted.add([SlotAdd(slot, b"new", NOW, Keep.LAST, b"b")])
             one, two, three, _ = (await claim(store, slot)).entries
-            await settle(store, slot, one, Verdict.ACK)
-            await settle(store, slot, two, Verdict.RETRY, score=16, reason="full")
-            await settle(store, slot, three, Verdict.DEAD, reason="full")
+            await settle(store, slot, one, SlotVerdict.ACK)
+            await settle(store, slot, two, SlotVerdict.RETRY, score=16, reason="full")
+            await settle(store, slot, three, SlotVerdict.DEAD, reason="full")
             assert await store.sorted.recover([Recover(slot, 2)], NOW) == [1]
             (state,) = await store.sorted.inspect([slot], NOW)
             assert (state.waiting, state.prepared, state.dead) == (2, 0, 1)
     finally:
         server.config_set("maxmemory", "0")
-    assert await store.sorted.add([Add(plain, b"new", NOW, Keep.LAST)]) == [True]
+    assert await store.sorted.add([SlotAdd(plain, b"new", NOW, Keep.LAST)]) == [True]
 
 
 async def test_many_lost_members_roll_back_in_rounds_and_the_new_epoch_counts_from_the_last(
     store: Store, server: redis.Redis, topic: str
 ) -> None:
     slots = [slot_of(topic, index=index) for index in range(3)]
-    await store.sorted.add([Add(s, b"%d" % n, NOW - 1, Keep.LAST) for s in slots for n in range(700)])
+    await store.sorted.add([SlotAdd(s, b"%d" % n, NOW - 1, Keep.LAST) for s in slots for n in range(700)])
     for slot in slots:
         assert len((await claim(store, slot, limit=700)).entries) == 700
     assert await store.sorted.recover([Recover(slot, 2) for slot in slots], NOW) == [700] * 3
     for slot in slots:
         assert server.zcard(f"{topic}_{slot.name[-1]}") == 700
-        (stale,) = await store.sorted.claim([Claim(slot, 1, 1, NOW)], NOW)
+        (stale,) = await store.sorted.claim([SlotClaim(slot, 1, 1, NOW)], NOW)
         assert isinstance(stale, errors.NotOwner)
 
 
 async def test_one_call_claims_more_slots_and_members_than_a_script_call_takes(store: Store, topic: str) -> None:
     slots = [slot_of(topic, index=index) for index in range(600)]
-    await store.sorted.add([Add(s, b"%d" % n, NOW - 1, Keep.LAST) for s in slots for n in range(5)])
-    answers = await store.sorted.claim([Claim(slot, 5, 1, NOW) for slot in slots], NOW)
-    assert [len(a.entries) for a in answers if isinstance(a, Claimed)] == [5] * 600
+    await store.sorted.add([SlotAdd(s, b"%d" % n, NOW - 1, Keep.LAST) for s in slots for n in range(5)])
+    answers = await store.sorted.claim([SlotClaim(slot, 5, 1, NOW) for slot in slots], NOW)
+    assert [len(a.entries) for a in answers if isinstance(a, SlotClaimed)] == [5] * 600
 
 
 async def test_slots_of_different_places_are_answered_in_the_order_asked(store: Store, topic: str) -> None:
     assert isinstance(store, RedisStore)
     apart = RedisSorted(store._server, "online", "channel", lambda key: key_slot(key.encode()))
     slots = [slot_of(topic, index=index) for index in (5, 1, 5, 3, 1)]
-    adds = [Add(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n, slot in enumerate(slots)]
+    adds = [SlotAdd(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n, slot in enumerate(slots)]
     assert await apart.add([*adds, adds[0]]) == [True] * 5 + [False]
-    answers = await apart.claim([Claim(slot, 9, 1, NOW) for slot in slots], NOW)
-    entries = [a.entries for a in answers if isinstance(a, Claimed)]
+    answers = await apart.claim([SlotClaim(slot, 9, 1, NOW) for slot in slots], NOW)
+    entries = [a.entries for a in answers if isinstance(a, SlotClaimed)]
     assert [[e.member for e in each] for each in entries] == [[b"0", b"2"], [b"1", b"4"], [], [b"3"], []]
     settles = [
-        Settle(slot, e.member, Verdict.ACK, e.token, 1) for slot, each in zip(slots, entries, strict=True) for e in each
+        SlotSettle(slot, e.member, SlotVerdict.ACK, e.token, 1)
+        for slot, each in zip(slots, entries, strict=True)
+        for e in each
     ]
     assert await apart.settle([*settles, settles[0]]) == [True] * 5 + [False]
     assert [state.waiting for state in await apart.inspect(slots, NOW)] == [0] * 5
@@ -532,7 +549,7 @@ async def test_the_folds_in_lua_agree_with_those_in_python(store: Store, topic: 
     pairs = list(itertools.product(NUMBERS if name in folds.NUMERIC else TEXTS, repeat=2))
     slot = slot_of(topic, apart=True)
     for at in (0, 1):
-        adds = [Add(slot, b"%03d" % n, NOW, Keep.LAST, p[at], b"", fold) for n, p in enumerate(pairs)]
+        adds = [SlotAdd(slot, b"%03d" % n, NOW, Keep.LAST, p[at], b"", fold) for n, p in enumerate(pairs)]
         answers = await store.sorted.add(adds)
     waiting = await store.sorted.waiting(slot, limit=1000)
     expected, refused = [], []
@@ -553,7 +570,9 @@ async def test_a_lua_fold_cannot_reach_the_server_and_spoils_its_own_add_only(st
     chunk = "local older, newer = ...; if newer == 'bad' then return redis.call('FLUSHALL') end return older .. newer"
     fold = Fold("lua", chunk)
     bodies = [b"a", b"b", b"bad", b"c"]
-    answers: list[object] = [*await store.sorted.add([Add(slot, b"x", NOW, Keep.LAST, b, b"", fold) for b in bodies])]
+    answers: list[object] = [
+        *await store.sorted.add([SlotAdd(slot, b"x", NOW, Keep.LAST, b, b"", fold) for b in bodies])
+    ]
     assert [*answers[:2], *answers[3:]] == [True, False, False]
     assert isinstance(answers[2], errors.InvalidMessage)
     assert "Lua fold failed: fold:1:" in str(answers[2])
@@ -564,14 +583,14 @@ async def test_a_lua_fold_cannot_reach_the_server_and_spoils_its_own_add_only(st
 async def test_what_cannot_be_folded_on_its_way_back_is_dead_with_both_bodies_kept(store: Store, topic: str) -> None:
     slot, fold = slot_of(topic, apart=True), Fold("lua", "error('no')")
     for body in (b"older", b"newer"):
-        assert await store.sorted.add([Add(slot, b"x", NOW - 1, Keep.LAST, body, b"", fold)]) == [True]
+        assert await store.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST, body, b"", fold)]) == [True]
         if body == b"older":
             (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, Verdict.RETRY, score=16, reason="failed", fold=fold)
+    await settle(store, slot, entry, SlotVerdict.RETRY, score=16, reason="failed", fold=fold)
     (dead,) = await store.sorted.dead(slot)
     assert (dead.body, [why for _, why in dead.history]) == (b"older", ["failed"])
     assert "Lua fold failed" in dead.reason
     assert [w.body for w in await store.sorted.waiting(slot)] == [b"newer"]
-    replay = Settle(slot, b"x", Verdict.REPLAY, score=NOW, fold=fold)
+    replay = SlotSettle(slot, b"x", SlotVerdict.REPLAY, score=NOW, fold=fold)
     assert await store.sorted.settle([replay]) == [False]
     assert len(await store.sorted.dead(slot)) == 1

@@ -10,23 +10,24 @@ from slot_user import APART_TIME, NOW, SECOND, STORES, TIMES, SlotUser, nth
 from target import Can, Target
 
 from emq import errors
+from emq.storage.durability import Durability
 from emq.storage.environment import Environment
+from emq.storage.lane_store import LaneAdd, LaneState
 from emq.storage.slot_store import (
     RETRIES,
-    Add,
-    Claim,
-    Claimed,
     Entry,
     Keep,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
     SlotKind,
+    SlotSettle,
     SlotState,
-    Verdict,
+    SlotVerdict,
     Waiting,
 )
-from emq.storage.store import Add as LaneAdd
-from emq.storage.store import Durability, LaneState, Store
+from emq.storage.store import Store
 
 pytestmark = STORES
 
@@ -63,7 +64,7 @@ async def test_the_highest_priority_is_claimed_first_and_at_once(store: Store, t
 @TIMES
 async def test_what_is_due_is_decided_by_the_until_of_the_claim(user: SlotUser) -> None:
     await user.fill(b"a", b"b", b"c")
-    assert await user.claim(until_ms=NOW - 1001) == Claimed([], NOW - 1000)
+    assert await user.claim(until_ms=NOW - 1001) == SlotClaimed([], NOW - 1000)
     first = await user.claim(until_ms=NOW - 999, now_ms=NOW - 5000)
     assert ([entry.member for entry in first.entries], first.next_score) == ([b"a", b"b"], NOW - 998)
     assert {entry.token // 1000 * 1000 for entry in first.entries} == {NOW - 5000}
@@ -75,7 +76,7 @@ async def test_a_claim_keeps_to_its_limit_and_tells_what_is_next(user: SlotUser)
     assert ([entry.member for entry in first.entries], first.next_score) == ([b"a", b"b"], nth(user.slot.kind, 2))
     second = await user.claim(limit=2)
     assert ([entry.member for entry in second.entries], second.next_score) == ([b"c"], None)
-    assert await user.claim(now_ms=NOW + 10**9) == Claimed([], None)
+    assert await user.claim(now_ms=NOW + 10**9) == SlotClaimed([], None)
 
 
 async def test_an_entry_carries_its_score_its_token_and_its_body(user: SlotUser) -> None:
@@ -117,7 +118,7 @@ async def test_what_comes_back_is_ordered_by_its_score_as_a_number(user: SlotUse
 
 async def test_equal_scores_come_in_the_order_that_waiting_shows(user: SlotUser) -> None:
     members = [bytes([n * 37 % 256, n]) for n in range(40)]
-    await user.sorted.add([Add(user.slot, member, nth(user.slot.kind, 5), Keep.LAST) for member in members])
+    await user.sorted.add([SlotAdd(user.slot, member, nth(user.slot.kind, 5), Keep.LAST) for member in members])
     shown = [each.member for each in await user.waiting()]
     assert sorted(shown) == sorted(members)
     first = (await user.claim(limit=15)).entries
@@ -129,23 +130,23 @@ async def test_claims_of_many_slots_are_answered_in_the_order_asked(store: Store
     sorts = [(kind, apart) for kind in SlotKind for apart in (False, True)] * 50
     slots = [target.sorted_slot(kind, apart, group) for group, (kind, apart) in enumerate(sorts)]
     SlotUser(store, slots[0])
-    added = await store.sorted.add([Add(slot, slot.name.encode(), nth(slot.kind, 0), Keep.LAST) for slot in slots])
+    added = await store.sorted.add([SlotAdd(slot, slot.name.encode(), nth(slot.kind, 0), Keep.LAST) for slot in slots])
     assert added == [True] * len(slots)
-    answers = await store.sorted.claim([Claim(slot, 5, 1, NOW) for slot in reversed(slots)], NOW)
-    entries = [answer.entries[0] for answer in answers if isinstance(answer, Claimed)]
+    answers = await store.sorted.claim([SlotClaim(slot, 5, 1, NOW) for slot in reversed(slots)], NOW)
+    entries = [answer.entries[0] for answer in answers if isinstance(answer, SlotClaimed)]
     assert [entry.member for entry in entries] == [slot.name.encode() for slot in reversed(slots)]
     assert await store.sorted.inspect(slots, NOW) == [SlotState(0, 0, 1, 0, None, NOW)] * len(slots)
-    acks = [Settle(s, e.member, Verdict.ACK, e.token, 1) for s, e in zip(reversed(slots), entries, strict=True)]
+    acks = [SlotSettle(s, e.member, SlotVerdict.ACK, e.token, 1) for s, e in zip(reversed(slots), entries, strict=True)]
     assert await store.sorted.settle([*acks[:100], acks[0], *acks[100:]]) == [*[True] * 100, False, *[True] * 200]
 
 
 async def test_many_members_of_one_slot_go_through_one_call(user: SlotUser) -> None:
     members = [b"%05d" % n for n in range(2500)]
-    adds = [Add(user.slot, m, nth(user.slot.kind, n / 5), Keep.LAST, m) for n, m in enumerate(members)]
+    adds = [SlotAdd(user.slot, m, nth(user.slot.kind, n / 5), Keep.LAST, m) for n, m in enumerate(members)]
     assert await user.sorted.add(adds) == [True] * len(adds)
     entries = (await user.claim(limit=len(adds))).entries
     assert [(entry.member, entry.body) for entry in entries] == [(m, m) for m in members]
-    acks = [user.verdict(Verdict.ACK, entry) for entry in entries]
+    acks = [user.verdict(SlotVerdict.ACK, entry) for entry in entries]
     assert await user.sorted.settle(acks) == [True] * len(adds)
     assert await user.state() == SlotState(0, 0, 0, 0, None, None)
 
@@ -156,7 +157,7 @@ async def test_any_bytes_come_back_as_they_went_in(user: SlotUser) -> None:
     members = [b"", b"plain", every, b"\0", b"'; -- {\xe2\x82\xac}", b"A", b"a", b"1", b"1.0", b"x" * (1 << 20)]
     bodies = [member[::-1] for member in members]
     adds = [
-        Add(user.slot, m, NOW - 100 + n, Keep.LAST, body, every if user.slot.apart else b"")
+        SlotAdd(user.slot, m, NOW - 100 + n, Keep.LAST, body, every if user.slot.apart else b"")
         for n, (m, body) in enumerate(zip(members, bodies, strict=True))
     ]
     assert await user.sorted.add(adds) == [True] * len(adds)
@@ -182,7 +183,7 @@ async def test_every_durability_is_taken(
     if durability is Durability.REPLICATED:
         needs(Can.REPLICATE)
     user = SlotUser(store, target.sorted_slot(PRIORITY))
-    assert await user.sorted.add([Add(user.slot, b"x", 17, Keep.LAST)], durability) == [True]
+    assert await user.sorted.add([SlotAdd(user.slot, b"x", 17, Keep.LAST)], durability) == [True]
 
 
 async def test_empty_calls_answer_nothing(store: Store, target: Target) -> None:
@@ -195,8 +196,8 @@ async def test_empty_calls_answer_nothing(store: Store, target: Target) -> None:
 
 
 async def test_a_full_slot_refuses_new_members_and_still_merges(user: SlotUser) -> None:
-    def bounded(member: bytes, slot: Slot = user.slot) -> Add:
-        return Add(slot, member, nth(user.slot.kind, 0), Keep.LAST, max_length=2)
+    def bounded(member: bytes, slot: Slot = user.slot) -> SlotAdd:
+        return SlotAdd(slot, member, nth(user.slot.kind, 0), Keep.LAST, max_length=2)
 
     adds = [*map(bounded, (b"a", b"b", b"c", b"a")), bounded(b"c", user.beside().slot)]
     first, second, full, merged, elsewhere = await user.sorted.add(adds)
@@ -230,7 +231,9 @@ async def test_inspect_counts_what_is_due_at_the_time_asked_for(user: SlotUser) 
 
 async def test_waiting_members_are_paged_completely_and_in_claim_order(user: SlotUser) -> None:
     members = [b"%03d" % n for n in range(70)]
-    adds = [Add(user.slot, m, nth(user.slot.kind, int(m)), Keep.LAST, m, b"n") for m in members[::2] + members[1::2]]
+    adds = [
+        SlotAdd(user.slot, m, nth(user.slot.kind, int(m)), Keep.LAST, m, b"n") for m in members[::2] + members[1::2]
+    ]
     await user.sorted.add(adds)
     pages = [await user.sorted.waiting(user.slot, skip, 30) for skip in (0, 30, 60, 90)]
     assert [len(page) for page in pages] == [30, 30, 10, 0]
@@ -262,14 +265,14 @@ async def test_dead_members_are_paged_completely_and_in_order(user: SlotUser) ->
 
 async def test_two_claims_that_race_get_each_member_once(store: Store, other: Store, user: SlotUser) -> None:
     await user.fill(*(b"%d" % n for n in range(60)))
-    claim = Claim(user.slot, 7, 1, NOW)
+    claim = SlotClaim(user.slot, 7, 1, NOW)
     calls = [instance.sorted.claim([claim], NOW) for _ in range(5) for instance in (store, other)]
-    claimed = [e.member for (c,) in await asyncio.gather(*calls) if isinstance(c, Claimed) for e in c.entries]
+    claimed = [e.member for (c,) in await asyncio.gather(*calls) if isinstance(c, SlotClaimed) for e in c.entries]
     assert sorted(claimed, key=int) == [b"%d" % n for n in range(60)]
 
 
 async def test_a_member_added_by_two_at_once_is_new_to_one(store: Store, other: Store, user: SlotUser) -> None:
-    adds = [Add(user.slot, b"%d" % n, nth(user.slot.kind, n), Keep.LAST, b"x") for n in range(20)]
+    adds = [SlotAdd(user.slot, b"%d" % n, nth(user.slot.kind, n), Keep.LAST, b"x") for n in range(20)]
     orders = (adds, adds[::-1])
     answers = await asyncio.gather(*(each.sorted.add(order) for each in (store, other) for order in orders))
     assert sum(new for answer in answers for new in answer if new is True) == 20

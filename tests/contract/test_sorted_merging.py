@@ -8,7 +8,7 @@ from target import Target
 
 from emq import errors
 from emq.storage import folds
-from emq.storage.slot_store import Add, Entry, Fold, Keep, SlotKind, Verdict, Waiting
+from emq.storage.slot_store import Entry, Fold, Keep, SlotAdd, SlotKind, SlotVerdict, Waiting
 from emq.storage.store import Store
 
 pytestmark = STORES
@@ -87,7 +87,7 @@ async def test_each_kind_with_its_usual_keep(user: SlotUser, keep: Keep, score: 
 async def test_members_of_one_call_merge_with_each_other(user: SlotUser) -> None:
     base = nth(user.slot.kind, 500)
     scores = ((b"x", 5), (b"y", 1), (b"x", 3), (b"x", 4))
-    adds = [Add(user.slot, m, base + n, Keep.LOWEST, b"%d" % n, b"", UNION) for m, n in scores]
+    adds = [SlotAdd(user.slot, m, base + n, Keep.LOWEST, b"%d" % n, b"", UNION) for m, n in scores]
     assert await user.sorted.add(adds) == [True, True, False, False]
     found = {each.member: each for each in await user.waiting()}
     body, merged = (b"5\n3\n4", 3) if user.slot.apart else (b"x", 1)
@@ -128,7 +128,7 @@ async def test_bodies_fold_as_the_folds_say(user: SlotUser) -> None:
             reference = folds.apply(fold, reference, folds.initial(fold, body))
         assert reference == expected
         together, one_by_one = b"%d together" % n, b"%d one by one" % n
-        await user.sorted.add([Add(user.slot, together, 100, Keep.LAST, body, b"", fold) for body in bodies])
+        await user.sorted.add([SlotAdd(user.slot, together, 100, Keep.LAST, body, b"", fold) for body in bodies])
         for body in bodies:
             await user.add(one_by_one, 100, body=body, fold=fold)
         wanted |= dict.fromkeys((together, one_by_one), (expected, len(bodies)))
@@ -150,7 +150,7 @@ async def test_the_latest_note_counts(user: SlotUser) -> None:
 async def test_a_fold_that_fails_refuses_its_add_and_changes_nothing(user: SlotUser) -> None:
     await user.add(b"x", NOW - 5, body=b"older", note=b"n")
     for n, fold in enumerate(BROKEN):
-        refused = Add(user.slot, b"x", NOW - 9, Keep.LAST, b"newer", b"", fold)
+        refused = SlotAdd(user.slot, b"x", NOW - 9, Keep.LAST, b"newer", b"", fold)
         before, answer, after = await user.sorted.add(
             [refused._replace(member=b"before%d" % n), refused, refused._replace(member=b"after%d" % n)]
         )
@@ -171,13 +171,13 @@ async def test_what_cannot_be_folded_with_its_twin_is_dead_or_stays_so(user: Slo
     await user.add(b"x", nth(user.slot.kind, 1), body=b"new")
     assert await user.retry(entry, reason="no", fold=fold)
     assert await user.sizes() == (1, 0, 1)
-    assert not await user.settle(Verdict.REPLAY, b"x", score=nth(user.slot.kind, 0), fold=fold)
+    assert not await user.settle(SlotVerdict.REPLAY, b"x", score=nth(user.slot.kind, 0), fold=fold)
     (dead,) = await user.dead()
     assert (dead.body, "Lua" in dead.reason or "sum" in dead.reason) == (b"old", True)
     (twin,) = await user.claims(b"x", now_ms=NOW + SECOND)
     assert (twin.body, twin.merged) == (b"new", 1)
     assert await user.ack(twin)
-    assert await user.settle(Verdict.REPLAY, b"x", score=nth(user.slot.kind, 0), fold=fold)
+    assert await user.settle(SlotVerdict.REPLAY, b"x", score=nth(user.slot.kind, 0), fold=fold)
     assert (await user.claims(b"x", now_ms=NOW + 2 * SECOND))[0].body == b"old"
 
 
@@ -223,19 +223,19 @@ async def test_duplicates_do_not_stand_in_the_way_of_those_behind(user: SlotUser
     await user.claims(b"freer")
 
 
-@pytest.mark.parametrize("verdict", [Verdict.ACK, Verdict.DEAD])
-async def test_a_twin_may_run_once_the_prepared_one_is_gone(user: SlotUser, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [SlotVerdict.ACK, SlotVerdict.DEAD])
+async def test_a_twin_may_run_once_the_prepared_one_is_gone(user: SlotUser, verdict: SlotVerdict) -> None:
     entry = await with_twin(user)
     assert await user.settle(verdict, entry, reason="why")
-    assert await user.sizes() == (1, 0, verdict is Verdict.DEAD)
+    assert await user.sizes() == (1, 0, verdict is SlotVerdict.DEAD)
     (twin,) = await user.claims(b"x", now_ms=NOW + SECOND)
     assert (twin.score, twin.left, twin.merged) == (nth(user.slot.kind, 9), 16, 1)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.RETRY, Verdict.REPLAY])
-async def test_what_comes_back_to_a_waiting_twin_merges_into_it(user: SlotUser, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [SlotVerdict.RETRY, SlotVerdict.REPLAY])
+async def test_what_comes_back_to_a_waiting_twin_merges_into_it(user: SlotUser, verdict: SlotVerdict) -> None:
     entry = await with_twin(user)
-    if verdict is Verdict.RETRY:
+    if verdict is SlotVerdict.RETRY:
         assert await user.retry(entry, 16, reason="no", fold=UNION)
     else:
         assert await user.die(entry)
@@ -244,7 +244,7 @@ async def test_what_comes_back_to_a_waiting_twin_merges_into_it(user: SlotUser, 
     body, note, merged = (b"old\nsame\nnew", b"newer", 3) if user.slot.apart else (b"x", b"", 1)
     assert await user.waiting() == [Waiting(b"x", nth(user.slot.kind, 9), body, note, merged)]
     (again,) = await user.claims(b"x", now_ms=NOW + SECOND)
-    left = 15 if verdict is Verdict.RETRY else 16  # what failed once has failed once
+    left = 15 if verdict is SlotVerdict.RETRY else 16  # what failed once has failed once
     assert (again.left, again.body, again.note, again.merged) == (left, body, note, merged)
 
 
@@ -271,7 +271,7 @@ async def test_what_is_recovered_merges_into_a_waiting_twin_by_the_fold_of_the_l
 
 async def test_a_twin_may_be_recalled_from_beside_the_prepared_one(user: SlotUser) -> None:
     entry = await with_twin(user)
-    assert await user.settle(Verdict.RECALL, b"x")
+    assert await user.settle(SlotVerdict.RECALL, b"x")
     assert await user.sizes() == (0, 1, 0)
     assert await user.retry(entry, fold=UNION)
     (again,) = await user.claims(b"x", now_ms=NOW + SECOND)
@@ -282,7 +282,7 @@ async def test_what_is_replayed_waits_for_its_twin_in_prepare(user: SlotUser) ->
     await user.buried(b"x")
     await user.fill(b"x")
     (entry,) = await user.claims(b"x", now_ms=NOW + SECOND)
-    assert await user.settle(Verdict.REPLAY, b"x", score=nth(user.slot.kind, 0))
+    assert await user.settle(SlotVerdict.REPLAY, b"x", score=nth(user.slot.kind, 0))
     assert await user.sizes() == (1, 1, 0)
     await user.claims(now_ms=NOW + 2 * SECOND)
     assert await user.ack(entry)
@@ -303,8 +303,8 @@ async def test_after_a_dead_letter_the_same_member_may_come_anew(store: Store, t
     assert await user.die((await user.claims(b"x", now_ms=NOW + 2 * SECOND))[0], reason="third why")
     assert await user.sizes() == (0, 0, 1)
     assert [(each.body, each.note, each.reason) for each in await user.dead()] == [(b"third", b"3", "third why")]
-    assert await user.settle(Verdict.REPLAY, b"x", score=100)
-    assert not await user.settle(Verdict.REPLAY, b"x", score=100)
+    assert await user.settle(SlotVerdict.REPLAY, b"x", score=100)
+    assert not await user.settle(SlotVerdict.REPLAY, b"x", score=100)
     assert len((await user.claim(now_ms=NOW + 3 * SECOND)).entries) == 1
 
 
@@ -312,7 +312,7 @@ async def die_by(way: str, user: SlotUser, now_ms: int, reason: str, fold: Fold)
     """Let the only claimable member be dead, by its owner's verdict or by being recovered once too often."""
     (entry,) = await user.claims(b"x", now_ms=now_ms)
     if way == "verdict":
-        assert await user.settle(Verdict.DEAD, entry, reason=reason, fold=fold)
+        assert await user.settle(SlotVerdict.DEAD, entry, reason=reason, fold=fold)
         return
     assert await user.retry(entry, 1, fold=fold)
     (entry,) = await user.claims(b"x", now_ms=now_ms + SECOND)
@@ -352,7 +352,7 @@ async def test_a_second_death_does_not_lose_the_body_of_the_first(
     assert (dead.body, dead.note, dead.reason) == (both, b"n2", "second")
     assert dead.history == ((before.dead_ms, "first"),)
     assert dead.dead_ms == NOW + 3 * SECOND if way == "recover" else dead.dead_ms >= before.dead_ms
-    assert await user.settle(Verdict.REPLAY, b"x", score=score, fold=fold)
+    assert await user.settle(SlotVerdict.REPLAY, b"x", score=score, fold=fold)
     (entry,) = await user.claims(b"x", now_ms=NOW + 5 * SECOND)
     assert (entry.body, entry.note, entry.merged) == (both, b"n2", 3)
 
@@ -371,7 +371,7 @@ async def test_a_fold_that_fails_does_not_keep_a_second_death_from_being_kept(
     assert (dead.body, dead.note, [why for _, why in dead.history]) == (b"new", b"new", ['number "0"'])
     assert dead.reason.startswith('number "1"; the earlier body could not be folded in: ')
     assert ("Lua" if fold.lua else "sum") in dead.reason
-    assert await user.settle(Verdict.REPLAY, b"x", score=score, fold=fold)
+    assert await user.settle(SlotVerdict.REPLAY, b"x", score=score, fold=fold)
     (entry,) = await user.claims(b"x", now_ms=NOW + 5 * SECOND)
     assert (entry.body, entry.merged) == (b"new", 1)
 
@@ -401,8 +401,8 @@ async def test_one_call_may_fold_among_the_waiting_and_among_the_dead(user: Slot
         assert await user.add(member, score, body=b"2", fold=fold)
     entries = {entry.member: entry for entry in (await user.claim(now_ms=NOW + SECOND)).entries}
     assert await user.add(b"y", score, body=b"40", fold=fold)
-    dies = user.verdict(Verdict.DEAD, entries[b"x"], reason="second", fold=fold)
-    fails = user.verdict(Verdict.RETRY, entries[b"y"], fold=fold)
+    dies = user.verdict(SlotVerdict.DEAD, entries[b"x"], reason="second", fold=fold)
+    fails = user.verdict(SlotVerdict.RETRY, entries[b"y"], fold=fold)
     assert await user.sorted.settle([dies, fails]) == [True, True]
     assert [each.body for each in await user.dead()] == [b"3"]
     assert [each.body for each in await user.waiting()] == [b"42"]

@@ -13,12 +13,24 @@ from target import Target, settle_down, watching
 from test_models import StoreMachine
 
 from emq import errors
-from emq.storage.slot_store import Add, Claim, Claimed, Fold, Keep, Recover, Settle, Slot, SlotKind, SlotState, Verdict
+from emq.storage.slot_store import (
+    Fold,
+    Keep,
+    Recover,
+    Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
+    SlotKind,
+    SlotSettle,
+    SlotState,
+    SlotVerdict,
+)
 
 pytestmark = IN_ORDER
 
 MEMBERS = (b"a", b"b", b"c\x00", b"\xff")
-OWNERS = (Verdict.ACK, Verdict.RETRY, Verdict.REST, Verdict.YIELD, Verdict.DEAD)
+OWNERS = (SlotVerdict.ACK, SlotVerdict.RETRY, SlotVerdict.REST, SlotVerdict.YIELD, SlotVerdict.DEAD)
 DOUBTING = frozenset({"redis", "redis_cluster"})
 """Stores in which other programs claim, too."""
 
@@ -26,7 +38,7 @@ members = st.sampled_from(MEMBERS)
 places = st.integers(0, 12)
 verdicts = st.tuples(
     st.integers(0, len(MEMBERS) - 1),
-    st.sampled_from([*(v for v in Verdict if not v.is_of_all), Verdict.RETRY]),
+    st.sampled_from([*(v for v in SlotVerdict if not v.is_of_all), SlotVerdict.RETRY]),
     st.sampled_from(["its", "its", "its", "its", "an old one", "none"]),
     st.sampled_from([None, None, -16, -15, *range(13)]),
     st.sampled_from(["", "why", "other", "and"]),
@@ -67,7 +79,7 @@ class SlotMachine(StoreMachine):
         """A fold for good, as a topic has it; and an owner, since who has never claimed fences nobody off."""
         self.fold = fold if self.apart else FOLDS[0]
         self.model = SlotModel(self.kind, self.apart, self.fold, self.target.name in DOUBTING)
-        assert self.call(self.sorted.claim([Claim(self.slot, 1, 1, NOW)], NOW)) == [Claimed([], None)]
+        assert self.call(self.sorted.claim([SlotClaim(self.slot, 1, 1, NOW)], NOW)) == [SlotClaimed([], None)]
         self.model.arm()
 
     @rule(
@@ -76,7 +88,7 @@ class SlotMachine(StoreMachine):
     )
     def add(self, what: list[tuple[bytes, int, Keep]], most: int | None) -> None:
         adds = [
-            Add(self.slot, member, self.score(n), keep, *((b"%d" % n, b"n%d" % n) if self.apart else ()))._replace(
+            SlotAdd(self.slot, member, self.score(n), keep, *((b"%d" % n, b"n%d" % n) if self.apart else ()))._replace(
                 fold=self.fold, max_length=most
             )
             for member, n, keep in what
@@ -96,9 +108,9 @@ class SlotMachine(StoreMachine):
         self.model.sure |= not self.model.prepared
         claimable = [member for member in self.check_waiting() if member not in self.model.prepared]
         due = [m for m in claimable if self.model.due(self.model.waiting[m].score, NOW + until)][:limit]
-        claim = Claim(self.slot, limit, self.model.epoch, NOW + until)
+        claim = SlotClaim(self.slot, limit, self.model.epoch, NOW + until)
         (answer,) = self.call(self.sorted.claim([claim], self.now_ms))
-        assert isinstance(answer, Claimed)
+        assert isinstance(answer, SlotClaimed)
         left = [member for member in claimable if member not in due]
         assert answer.next_score == (self.model.waiting[left[0]].score if left else None)
         expected = [(self.model.waiting[member].history, self.model.claim(member, self.now_ms)) for member in due]
@@ -111,9 +123,13 @@ class SlotMachine(StoreMachine):
         self.model.arm()
 
     @rule(what=st.lists(verdicts, min_size=1, max_size=3), stale=st.sampled_from([0] * 9 + [1]))
-    def settle(self, what: list[tuple[int, Verdict, str, int | None, str]], stale: int) -> None:
+    def settle(self, what: list[tuple[int, SlotVerdict, str, int | None, str]], stale: int) -> None:
         model, settles = self.model, []
-        administered = {Verdict.REPLAY: [*model.dead], Verdict.PURGE: [*model.dead], Verdict.RECALL: [*model.waiting]}
+        administered = {
+            SlotVerdict.REPLAY: [*model.dead],
+            SlotVerdict.PURGE: [*model.dead],
+            SlotVerdict.RECALL: [*model.waiting],
+        }
         for n, verdict, whose, place, reason in what:
             member, token = MEMBERS[n], 0
             there = sorted(administered.get(verdict, [*model.prepared]))
@@ -126,13 +142,15 @@ class SlotMachine(StoreMachine):
             score = token % 1000 if place is None else self.score(place)
             keep = [None, *Keep][(n + len(reason) + len(settles)) % 5]
             rest_ms = self.now_ms + 700 * (n + len(settles))
-            settles.append(Settle(self.slot, member, verdict, token, epoch, score, reason, self.fold, keep, rest_ms))
+            settles.append(
+                SlotSettle(self.slot, member, verdict, token, epoch, score, reason, self.fold, keep, rest_ms)
+            )
         answers = self.call(self.sorted.settle(settles))
         for settle, answer in zip(settles, answers, strict=True):
             expected = self.model.settle(settle)
             assert isinstance(answer, errors.NotOwner) if expected is None else answer is expected, settle
         self.model.note_wakes()
-        if any(settle.verdict is Verdict.DEAD for settle in settles):
+        if any(settle.verdict is SlotVerdict.DEAD for settle in settles):
             self.check_dead()
 
     @rule(member=members, n=places, lost=st.booleans(), reason=st.sampled_from(["", "gone", "again"]))
@@ -140,10 +158,10 @@ class SlotMachine(StoreMachine):
         """A whole life, since chance alone lets hardly any member die twice."""
         self.add([(member, n, Keep.LAST)], None)
         self.claim(len(MEMBERS), 12, 0, 0)
-        for verdict, place in ((Verdict.RETRY, -16), (Verdict.DEAD, None))[1 - lost :]:
+        for verdict, place in ((SlotVerdict.RETRY, -16), (SlotVerdict.DEAD, None))[1 - lost :]:
             if member in self.model.prepared:
                 self.settle([(sorted(self.model.prepared).index(member), verdict, "its", place, reason)], 0)
-            if verdict is Verdict.RETRY:
+            if verdict is SlotVerdict.RETRY:
                 self.claim(len(MEMBERS), 12, 0, 0)
                 self.recover(1, None, [], 0)
 

@@ -6,7 +6,7 @@ import pytest
 from slot_user import APART, NOW, SECOND, STORES, SlotUser, nth
 from target import Target
 
-from emq.storage.slot_store import Add, Fold, Keep, SlotKind, Verdict
+from emq.storage.slot_store import Fold, Keep, SlotAdd, SlotKind, SlotVerdict
 from emq.storage.store import Store
 
 pytestmark = STORES
@@ -35,7 +35,7 @@ async def test_a_twin_of_what_rests_waits_and_becomes_one_with_it(user: SlotUser
     assert await user.rest(entry, NOW + 5 * SECOND, reason="busy")
     newer = nth(user.slot.kind, 3)
     body = b"newer" if user.slot.apart else b""
-    assert await user.sorted.add([Add(user.slot, b"x", newer, Keep.LAST, body)]) == [True]
+    assert await user.sorted.add([SlotAdd(user.slot, b"x", newer, Keep.LAST, body)]) == [True]
     await user.claims(now_ms=NOW + 4 * SECOND)
     await user.recover(now_ms=NOW + 5 * SECOND)
     (again,) = await user.claims(b"x", now_ms=NOW + 6 * SECOND)
@@ -62,7 +62,7 @@ async def test_no_verdict_and_no_owner_disturbs_what_rests_but_an_emptying(user:
     assert await user.rest(entry, rest_ms, reason="busy")
     # Its stamp while it rests; a claim gets the same one if the clock leaps back.
     stamped = entry._replace(token=rest_ms + SECOND + entry.left - 1)
-    for verdict in (Verdict.ACK, Verdict.RETRY, Verdict.REST, Verdict.YIELD, Verdict.DEAD):
+    for verdict in (SlotVerdict.ACK, SlotVerdict.RETRY, SlotVerdict.REST, SlotVerdict.YIELD, SlotVerdict.DEAD):
         for late in (entry, stamped, stamped._replace(token=stamped.token + 1)):
             assert not await user.settle(verdict, late, reason="late")
     await user.recover(NOW - SECOND, lost=True)
@@ -110,7 +110,7 @@ async def test_rests_of_many_members_end_in_their_order(user: SlotUser) -> None:
     entries = (await user.claim()).entries
     assert await user.sorted.settle(
         [
-            user.verdict(Verdict.REST, e, score=e.score, reason="busy")._replace(rest_ms=NOW + 100 * (40 - n))
+            user.verdict(SlotVerdict.REST, e, score=e.score, reason="busy")._replace(rest_ms=NOW + 100 * (40 - n))
             for n, e in enumerate(entries)
         ]
     ) == [True] * len(entries)
@@ -126,7 +126,7 @@ async def test_a_host_gets_back_thousands_of_rests_that_end_at_once(store: Store
     user = SlotUser(store, target.sorted_slot(SlotKind.PRIORITY))
     await user.fill(*(b"%d" % n for n in range(1500)))
     entries = (await user.claim(limit=1500)).entries
-    asked = [user.verdict(Verdict.REST, e, score=17)._replace(rest_ms=NOW + 1) for e in entries]
+    asked = [user.verdict(SlotVerdict.REST, e, score=17)._replace(rest_ms=NOW + 1) for e in entries]
     assert all(await user.sorted.settle(asked))
     for _ in range(3):
         await user.recover(now_ms=NOW + 1)
@@ -140,8 +140,8 @@ async def test_what_has_not_started_makes_way_for_its_waiting_twin_only(user: Sl
     entries = await user.claims(b"twin", b"alone")
     newer = nth(user.slot.kind, 9)
     body = b"newer" if user.slot.apart else b""
-    assert await user.sorted.add([Add(user.slot, b"twin", newer, Keep.LAST, body)]) == [True]
-    asked = [user.verdict(Verdict.YIELD, e, score=e.score)._replace(keep=keep) for e in entries]
+    assert await user.sorted.add([SlotAdd(user.slot, b"twin", newer, Keep.LAST, body)]) == [True]
+    asked = [user.verdict(SlotVerdict.YIELD, e, score=e.score)._replace(keep=keep) for e in entries]
     assert await user.sorted.settle(asked) == [True, False]
     assert await user.sorted.settle(asked) == [False, False]
     expected = {Keep.FIRST: entries[0].score, Keep.LAST: newer}
@@ -158,5 +158,5 @@ async def test_a_yield_that_changed_nothing_leaves_it_known_whose_claims_are_in_
     user = SlotUser(store, target.sorted_slot(SlotKind.PRIORITY))
     await user.fill(b"x", b"y")
     x, _ = await user.claims(b"x", b"y")
-    assert not await user.settle(Verdict.YIELD, x, score=x.score)
+    assert not await user.settle(SlotVerdict.YIELD, x, score=x.score)
     assert await user.succeed() == 2

@@ -8,13 +8,15 @@ import pytest
 from slot_user import NOW, SECOND, STORES, TIMES, SlotUser, nth, refused
 from target import Target
 
-from emq.storage.slot_store import Add, Claim, Entry, Keep, Recover, Settle, SlotKind, Verdict
+from emq.storage.slot_store import Entry, Keep, Recover, SlotAdd, SlotClaim, SlotKind, SlotSettle, SlotVerdict
 from emq.storage.store import Store
 
 pytestmark = STORES
 
-OWNERS = (Verdict.ACK, Verdict.RETRY, Verdict.REST, Verdict.YIELD, Verdict.DEAD)
-STARTS = {Verdict.REPLAY: "dead", Verdict.PURGE: "dead", Verdict.RECALL: "waiting"} | dict.fromkeys(OWNERS, "prepared")
+OWNERS = (SlotVerdict.ACK, SlotVerdict.RETRY, SlotVerdict.REST, SlotVerdict.YIELD, SlotVerdict.DEAD)
+STARTS = {SlotVerdict.REPLAY: "dead", SlotVerdict.PURGE: "dead", SlotVerdict.RECALL: "waiting"} | dict.fromkeys(
+    OWNERS, "prepared"
+)
 STATES = ("absent", "waiting", "prepared", "dead")
 
 
@@ -43,12 +45,12 @@ async def test_verdicts_move_members(user: SlotUser) -> None:
     assert (
         await user.sorted.settle(
             [
-                user.verdict(Verdict.ACK, acked),
-                user.verdict(Verdict.RETRY, retried, score=later),
-                user.verdict(Verdict.DEAD, buried, reason="hopeless"),
-                user.verdict(Verdict.DEAD, purged, reason="no use"),
-                user.verdict(Verdict.PURGE, b"purged"),
-                user.verdict(Verdict.RECALL, b"recalled"),
+                user.verdict(SlotVerdict.ACK, acked),
+                user.verdict(SlotVerdict.RETRY, retried, score=later),
+                user.verdict(SlotVerdict.DEAD, buried, reason="hopeless"),
+                user.verdict(SlotVerdict.DEAD, purged, reason="no use"),
+                user.verdict(SlotVerdict.PURGE, b"purged"),
+                user.verdict(SlotVerdict.RECALL, b"recalled"),
             ]
         )
         == [True] * 6
@@ -59,14 +61,16 @@ async def test_verdicts_move_members(user: SlotUser) -> None:
     assert dead[:4] == (user.slot, b"buried", b"buried", b"")
     assert (dead.reason, dead.history) == ("hopeless", ())
     assert -1 < seconds_since(dead.dead_ms) < 30
-    assert await user.settle(Verdict.REPLAY, b"buried", score=nth(user.slot.kind, 10))
+    assert await user.settle(SlotVerdict.REPLAY, b"buried", score=nth(user.slot.kind, 10))
     retried, replayed = await user.claims(b"retried", b"buried", now_ms=NOW + SECOND)
     assert (retried.body, retried.left, replayed.body, replayed.left) == (b"retried", 16, b"buried", 16)
     assert await user.dead() == []
 
 
-@pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_of_all])
-async def test_a_verdict_changes_nothing_from_any_other_state(store: Store, target: Target, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [v for v in SlotVerdict if not v.is_of_all])
+async def test_a_verdict_changes_nothing_from_any_other_state(
+    store: Store, target: Target, verdict: SlotVerdict
+) -> None:
     for group, state in enumerate(STATES):
         if state == STARTS[verdict]:
             continue
@@ -78,12 +82,12 @@ async def test_a_verdict_changes_nothing_from_any_other_state(store: Store, targ
         assert (await user.state(), await user.waiting(), await user.dead()) == before
 
 
-@pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_of_all])
-async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [v for v in SlotVerdict if not v.is_of_all])
+async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: SlotVerdict) -> None:
     for group, apart in enumerate((False, True)):
         user = SlotUser(store, target.sorted_slot(SlotKind.PRIORITY, apart, group))
         entry = await in_state(user, STARTS[verdict])
-        if verdict is Verdict.YIELD:
+        if verdict is SlotVerdict.YIELD:
             await user.fill(b"x")
         subject: Entry | bytes = entry if verdict in OWNERS else b"x"
         once = user.verdict(verdict, subject, score=77, reason="why")
@@ -105,7 +109,7 @@ async def test_a_verdict_needs_the_token_of_the_claim(user: SlotUser) -> None:
 
 @pytest.mark.parametrize("verdict", OWNERS)
 async def test_a_settle_after_the_time_out_changes_nothing_that_is_not_its_own(
-    user: SlotUser, verdict: Verdict
+    user: SlotUser, verdict: SlotVerdict
 ) -> None:
     await user.fill(b"x")
     (late,) = await user.claims(b"x")
@@ -196,20 +200,20 @@ async def test_the_history_keeps_16_attempts_at_most(user: SlotUser) -> None:
     assert [reason for _, reason in history] == [f"failure {n}" for n in range(4, 20)]
 
 
-@pytest.mark.parametrize("goes", [Verdict.ACK, Verdict.RECALL, Verdict.PURGE])
+@pytest.mark.parametrize("goes", [SlotVerdict.ACK, SlotVerdict.RECALL, SlotVerdict.PURGE])
 async def test_a_message_that_left_leaves_no_history_to_the_next_of_its_content(
-    store: Store, target: Target, goes: Verdict
+    store: Store, target: Target, goes: SlotVerdict
 ) -> None:
     for group, score in enumerate((15, 100)):
         user = SlotUser(store, target.sorted_slot(SlotKind.PRIORITY, apart=False, group=group))
         await user.fill(b"x")
         (entry,) = await user.claims(b"x")
         assert await user.retry(entry, score, reason="of the one before")
-        if goes is Verdict.RECALL:
+        if goes is SlotVerdict.RECALL:
             assert await user.settle(goes, b"x")
         else:
             (entry,) = await user.claims(b"x", now_ms=NOW + SECOND)
-            if goes is Verdict.ACK:
+            if goes is SlotVerdict.ACK:
                 assert await user.ack(entry)
             else:
                 assert await user.die(entry, "died before")
@@ -277,7 +281,7 @@ async def test_recover_rolls_back_to_the_retries_left(user: SlotUser) -> None:
 async def send_again(user: SlotUser) -> None:
     """Add the member x, whether its twin waits or not."""
     body = b"x" if user.slot.apart else b""
-    await user.sorted.add([Add(user.slot, b"x", nth(user.slot.kind, 0), Keep.LAST, body)])
+    await user.sorted.add([SlotAdd(user.slot, b"x", nth(user.slot.kind, 0), Keep.LAST, body)])
 
 
 async def test_what_is_added_again_during_each_run_has_no_more_retries_for_that(user: SlotUser) -> None:
@@ -406,13 +410,13 @@ async def test_a_higher_epoch_fences_off_lower_ones(user: SlotUser) -> None:
     await neighbour.fill(b"z")
     for raised in (3, 5):
         if raised == 3:
-            assert refused(await user.sorted.claim([Claim(user.slot, 1, 3, NOW)], NOW)) == [False]
+            assert refused(await user.sorted.claim([SlotClaim(user.slot, 1, 3, NOW)], NOW)) == [False]
         else:
             assert await user.sorted.recover([Recover(user.slot, 5)], NOW) == [2]
         before = await user.state()
-        stale = [Settle(user.slot, b"x", verdict, entry.token, raised - 1, 17, "stale") for verdict in OWNERS]
+        stale = [SlotSettle(user.slot, b"x", verdict, entry.token, raised - 1, 17, "stale") for verdict in OWNERS]
         assert refused(await user.sorted.settle(stale)) == [True] * len(OWNERS)
-        claims = [Claim(user.slot, 5, raised - 1, NOW), Claim(neighbour.slot, 5, raised - 1, NOW)]
+        claims = [SlotClaim(user.slot, 5, raised - 1, NOW), SlotClaim(neighbour.slot, 5, raised - 1, NOW)]
         assert refused(await user.sorted.claim(claims, NOW)) == [True, False]
         assert refused(await user.sorted.recover([Recover(user.slot, raised - 1, NOW * 2)], NOW)) == [True]
         assert await user.state() == before
@@ -428,8 +432,10 @@ async def test_a_refused_verdict_leaves_the_others_of_its_call(user: SlotUser) -
     (other,) = await neighbour.claims(b"y")
     user.epoch = 2
     await user.claims()
-    stale = Settle(user.slot, b"x", Verdict.ACK, entry.token, 1)
-    answers = await user.sorted.settle([stale, neighbour.verdict(Verdict.ACK, other), user.verdict(Verdict.ACK, entry)])
+    stale = SlotSettle(user.slot, b"x", SlotVerdict.ACK, entry.token, 1)
+    answers = await user.sorted.settle(
+        [stale, neighbour.verdict(SlotVerdict.ACK, other), user.verdict(SlotVerdict.ACK, entry)]
+    )
     assert refused(answers) == [True, False, False]
     assert answers[1:] == [True, True]
 
@@ -439,9 +445,9 @@ async def test_the_administrations_verdicts_are_not_fenced(user: SlotUser) -> No
         await user.buried(member)
     await user.fill(b"z")
     await user.sorted.recover([Recover(user.slot, 9)], NOW)
-    assert await user.settle(Verdict.REPLAY, b"x", score=nth(user.slot.kind, 1))
-    assert await user.settle(Verdict.PURGE, b"y")
-    assert await user.settle(Verdict.RECALL, b"z")
+    assert await user.settle(SlotVerdict.REPLAY, b"x", score=nth(user.slot.kind, 1))
+    assert await user.settle(SlotVerdict.PURGE, b"y")
+    assert await user.settle(SlotVerdict.RECALL, b"z")
     assert await user.sizes() == (1, 0, 0)
 
 
@@ -451,5 +457,5 @@ async def test_a_fence_holds_for_all_instances(store: Store, other: Store, targe
     await first.fill(b"x")
     (entry,) = await first.claims(b"x")
     await second.claims()
-    assert refused(await first.sorted.settle([first.verdict(Verdict.ACK, entry)])) == [True]
+    assert refused(await first.sorted.settle([first.verdict(SlotVerdict.ACK, entry)])) == [True]
     assert await second.sizes() == (0, 1, 0)

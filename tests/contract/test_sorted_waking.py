@@ -11,9 +11,8 @@ from slot_user import NOW, PRIORITIES, SECOND, STORES, SlotUser, nth, refused
 from target import Target, Watcher, settle_down, watching
 
 from emq.storage.environment import Environment
-from emq.storage.slot_store import Add, Claim, Claimed, Entry, Keep, SlotKind, Verdict
-from emq.storage.store import Add as LaneAdd
-from emq.storage.store import Claim as LaneClaim
+from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.slot_store import Entry, Keep, SlotAdd, SlotClaim, SlotClaimed, SlotKind, SlotVerdict
 from emq.storage.store import Store
 
 pytestmark = STORES
@@ -69,7 +68,7 @@ EARLIER: dict[str, Callable[[Armed], Awaitable[object]]] = {
     "a merge": lambda a: a.user.add(b"late", a.at(50)),
     "a merge of the armed one": lambda a: a.user.add(b"armed", a.at(99)),
     "a retry": lambda a: a.user.retry(a.x, a.at(50)),
-    "a replay": lambda a: a.user.settle(Verdict.REPLAY, b"dead", score=a.at(50)),
+    "a replay": lambda a: a.user.settle(SlotVerdict.REPLAY, b"dead", score=a.at(50)),
 }
 LATER: dict[str, Callable[[Armed], Awaitable[object]]] = {
     "an add": lambda a: a.user.add(b"new", a.at(101)),
@@ -77,13 +76,13 @@ LATER: dict[str, Callable[[Armed], Awaitable[object]]] = {
     "a merge": lambda a: a.user.add(b"late", a.at(150)),
     "a merge that keeps the first": lambda a: a.user.add(b"late", a.at(50), keep=Keep.FIRST),
     "a retry": lambda a: a.user.retry(a.x, a.at(150)),
-    "a replay": lambda a: a.user.settle(Verdict.REPLAY, b"dead", score=a.at(150)),
+    "a replay": lambda a: a.user.settle(SlotVerdict.REPLAY, b"dead", score=a.at(150)),
     "an end": lambda a: a.user.ack(a.x),
     "a death": lambda a: a.user.die(a.x),
-    "a recall": lambda a: a.user.settle(Verdict.RECALL, b"armed"),
-    "a purge": lambda a: a.user.settle(Verdict.PURGE, b"dead"),
+    "a recall": lambda a: a.user.settle(SlotVerdict.RECALL, b"armed"),
+    "a purge": lambda a: a.user.settle(SlotVerdict.PURGE, b"dead"),
     "a verdict under another token": lambda a: a.user.retry(a.x._replace(token=a.x.token + 1), a.at(50)),
-    "a refused add": lambda a: a.user.sorted.add([Add(a.user.slot, b"n", a.at(5), Keep.LAST, max_length=1)]),
+    "a refused add": lambda a: a.user.sorted.add([SlotAdd(a.user.slot, b"n", a.at(5), Keep.LAST, max_length=1)]),
     "a look at its sizes": lambda a: a.user.state(),
     "a look at what waits": lambda a: a.user.waiting(),
     "a look at the dead": lambda a: a.user.dead(),
@@ -130,7 +129,7 @@ async def test_a_slot_armed_with_nothing_wakes_for_anything(user: SlotUser, watc
         await watcher.until(lambda slot=slot: slot.slot.address in watcher.woken, f"waking by {what}")  # type: ignore[misc]
     await user.beside(50).buried(b"x")
     await user.beside(50).claims()
-    await user.beside(50).settle(Verdict.REPLAY, b"x", score=1)
+    await user.beside(50).settle(SlotVerdict.REPLAY, b"x", score=1)
     await watcher.wakes(user.beside(50).slot.address)
 
 
@@ -154,7 +153,7 @@ async def test_a_duplicate_wakes_once_its_twin_is_settled(user: SlotUser, watche
         (entry,) = await user.claims(b"x", now_ms=NOW + SECOND)
         await user.add(b"x", nth(user.slot.kind, 50))
         # What may not run yet is nothing to wait for.
-        assert await user.claim() == Claimed([], None)
+        assert await user.claim() == SlotClaimed([], None)
         assert entry.left == 0
     else:
         entry = (await Armed.make(user, twin=50)).x
@@ -204,7 +203,7 @@ async def test_the_wake_up_goes_to_the_instance_that_claimed_last(
         await user.claims()
         await successor.claims()
         # What a stale owner asks is refused, and takes the wake-up from nobody.
-        assert refused(await store.sorted.claim([Claim(user.slot, 1, 1, NOW)], NOW)) == [True]
+        assert refused(await store.sorted.claim([SlotClaim(user.slot, 1, 1, NOW)], NOW)) == [True]
         await user.fill(b"x")
         await right.wakes(user.slot.address)
         await quiet()
@@ -224,10 +223,10 @@ async def test_a_claim_and_an_add_that_race_leave_no_message_unseen(
 ) -> None:
     for group in range(10):
         slot = user.beside(group).slot
-        claim = store.sorted.claim([Claim(slot, 5, 1, NOW)], NOW)
-        add = other.sorted.add([Add(slot, b"x", nth(slot.kind, 0), Keep.LAST)])
+        claim = store.sorted.claim([SlotClaim(slot, 5, 1, NOW)], NOW)
+        add = other.sorted.add([SlotAdd(slot, b"x", nth(slot.kind, 0), Keep.LAST)])
         done = await asyncio.gather(*((claim, add) if group % 2 else (add, claim)))
-        claimed = next(answer for (answer,) in done if isinstance(answer, Claimed))
+        claimed = next(answer for (answer,) in done if isinstance(answer, SlotClaimed))
         if not claimed.entries:
             await watcher.wakes(slot.address)
 
@@ -237,8 +236,8 @@ async def test_one_call_arms_and_wakes_many_slots(
     store: Store, user: SlotUser, watcher: Watcher, quiet: Callable[[], Awaitable[None]]
 ) -> None:
     slots = [user.beside(group).slot for group in range(300)]
-    await store.sorted.claim([Claim(slot, 5, 1, NOW) for slot in slots], NOW)
-    await store.sorted.add([Add(slot, b"x", 100, Keep.LAST) for slot in slots[:200]])
+    await store.sorted.claim([SlotClaim(slot, 5, 1, NOW) for slot in slots], NOW)
+    await store.sorted.add([SlotAdd(slot, b"x", 100, Keep.LAST) for slot in slots[:200]])
     addresses = [slot.address for slot in slots[:200]]
     await watcher.wakes(*addresses)
     assert sorted(watcher.woken) == sorted(addresses)

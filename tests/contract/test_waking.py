@@ -10,7 +10,9 @@ from target import Can, Target, Watcher, put_one, read_one, settle_down, watchin
 
 from emq import errors
 from emq.storage.environment import Environment
-from emq.storage.store import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Verdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.log_store import Batch, Put, Read
+from emq.storage.store import Store
 
 NOW = 1_700_000_000_000
 
@@ -23,9 +25,9 @@ async def exhaust(store: Store, *queues: str, epoch: int = 1) -> None:
             batch = await read_one(store.log, queue, batch.next, epoch=epoch)
 
 
-async def arm(store: Store, slot: str, epoch: int = 1, limit: int = 1) -> Claimed:
-    (claimed,) = await store.lanes.claim([Claim(slot, limit, epoch)], NOW)
-    assert isinstance(claimed, Claimed)
+async def arm(store: Store, slot: str, epoch: int = 1, limit: int = 1) -> LaneClaimed:
+    (claimed,) = await store.lanes.claim([LaneClaim(slot, limit, epoch)], NOW)
+    assert isinstance(claimed, LaneClaimed)
     return claimed
 
 
@@ -126,7 +128,7 @@ async def test_what_woke_while_nobody_watched_is_told_to_the_next_watcher(store:
     await exhaust(store, target.queue())
     await arm(store, target.slot(1))
     await put_one(store.log, target.queue(), b"a")
-    await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+    await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
     watcher = Watcher(store)
     task = asyncio.create_task(watcher.run())
     try:
@@ -158,10 +160,10 @@ async def test_the_wake_up_goes_to_the_instance_that_armed_last(
         # What a stale owner asks is refused, and takes the wake-up from nobody.
         (stale,) = await store.log.read([Read(target.queue(), store.log.first_offset, 10, 1)])
         assert isinstance(stale, errors.NotOwner)
-        (refused,) = await store.lanes.claim([Claim(target.slot(1), 1, 1)], NOW)
+        (refused,) = await store.lanes.claim([LaneClaim(target.slot(1), 1, 1)], NOW)
         assert isinstance(refused, errors.NotOwner)
         await put_one(store.log, target.queue(), b"a")
-        await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+        await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
         await right.wakes(target.queue(), target.slot(1))
         await settle_down(store, left, one)
         assert left.woken == []
@@ -177,7 +179,7 @@ async def test_the_environments_do_not_wake_each_other(
         await exhaust(store, opened.queue())
         await arm(store, opened.slot(1))
         await put_one(sandbox.log, opened.queue(), b"a")
-        await sandbox.lanes.add([Add(opened.slot(1), "x", b"", NOW)])
+        await sandbox.lanes.add([LaneAdd(opened.slot(1), "x", b"", NOW)])
         await settle_down(store, watcher, canary)
         assert watcher.woken == []
 
@@ -191,40 +193,40 @@ async def test_closing_ends_the_watcher(store: Store, target: Target) -> None:
 async def test_a_slot_wakes_for_an_earlier_due_time_only(store: Store, target: Target) -> None:
     canary = target.queue("high", 9)
     async with watching(store, canary) as watcher:
-        await store.lanes.add([Add(target.slot(1), "first", b"", NOW + 5000)])
+        await store.lanes.add([LaneAdd(target.slot(1), "first", b"", NOW + 5000)])
         assert (await arm(store, target.slot(1))).next_due_ms == NOW + 5000
-        await store.lanes.add([Add(target.slot(1), "later", b"", NOW + 6000)])
-        await store.lanes.add([Add(target.slot(1), "dead", b"", NOW, "at once")])
+        await store.lanes.add([LaneAdd(target.slot(1), "later", b"", NOW + 6000)])
+        await store.lanes.add([LaneAdd(target.slot(1), "dead", b"", NOW, "at once")])
         await settle_down(store, watcher, canary)
         assert watcher.woken == []
-        await store.lanes.add([Add(target.slot(1), "earlier", b"", NOW + 4999)])
+        await store.lanes.add([LaneAdd(target.slot(1), "earlier", b"", NOW + 4999)])
         await watcher.wakes(target.slot(1))
 
 
 async def test_an_empty_slot_wakes_for_whatever_comes(store: Store, target: Target) -> None:
     async with watching(store, target.queue("high", 9)) as watcher:
-        assert await arm(store, target.slot(1)) == Claimed([], None)
-        await store.lanes.add([Add(target.slot(1), "x", b"", NOW + 10**9)])
+        assert await arm(store, target.slot(1)) == LaneClaimed([], None)
+        await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW + 10**9)])
         await watcher.wakes(target.slot(1))
 
 
-@pytest.mark.parametrize("verdict", [Verdict.RETRY, Verdict.REPLAY])
-async def test_an_entry_that_returns_wakes_its_slot(store: Store, target: Target, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [LaneVerdict.RETRY, LaneVerdict.REPLAY])
+async def test_an_entry_that_returns_wakes_its_slot(store: Store, target: Target, verdict: LaneVerdict) -> None:
     slot = target.slot(1)
     async with watching(store, target.queue("high", 9)) as watcher:
-        await store.lanes.add([Add(slot, "x", b"", NOW, "dead" if verdict is Verdict.REPLAY else None)])
+        await store.lanes.add([LaneAdd(slot, "x", b"", NOW, "dead" if verdict is LaneVerdict.REPLAY else None)])
         await arm(store, slot)
-        epoch = None if verdict is Verdict.REPLAY else 1
-        assert await store.lanes.settle([Settle(slot, "x", verdict, epoch, NOW + 1000, b"")]) == [True]
+        epoch = None if verdict is LaneVerdict.REPLAY else 1
+        assert await store.lanes.settle([LaneSettle(slot, "x", verdict, epoch, NOW + 1000, b"")]) == [True]
         await watcher.wakes(slot)
 
 
 async def test_a_slot_that_is_not_armed_does_not_wake(store: Store, target: Target) -> None:
     canary = target.queue("high", 9)
     async with watching(store, canary) as watcher:
-        await store.lanes.add([Add(target.slot(1), "x", b"", NOW)])
+        await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
         await store.lanes.inspect([target.slot(1)])
         await store.lanes.dead(target.slot(1))
-        await store.lanes.add([Add(target.slot(1), "y", b"", NOW - 1)])
+        await store.lanes.add([LaneAdd(target.slot(1), "y", b"", NOW - 1)])
         await settle_down(store, watcher, canary)
         assert watcher.woken == []

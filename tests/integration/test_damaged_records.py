@@ -15,7 +15,8 @@ from emq import message
 from emq.app import App
 from emq.inspect import dead_letters
 from emq.message import Message
-from emq.storage.store import Add, Put
+from emq.storage.lane_store import LaneAdd
+from emq.storage.log_store import Put
 
 
 @virtual
@@ -25,7 +26,7 @@ async def test_damaged_records_of_queues_and_lanes_are_dead_letters_and_the_rest
         whole = [message.encode(f"id-{n}", b"%d" % n, None, 1, None) for n in range(4)]
         cut, strange = whole[1][:-2], b'{"a stranger\'s": 1}'
         await r.store.log.put([Put(topic.queue(0, 1), [whole[0], cut, strange, whole[3]])])
-        await r.store.lanes.add([Add("t/0", "waiting", cut, 1)])
+        await r.store.lanes.add([LaneAdd("t/0", "waiting", cut, 1)])
         seen = Seen()
         async with running(r.host(seen)):
             await until(lambda: len(seen) == 3)

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from emq import errors, servers
 from emq.database import Database
 from emq.storage.environment import Environment
-from emq.storage.store import Add, Claim, Put, Read
+from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.log_store import Put, Read
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from storage_adapters.sql import open_store
@@ -96,8 +97,8 @@ async def test_a_missing_table_is_one_line_that_names_it_in_every_call(
     calls: dict[str, Call] = {
         "put": lambda: store.log.put([Put("t/0/high", [b"a"])]),
         "read": lambda: store.log.read([Read("t/0/high", 1, 1, 1)]),
-        "add": lambda: store.lanes.add([Add("t/0", "a", b"", 0)]),
-        "claim": lambda: store.lanes.claim([Claim("t/0", 1, 1)], 0),
+        "add": lambda: store.lanes.add([LaneAdd("t/0", "a", b"", 0)]),
+        "claim": lambda: store.lanes.claim([LaneClaim("t/0", 1, 1)], 0),
     }
     try:
         for call in calls.values():

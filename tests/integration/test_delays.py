@@ -13,7 +13,7 @@ from support.virtual import virtual
 from emq import errors
 from emq.inspect import dead_letters, recall
 from emq.message import Message
-from emq.storage.store import Claim, Claimed, Settle
+from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle
 from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
@@ -192,10 +192,10 @@ def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -
                     await until(lambda: len(seen) == 2)
                 real, lost = store.real.lanes.claim, 0
 
-                async def loses(claims: list[Claim], now_ms: int, *bounds: int) -> object:
+                async def loses(claims: list[LaneClaim], now_ms: int, *bounds: int) -> object:
                     nonlocal lost
                     answer = await real(claims, now_ms, *bounds)
-                    if lost < 2 and any(isinstance(a, Claimed) and a.entries for a in answer):
+                    if lost < 2 and any(isinstance(a, LaneClaimed) and a.entries for a in answer):
                         lost += 1
                         raise errors.OutcomeUnknown("the reply was lost")
                     return answer
@@ -219,7 +219,7 @@ async def test_a_clean_stop_waits_for_schedules_that_are_being_fired() -> None:
         store, first, second = FaultyStore(MemoryStore(r.world)), Seen(), Seen()
         real = store.real.lanes.settle
 
-        async def slow(settles: list[Settle]) -> object:
+        async def slow(settles: list[LaneSettle]) -> object:
             await asyncio.sleep(2 if any(s.id == id_ for s in settles) else 0)
             return await real(settles)
 

@@ -13,7 +13,8 @@ from support.virtual import virtual
 
 from emq.fetcher.waker import SWEEP_S
 from emq.message import Message
-from emq.storage.store import Claim, Read
+from emq.storage.lane_store import LaneClaim
+from emq.storage.log_store import Read
 from emq.topics.model import Kind, State
 from storage_adapters.memory import MemoryStore
 
@@ -294,10 +295,10 @@ async def test_idle_queues_cost_one_look_each_in_two_minutes() -> None:
                 return await asked(entries, max_bytes)
 
             store.log.replace("read", read)
-            claims: list[Claim] = []
+            claims: list[LaneClaim] = []
             claim = store.real.lanes.claim
 
-            async def claimed(entries: Sequence[Claim], now_ms: int, *bounds: int) -> object:
+            async def claimed(entries: Sequence[LaneClaim], now_ms: int, *bounds: int) -> object:
                 claims.extend(entries)
                 return await claim(entries, now_ms, *bounds)
 
@@ -477,7 +478,7 @@ async def test_a_hole_is_skipped_and_progress_passes_it() -> None:
 
 @virtual
 async def test_a_body_that_is_not_a_message_is_delivered_as_it_is() -> None:
-    from emq.storage.store import Put
+    from emq.storage.log_store import Put
 
     async with rig() as r:
         await r.topic("orders", 50, priorities=("only",))

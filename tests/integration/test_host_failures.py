@@ -100,7 +100,7 @@ async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority() -> N
     ranks: dict[str, set[tuple[int, int]]] = {}
 
     def look() -> None:
-        for slot in r.world.slots.values():
+        for slot in r.world.lanes.values():
             for rank, heap in slot.waiting.items():
                 for _, id_ in heap:
                     m = message.decode(slot.bodies[id_])

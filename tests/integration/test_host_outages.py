@@ -14,7 +14,7 @@ from support.virtual import virtual
 from emq import errors
 from emq.message import Message
 from emq.producer import Producer
-from emq.storage.store import Trim
+from emq.storage.log_store import Trim
 from emq.topics.catalog import Catalog
 from storage_adapters.memory import MemoryStore
 

@@ -15,7 +15,7 @@ from emq.allocation import member
 from emq.allocation.tree.database import sessions
 from emq.host import neighbours
 from emq.host.neighbours import Neighbours
-from emq.storage.store import Add
+from emq.storage.lane_store import LaneAdd
 
 
 @pytest.fixture(params=["redis", "postgresql"])
@@ -148,7 +148,9 @@ async def test_the_sign_of_a_process_that_is_gone_holds_nobody_up(shared: Meetin
     gone = f"{sessions.this_process().rpartition('/')[0].rpartition('/')[0]}/4194305/1"
     body = msgspec.msgpack.encode(neighbours.Sign(1, "sqlite:///gone.db", "gone", gone))
     async with shared.app("a") as a:
-        await a.store.lanes.add([Add(neighbours.LANE, "1~gone", body, 0), Add(neighbours.LANE, "garbage", b"\xff", 0)])
+        await a.store.lanes.add(
+            [LaneAdd(neighbours.LANE, "1~gone", body, 0), LaneAdd(neighbours.LANE, "garbage", b"\xff", 0)]
+        )
         async with asyncio.timeout(4), a.running():
             left = await a.store.lanes.waiting(neighbours.LANE)
         assert {entry.id for entry in left}.isdisjoint({"1~gone", "garbage"})

@@ -14,7 +14,7 @@ import emq
 from emq import servers
 from emq.producer.batcher import CALL_BYTES
 from emq.storage.durability import Durability
-from emq.storage.slot_store import Add
+from emq.storage.slot_store import SlotAdd
 
 LARGEST = 1 << 20
 """The default `max_payload`."""
@@ -42,7 +42,7 @@ async def test_the_largest_payloads_go_in_calls_of_a_few_megabytes_and_arrive_wh
             slots = app.store.sorted
             add = slots.add
 
-            async def counted(adds: Sequence[Add], durability: Durability) -> list[Any]:
+            async def counted(adds: Sequence[SlotAdd], durability: Durability) -> list[Any]:
                 calls.append(sum(len(a.member) + len(a.body) + len(a.note) for a in adds))
                 return await add(adds, durability)
 

@@ -17,7 +17,7 @@ from support.virtual import virtual
 from emq import errors
 from emq.message import Message
 from emq.producer import Producer
-from emq.storage.store import Trim
+from emq.storage.log_store import Trim
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import MAX_EARLIER, State
 from storage_adapters.memory import MemoryStore

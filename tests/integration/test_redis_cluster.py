@@ -13,8 +13,8 @@ import pytest
 import emq
 from emq import errors, servers
 from emq.storage.environment import Environment
+from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
-from emq.storage.store import Put, Read
 from storage_adapters.redis.cluster import hash_slot
 from storage_adapters.redis.keys import SlotKeys, cluster_shards
 from storage_adapters.redis.opening import CLUSTER_SHARDS

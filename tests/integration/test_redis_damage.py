@@ -13,9 +13,9 @@ import redis
 import emq
 from emq import errors, servers
 from emq.storage.environment import Environment
+from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
-from emq.storage.slot_store import Add, Claim, Keep, Slot, SlotKind
-from emq.storage.store import Put, Read
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from storage_adapters.redis.keys import Shard, SlotKeys
 
 TAG = "{emq:online:0}"
@@ -185,13 +185,13 @@ async def test_entries_beside_a_damaged_key_are_answered_and_its_own_with_the_ke
         bounds = await store.log.bounds(queues)
         assert isinstance(bounds[3], errors.KeyDamaged)
         assert [b.head for b in bounds if not isinstance(b, errors.EMQError)] == [1] * 6
-        adds = [Add(slot, b"m", 20, Keep.LAST) for slot in slots]
+        adds = [SlotAdd(slot, b"m", 20, Keep.LAST) for slot in slots]
         for _ in range(2):
             added = [store.sorted.add(adds), store.sorted.add(adds[:5])]
             await asyncio.gather(*added, return_exceptions=True)
         states = await store.sorted.inspect(slots, 0)
         assert [isinstance(state, errors.KeyDamaged) for state in states] == [index == 5 for index in range(7)]
-        claimed = await store.sorted.claim([Claim(slot, 5, 1, 1) for slot in slots], 1_700_000_000_000)
+        claimed = await store.sorted.claim([SlotClaim(slot, 5, 1, 1) for slot in slots], 1_700_000_000_000)
         assert [len(c.entries) for c in claimed if not isinstance(c, errors.EMQError)] == [1] * 6
         stranger.delete(Shard("online", 0).log("t/3/high"))
         await asyncio.sleep(1.1)

@@ -13,7 +13,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
-from emq.storage.slot_store import Verdict
+from emq.storage.slot_store import SlotVerdict
 from storage_adapters.memory import MemoryStore
 
 
@@ -44,7 +44,7 @@ def lose(store: FaultyStore, method: str, when: Callable[[Any, Any], bool], time
 
 
 def has_ack(requests: Any, _: Any) -> bool:
-    return any(s.verdict is Verdict.ACK for s in requests)
+    return any(s.verdict is SlotVerdict.ACK for s in requests)
 
 
 def has_entries(_: Any, answers: Any) -> bool:

@@ -12,7 +12,7 @@ from support.rig import Rig, Seen, bound, rig, running, until
 from support.virtual import virtual
 
 from emq.message import Message
-from emq.storage.slot_store import Add, Claim, Keep, Slot, SlotKind
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
@@ -92,7 +92,7 @@ async def test_a_member_without_a_note_does_not_expire_before_it_was_there() -> 
         topic = await r.topic("t", 50, kind="priority", slots=1, merge="key", ttl_s=60.0)
         seen = Seen()
         async with r.consuming(seen):
-            await r.store.sorted.add([Add(topic.slot(0), b"k", 50, Keep.LAST, b"of a stranger")])
+            await r.store.sorted.add([SlotAdd(topic.slot(0), b"k", 50, Keep.LAST, b"of a stranger")])
             await until(lambda: len(seen) == 1)
         assert await states(r) == (0, 0, 0)
 
@@ -167,7 +167,7 @@ async def test_a_slot_is_with_one_claim_at_a_time() -> None:
         store, under_way, most = FaultyStore(MemoryStore(r.world)), Counter[str](), 0
         real = store.real.sorted.claim
 
-        async def slow(claims: list[Claim], now_ms: int, *bounds: int) -> object:
+        async def slow(claims: list[SlotClaim], now_ms: int, *bounds: int) -> object:
             nonlocal most
             under_way.update(c.slot.name for c in claims)
             most = max(most, *under_way.values())
@@ -197,7 +197,9 @@ async def test_a_fixed_time_waits_for_its_second_also_when_its_slot_is_claimed_b
             second = int(r.clock.now())
             await r.producer.publish("t", "x", at=second + 0.4)
             await into_second(r, -0.4)
-            await r.store.sorted.add([Add(Slot("t/0", SlotKind.FIXED_TIME), b"retried", 16, Keep.LAST)])  # is due now
+            await r.store.sorted.add(
+                [SlotAdd(Slot("t/0", SlotKind.FIXED_TIME), b"retried", 16, Keep.LAST)]
+            )  # is due now
             await until(lambda: len(seen) == 2)
         assert seen.payloads == [b"retried", b"x"]
         assert seen.deliveries[0].started_us < (second + 1) * 1_000_000 <= seen.deliveries[1].started_us

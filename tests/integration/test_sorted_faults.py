@@ -23,7 +23,7 @@ from support.sorted_load import Load
 import emq
 from emq import errors, servers
 from emq.storage.opening import open_store
-from emq.storage.slot_store import Add, Keep, Slot, SlotKind
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
 from emq.topics.model import Topic
 
 PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
@@ -103,7 +103,7 @@ async def test_of_adds_sent_together_each_learns_what_became_of_itself(redis_ser
     with servers.start_redis() as server:
         async with CuttingProxy(server.port) as proxy:
             store = await open_store(proxy.url, emq.Environment.ONLINE)
-            adds = [Add(apart, b"x", 20, Keep.LAST, b"body"), Add(bare, b"y", 20, Keep.LAST)]
+            adds = [SlotAdd(apart, b"x", 20, Keep.LAST, b"body"), SlotAdd(bare, b"y", 20, Keep.LAST)]
             assert await store.sorted.add(adds) == [True, True]  # now the server knows the scripts
             proxy.cut("slot_merge", 1)
             broken, merged = await store.sorted.add(adds)

@@ -13,7 +13,7 @@ from support.virtual import virtual
 
 from emq import Reject, Retry, errors
 from emq.message import Message, slot_id
-from emq.storage.slot_store import Add, Claim, Keep, Slot, SlotKind
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
@@ -258,7 +258,7 @@ async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more(
             await until(lambda: len(seen) == 1)
             slot = Slot("t/0", SlotKind.FIXED_TIME)
             now_ms = int(r.clock.now() * 1000)
-            await r.store.sorted.claim([Claim(slot, 10, 1 << 40, now_ms)], now_ms)  # the new owner
+            await r.store.sorted.claim([SlotClaim(slot, 10, 1 << 40, now_ms)], now_ms)  # the new owner
             await asyncio.sleep(2)
             assert host.members.refused == 1
             assert host.ownership.lost_groups == 1
@@ -276,7 +276,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
             real = store.real.sorted.claim
             lost = 0
 
-            async def loses(claims: list[Claim], now_ms: int, *bounds: int) -> object:
+            async def loses(claims: list[SlotClaim], now_ms: int, *bounds: int) -> object:
                 nonlocal lost
                 answer = await real(claims, now_ms, *bounds)
                 if lost < 2 and any(a.entries for a in answer):  # type: ignore[union-attr]
@@ -306,8 +306,8 @@ async def test_what_a_foreign_consumer_left_in_prepare_times_out() -> None:
             slot, now_ms = Slot("t/0", SlotKind.PRIORITY), int(r.clock.now() * 1000)
 
             store = MemoryStore(r.world)
-            await store.sorted.add([Add(slot, b"stranded", 30, Keep.LAST)])
-            await store.sorted.claim([Claim(slot, 1, group.epoch, now_ms)], now_ms)
+            await store.sorted.add([SlotAdd(slot, b"stranded", 30, Keep.LAST)])
+            await store.sorted.claim([SlotClaim(slot, 1, group.epoch, now_ms)], now_ms)
             await until(lambda: len(seen) == 2, 30)
             assert r.clock.now() - now_ms / 1000 > 10
             assert seen.deliveries[1].payload == b"stranded"
@@ -516,7 +516,7 @@ async def test_what_a_stranger_adds_starts_within_five_seconds_also_with_4096_sl
             for index in range(0, 4096, 512):
                 slot = r.world.sorted[topic.slot(index).name]
                 alarm, slot._alarm = slot._alarm, None
-                await stranger.sorted.add([Add(topic.slot(index), b"%d" % index, 50, Keep.LAST)])
+                await stranger.sorted.add([SlotAdd(topic.slot(index), b"%d" % index, 50, Keep.LAST)])
                 slot._alarm = alarm
             await until(lambda: len(seen) == 8, 60)
             assert r.clock.now() - begin <= 5.0

@@ -17,12 +17,13 @@ from support.rig import until
 from emq import errors
 from emq.app import App
 from emq.message import Message
-from emq.storage import slot_store
+from emq.storage import lane_store, log_store, slot_store
 from emq.storage import store as storage
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle
+from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import open_store
-from emq.storage.store import Add, Claim, Put, Read, Settle, Trim
 
 HUGE = (1 << 63) - 1
 
@@ -92,14 +93,14 @@ async def test_a_damaged_row_fails_the_entries_of_its_own_name_only(url: str, da
     a, bad, b = (f"{name}-{random.randrange(1 << 40):x}" for name in ("a", "bad", "b"))
     queues, lanes = [f"{n}/0/mid" for n in (a, bad, b)], [f"{n}/0" for n in (a, bad, b)]
     slots_ = [slot_store.Slot(f"{n}/0", slot_store.SlotKind.PRIORITY) for n in (a, bad, b)]
-    member = slot_store.Add(slots_[0], b"first", 20.0, slot_store.Keep.LAST)
+    member = slot_store.SlotAdd(slots_[0], b"first", 20.0, slot_store.Keep.LAST)
     try:
         for _ in range(3):
             await store.log.put([Put(q, [b"x", b"y"]) for q in queues])
-        await store.lanes.add([Add(s, f"e{i}", b"x", i) for s in lanes for i in range(4)])
-        await store.lanes.claim([Claim(s, 2, 5) for s in lanes], 10)
+        await store.lanes.add([LaneAdd(s, f"e{i}", b"x", i) for s in lanes for i in range(4)])
+        await store.lanes.claim([LaneClaim(s, 2, 5) for s in lanes], 10)
         await store.sorted.add([member._replace(slot=s, member=b"m%d" % i) for s in slots_ for i in range(4)])
-        held = await store.sorted.claim([slot_store.Claim(s, 2, 5, 10) for s in slots_], 10)
+        held = await store.sorted.claim([slot_store.SlotClaim(s, 2, 5, 10) for s in slots_], 10)
         assert await rows.set(table, f"name LIKE '{bad}%'", **values)
         for _ in range(2):
             await _use_everything(store, bad, queues, lanes, slots_, held)
@@ -131,17 +132,19 @@ async def _use_everything(
         await log.read([Read(q, 1, 10, None) for q in queues]),
         await log.bounds(queues),
         await log.trim([Trim(q, 1, 5) for q in queues]),
-        await lane.add([Add(s, f"n{random.random()}", b"x", 10, epoch=5) for s in lanes]),
-        await lane.claim([Claim(s, 1, 5) for s in lanes], 100),
-        await lane.settle([Settle(s, "e0", storage.Verdict.RETRY, 5, 50, b"x") for s in lanes]),
+        await lane.add([LaneAdd(s, f"n{random.random()}", b"x", 10, epoch=5) for s in lanes]),
+        await lane.claim([LaneClaim(s, 1, 5) for s in lanes], 100),
+        await lane.settle([LaneSettle(s, "e0", lane_store.LaneVerdict.RETRY, 5, 50, b"x") for s in lanes]),
         await lane.recover([(s, 5) for s in lanes], 1),
         await lane.inspect(lanes),
-        await sorted_.add([slot_store.Add(s, b"n%f" % random.random(), 20.0, slot_store.Keep.LAST) for s in slots_]),
-        await sorted_.claim([slot_store.Claim(s, 1, 5, 100) for s in slots_], 100),
+        await sorted_.add(
+            [slot_store.SlotAdd(s, b"n%f" % random.random(), 20.0, slot_store.Keep.LAST) for s in slots_]
+        ),
+        await sorted_.claim([slot_store.SlotClaim(s, 1, 5, 100) for s in slots_], 100),
         await sorted_.settle(
             [
-                slot_store.Settle(
-                    s, held[i].entries[0].member, slot_store.Verdict.RETRY, held[i].entries[0].token, 5, 20.0
+                slot_store.SlotSettle(
+                    s, held[i].entries[0].member, slot_store.SlotVerdict.RETRY, held[i].entries[0].token, 5, 20.0
                 )
                 for i, s in enumerate(slots_)
             ]
@@ -196,13 +199,13 @@ async def test_a_hole_of_any_length_costs_one_read(url: str) -> None:
         assert await rows.set("store_queues", f"name = '{queue}'", tail=1 << 40)
         await store.log.put([Put(queue, [b"behind"])])
         [first] = await store.log.read([Read(queue, 1, 100, 5)])
-        assert isinstance(first, storage.Batch)
+        assert isinstance(first, log_store.Batch)
         assert ([*first.offsets], first.next) == ([1], 101)
         [hole] = await store.log.read([Read(queue, first.next, 100, 5)])
-        assert isinstance(hole, storage.Batch)
+        assert isinstance(hole, log_store.Batch)
         assert ([*hole.offsets], hole.next, hole.exhausted) == ([], 1 << 40, False)
         [behind] = await store.log.read([Read(queue, hole.next, 100, 5)])
-        assert isinstance(behind, storage.Batch)
+        assert isinstance(behind, log_store.Batch)
         assert (behind.bodies, behind.exhausted) == ([b"behind"], True)
     finally:
         await store.close()
@@ -216,14 +219,17 @@ async def test_a_member_of_a_damaged_rank_keeps_no_other_member_of_its_slot(url:
     rows, store = Rows(url), await open_store(url, Environment.ONLINE)
     slot = slot_store.Slot(f"t-{random.randrange(1 << 40):x}/0", slot_store.SlotKind.FIXED_TIME)
     try:
-        await store.sorted.add([slot_store.Add(slot, b"m%d" % i, 100.0 + i, slot_store.Keep.LAST) for i in range(4)])
+        await store.sorted.add(
+            [slot_store.SlotAdd(slot, b"m%d" % i, 100.0 + i, slot_store.Keep.LAST) for i in range(4)]
+        )
         where = f"slot_id = (SELECT id FROM store_groups WHERE name = '{slot.address}') AND rank"
         assert await rows.set("store_members", f"{where} = 101", rank=rank) == 1
-        (found,) = await store.sorted.claim([slot_store.Claim(slot, 10, 5, 1_000)], 1_000)
-        assert isinstance(found, slot_store.Claimed)
+        (found,) = await store.sorted.claim([slot_store.SlotClaim(slot, 10, 5, 1_000)], 1_000)
+        assert isinstance(found, slot_store.SlotClaimed)
         assert {entry.member for entry in found.entries} >= {b"m0", b"m2", b"m3"}
         verdicts = [
-            slot_store.Settle(slot, e.member, slot_store.Verdict.DEAD, e.token, 5, reason="no") for e in found.entries
+            slot_store.SlotSettle(slot, e.member, slot_store.SlotVerdict.DEAD, e.token, 5, reason="no")
+            for e in found.entries
         ]
         assert all(await store.sorted.settle(verdicts))
         assert await rows.set("store_members", f"{where} > 0 AND state = 2", rank=rank)

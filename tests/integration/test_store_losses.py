@@ -14,7 +14,7 @@ from emq import errors
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.queue_tails import Tails
-from emq.storage.store import Put
+from emq.storage.log_store import Put
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore
 

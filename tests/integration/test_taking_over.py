@@ -11,7 +11,7 @@ from support.virtual import virtual
 
 from emq.host.handlers import Handlers
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.storage.slot_store import Claim
+from emq.storage.slot_store import SlotClaim
 
 FORMER = 0
 """The epoch of the former owner."""
@@ -62,7 +62,7 @@ async def test_what_a_former_owner_had_claimed_from_a_slot_is_delivered_at_once(
     async with rig() as r:
         topic = await r.topic("urgent", 50, kind="priority", slots=1)
         await r.producer.publish("urgent", "x", priority=30)
-        [claimed] = await r.store.sorted.claim([Claim(topic.slot(0), 10, FORMER, 0)], int(r.clock.now() * 1000))
+        [claimed] = await r.store.sorted.claim([SlotClaim(topic.slot(0), 10, FORMER, 0)], int(r.clock.now() * 1000))
         assert len(claimed.entries) == 1
         seen = Seen()
         async with r.consuming(seen):

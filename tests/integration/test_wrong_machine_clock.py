@@ -17,8 +17,9 @@ from emq.cli.commands import app
 from emq.clock import ManualClock
 from emq.database import Database, tables
 from emq.message import Message, encode_retry
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
-from emq.storage.store import Add, Claim, LaneStore, Put, Read, Settle, Verdict
 
 HOUR_S = 3_600
 URLS = ["redis_url", "postgres_url", "sqlite"]
@@ -84,7 +85,7 @@ def test_dead_letters_are_found_and_replayed_by_the_environments_time(emq: Calla
 
     async def bury(made: App) -> None:
         m = Message("m", b"x", None, 1, None, 0, 16, 5, "HTTP 503")
-        await made.store.lanes.add([Add("t/0", "m", encode_retry(m), 0, reason="HTTP 503")])
+        await made.store.lanes.add([LaneAdd("t/0", "m", encode_retry(m), 0, reason="HTTP 503")])
 
     opened(bury)
     assert '"m"' in emq("dead list t --since 5m --json")
@@ -100,9 +101,9 @@ async def test_stores_stamp_dead_letters_by_the_clock_that_they_follow(url: str)
     clock, group = ManualClock(time.time() + HOUR_S), f"stamps-{time.time_ns()}/0"
     store = await open_store(url, Environment.ONLINE, clock)
     try:
-        await store.lanes.add([Add(group, "a", b"x", 0, reason="damaged"), Add(group, "b", b"x", 0)])
-        await store.lanes.claim([Claim(group, 1, 1)], 1)
-        await store.lanes.settle([Settle(group, "b", Verdict.DEAD, 1, body=b"x", reason="HTTP 503")])
+        await store.lanes.add([LaneAdd(group, "a", b"x", 0, reason="damaged"), LaneAdd(group, "b", b"x", 0)])
+        await store.lanes.claim([LaneClaim(group, 1, 1)], 1)
+        await store.lanes.settle([LaneSettle(group, "b", LaneVerdict.DEAD, 1, body=b"x", reason="HTTP 503")])
         assert await dead_ms(store.lanes, group) == [int(clock.now() * 1000)] * 2
     finally:
         await store.close()

@@ -10,8 +10,8 @@ MUTANTS = (
         "P",
         "a message that failed in its queue comes back from the lane at the highest priority",
         "emq/dispatch/settler.py",
-        "return Add(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority)",
-        "return Add(group.name, m.id, body, decision.due_ms, epoch=group.epoch)",
+        "return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority)",
+        "return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch)",
         "tests/integration/test_host_failures.py::test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority",
     ),
     Mutant(
@@ -74,8 +74,8 @@ MUTANTS = (
         "O",
         "a dead letter is added without its owner's epoch, so that a stale owner's dead letter is taken",
         "emq/dispatch/settler.py",
-        "return Add(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch)",
-        "return Add(group.name, m.id, body, now_ms, reason=decision.reason)",
+        "return LaneAdd(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch)",
+        "return LaneAdd(group.name, m.id, body, now_ms, reason=decision.reason)",
         "tests/unit/test_settler.py::test_a_stale_owner_buries_nothing",
     ),
     Mutant(

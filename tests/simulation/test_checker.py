@@ -23,7 +23,8 @@ from emq.host.ownership import Acquired, Ownership
 from emq.host.retirement import Retirement
 from emq.loops.lease import Lease
 from emq.quota.counter import WindowCounter
-from emq.storage.store import Batch, Claimed
+from emq.storage.lane_store import LaneClaimed
+from emq.storage.log_store import Batch
 from emq.topics.model import Kind
 from emq.topics.shares import Division, Share
 from storage_adapters.memory.lane_store import MemoryLanes
@@ -95,7 +96,7 @@ def test_a_message_that_was_handed_out_twice_is_found(monkeypatch: pytest.Monkey
     async def claim(self: MemoryLanes, *args: Any, **kwargs: Any) -> list[Any]:
         answers = await real(self, *args, **kwargs)
         for i, answer in enumerate(answers):
-            if isinstance(answer, Claimed) and answer.entries and next(once):
+            if isinstance(answer, LaneClaimed) and answer.entries and next(once):
                 answers[i] = answer._replace(entries=[*answer.entries, answer.entries[0]])
         return answers
 

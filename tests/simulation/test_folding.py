@@ -88,7 +88,7 @@ def test_an_acknowledgement_of_what_failed_is_found(monkeypatch: pytest.MonkeyPa
     real = MemberSettler.settle
 
     async def settle(self: MemberSettler, settles: Any, *rest: Any) -> None:
-        wrong = [s._replace(verdict=slot_store.Verdict.ACK) if s.reason else s for s in settles]
+        wrong = [s._replace(verdict=slot_store.SlotVerdict.ACK) if s.reason else s for s in settles]
         await real(self, wrong, *rest)
 
     monkeypatch.setattr(MemberSettler, "settle", settle)

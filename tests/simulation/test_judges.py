@@ -16,7 +16,7 @@ from support.simulation.violation import Violation
 from support.simulation.work import Work
 
 from emq import message
-from emq.storage import store
+from emq.storage import lane_store
 from emq.topics.model import Kind
 from emq.topics.shares import Division, Share
 
@@ -254,17 +254,19 @@ def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) ->
 
 
 @pytest.mark.parametrize("was_claimed", [True, False])
-@pytest.mark.parametrize(("verdict", "promise"), [(store.Verdict.RETRY, "time"), (store.Verdict.ACK, "D")])
+@pytest.mark.parametrize(
+    ("verdict", "promise"), [(lane_store.LaneVerdict.RETRY, "time"), (lane_store.LaneVerdict.ACK, "D")]
+)
 def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_once_more(
-    verdict: store.Verdict, promise: str, was_claimed: bool
+    verdict: lane_store.LaneVerdict, promise: str, was_claimed: bool
 ) -> None:
     async def started() -> list[Violation]:
         evidence = Evidence()
         if was_claimed:
-            claim = store.Claim("t/0", 1, 1)
-            evidence.applied("h1", "lanes.claim", [[claim]], [store.Claimed([("id", b"")], None)])
+            claim = lane_store.LaneClaim("t/0", 1, 1)
+            evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
         evidence.store_lost({}, {}, [])
-        settle = store.Settle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
+        settle = lane_store.LaneSettle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
         evidence.applied("h1", "lanes.settle", [[settle]], [True])
         evidence.started("h1", 1, _from_lane(), "")
         return evidence.violations
@@ -276,7 +278,7 @@ def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_onc
 def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(deleted: str) -> None:
     async def started() -> list[Violation]:
         evidence = Evidence()
-        ack = store.Settle("t/0", "id", store.Verdict.ACK, 1)
+        ack = lane_store.LaneSettle("t/0", "id", lane_store.LaneVerdict.ACK, 1)
         evidence.applied("publisher", "lanes.settle", [[ack]], [True])
         evidence.dropped(deleted)
         evidence.started("h1", 1, _from_lane(), "")

@@ -9,8 +9,7 @@ import pytest
 from support.simulation.keepers import LEFT_OUT, Contents, Keep, Keeper, keeping
 from support.virtual import LoopClock, VirtualLoop
 
-from emq.storage import slot_store
-from emq.storage import store as storage
+from emq.storage import lane_store, log_store, slot_store
 from emq.storage.slot_store import Slot, SlotKind
 
 QUEUE, LANE, SLOT = "t/0/high", "t/0", Slot("s/0", SlotKind.FIXED_TIME)
@@ -46,15 +45,15 @@ def run(keep: Keep) -> Run:
 
 async def _fill(keeper: Keeper) -> None:
     store = keeper.open()
-    await store.log.put([storage.Put(QUEUE, [b"1", b"2", b"3"])])
-    await store.log.trim([storage.Trim(QUEUE, 2, None)])
+    await store.log.put([log_store.Put(QUEUE, [b"1", b"2", b"3"])])
+    await store.log.trim([log_store.Trim(QUEUE, 2, None)])
     await store.lanes.add(
-        [storage.Add(LANE, "waits", b"one", DUE_MS), storage.Add(LANE, "dead", b"two", DUE_MS, "why")]
+        [lane_store.LaneAdd(LANE, "waits", b"one", DUE_MS), lane_store.LaneAdd(LANE, "dead", b"two", DUE_MS, "why")]
     )
     await store.sorted.add(
-        [slot_store.Add(SLOT, member, DUE_MS, slot_store.Keep.FIRST) for member in (b"member", b"another")]
+        [slot_store.SlotAdd(SLOT, member, DUE_MS, slot_store.Keep.FIRST) for member in (b"member", b"another")]
     )
-    await store.sorted.claim([slot_store.Claim(SLOT, 1, 1, DUE_MS)], DUE_MS)
+    await store.sorted.claim([slot_store.SlotClaim(SLOT, 1, 1, DUE_MS)], DUE_MS)
 
 
 def test_it_tells_all_that_it_holds(run: Run) -> None:
@@ -81,7 +80,7 @@ def test_it_comes_back_as_it_was_or_empty_and_watchers_hear_of_it(run: Run) -> N
         listener = asyncio.create_task(listen())
         await _fill(keeper)
         before, kept = keeper.contents(), keeper.snapshot()
-        await keeper.store.log.put([storage.Put(QUEUE, [b"4"]), storage.Put("t/1/high", [b"5"])])
+        await keeper.store.log.put([log_store.Put(QUEUE, [b"4"]), log_store.Put("t/1/high", [b"5"])])
         assert keeper.contents() != before
         await asyncio.sleep(1.0)
         heard.clear()

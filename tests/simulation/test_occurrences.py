@@ -90,11 +90,11 @@ def test_a_schedule_that_goes_on_after_it_was_taken_back_is_found(monkeypatch: p
     real = MemoryLanes._settle
 
     def settle(self: MemoryLanes, settle: Any) -> Any:
-        kept = self._world.slots[settle.slot].bodies.get(settle.id) if settle.slot in self._world.slots else None
+        kept = self._world.lanes[settle.lane].bodies.get(settle.id) if settle.lane in self._world.lanes else None
         answer = real(self, settle)
         if settle.verdict is firing.Verdict.RECALL and answer is True and kept is not None:
-            self._world.slot(settle.slot).bodies[settle.id] = kept
-            self._world.wait(settle.slot, settle.id, 0, 0)
+            self._world.lane(settle.lane).bodies[settle.id] = kept
+            self._world.wait(settle.lane, settle.id, 0, 0)
         return answer
 
     monkeypatch.setattr(MemoryLanes, "_settle", settle)
@@ -116,7 +116,7 @@ def test_an_occurrence_that_comes_twice_is_found(monkeypatch: pytest.MonkeyPatch
             return real(self, settle._replace(verdict=firing.Verdict.RETRY, due_ms=due_ms, body=self.body(settle)))
         return real(self, settle)
 
-    monkeypatch.setattr(MemoryLanes, "body", lambda self, s: self._world.slots[s.slot].bodies[s.id], raising=False)
+    monkeypatch.setattr(MemoryLanes, "body", lambda self, s: self._world.lanes[s.lane].bodies[s.id], raising=False)
     monkeypatch.setattr(MemoryLanes, "_settle", settle)
     assert "D" in broken(outcome(topic=TOPIC))
 

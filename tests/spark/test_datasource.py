@@ -12,7 +12,8 @@ from pyspark.errors import AnalysisException
 
 from emq import errors
 from emq.app import App
-from emq.storage.store import Add, Batch, Read
+from emq.storage.lane_store import LaneAdd
+from emq.storage.log_store import Batch, Read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def test_reading_takes_nothing_from_the_owner_of_a_queue(spark: SparkSession, re
 
 
 def test_a_body_that_no_producer_made_is_shown_as_it_is(spark: SparkSession, data: Data) -> None:
-    from emq.storage.store import Put
+    from emq.storage.log_store import Put
 
     data.create("t", 50)
     data.do(lambda app: app.store.log.put([Put("t/0/mid", [b"\xff\xff foreign"])]))
@@ -126,7 +127,7 @@ def test_catalog_offsets_lag_and_dead_letters_are_tables(spark: SparkSession, da
     data.publish("merged", range(5), time_range_ms=3_600_000)
     data.do(lambda app: app.checkpoints.reset("t/0/mid", 4))
     for n in range(3):
-        data.do(lambda app, n=n: app.store.lanes.add([Add("t/1", f"dead{n}", b"x", 0, "no luck")]))
+        data.do(lambda app, n=n: app.store.lanes.add([LaneAdd("t/1", f"dead{n}", b"x", 0, "no luck")]))
 
     catalog = {r.topic: r for r in data.read(spark, what="catalog").collect()}
     assert (catalog["t"].groups, catalog["t"].priorities, catalog["merged"].kind) == (

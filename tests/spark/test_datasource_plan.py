@@ -10,7 +10,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from emq import errors
 from emq.offsets.lag import SlotLag
-from emq.storage.store import Batch, Bounds
+from emq.storage.log_store import Batch, Bounds
 from emq.topics.model import Topic, split
 from spark.source import options as so
 from spark.source import schema as source_schema

@@ -14,7 +14,7 @@ import pytest
 
 from emq import errors, message
 from emq.app import App
-from emq.storage.store import Read, Trim
+from emq.storage.log_store import Read, Trim
 from spark.source import publication as sp
 from spark.source.notes import Notes, Piece
 from spark.source.put import Row, put

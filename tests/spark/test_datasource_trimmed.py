@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from emq import errors
 from emq.app import App
-from emq.storage.store import Trim
+from emq.storage.log_store import Trim
 from spark.source import options as so
 from spark.source import spans as source_spans
 from spark.source.messages import SpansPartition

@@ -40,6 +40,7 @@ from spark.load import (
     state as load_state,
 )
 from spark.load.generator import LoadOptions
+from spark.load.plan import Plan, Replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +161,7 @@ def test_memory_that_spark_cannot_start_with_is_named(memory: str) -> None:
 
 def test_a_ledger_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    job = task.Job(load_plan.Plan(1.0), Settings(), str(tmp_path / "file"), "r", 1, 1)
+    job = task.Job(Plan(1.0), Settings(), str(tmp_path / "file"), "r", 1, 1)
     with pytest.raises(errors.InvalidSettings, match=r"/file' cannot be written to \(Not a directory\)"):
         generator._begin(job, ledger.directory_of(job.directory, job.run))
 
@@ -194,9 +195,9 @@ def test_a_replay_goes_on_with_the_same_file_only(tmp_path: Path) -> None:
     place = tmp_path / "run=r"
 
     def job() -> task.Job:
-        replay = load_plan.Replay(str(file), "t", "at")
+        replay = Replay(str(file), "t", "at")
         found = load_replay.survey(replay, None)
-        return task.Job(load_plan.Plan(replay=replay), Settings(), str(tmp_path), "r", 1, 1, survey=found)
+        return task.Job(Plan(replay=replay), Settings(), str(tmp_path), "r", 1, 1, survey=found)
 
     file.write_text('{"at": 1, "n": 1}\n')
     intent = generator._begin(job(), place)

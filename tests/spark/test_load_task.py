@@ -12,7 +12,7 @@ from emq_data import Data
 
 from emq import errors
 from emq.app import App
-from emq.storage.store import Trim
+from emq.storage.log_store import Trim
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")

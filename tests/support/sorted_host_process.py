@@ -56,14 +56,14 @@ async def main(store: str, database: str, receipts: str, point: str, count: int)
 def _watch(store: slot_store.SortedStore, passed: Any) -> None:
     real_claim, real_settle = store.claim, store.settle
 
-    async def claim(claims: Sequence[slot_store.Claim], now_ms: int, *bounds: int) -> Any:
+    async def claim(claims: Sequence[slot_store.SlotClaim], now_ms: int, *bounds: int) -> Any:
         answers = await real_claim(claims, now_ms, *bounds)
-        if any(isinstance(answer, slot_store.Claimed) and answer.entries for answer in answers):
+        if any(isinstance(answer, slot_store.SlotClaimed) and answer.entries for answer in answers):
             passed("claimed")
         return answers
 
-    async def settle(settles: Sequence[slot_store.Settle]) -> Any:
-        has_acknowledged = any(s.verdict is slot_store.Verdict.ACK for s in settles)
+    async def settle(settles: Sequence[slot_store.SlotSettle]) -> Any:
+        has_acknowledged = any(s.verdict is slot_store.SlotVerdict.ACK for s in settles)
         if has_acknowledged:
             passed("handled")
         answers = await real_settle(settles)

@@ -14,7 +14,8 @@ from emq.host.retirement import Retirement
 from emq.inspect.admin import FAR_FUTURE_MS, TRIES
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
-from emq.storage.store import Add, Claim, Put, Read, Settle, Trim, Verdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.storage.log_store import Put, Read, Trim
 from emq.topics.model import Topic
 
 
@@ -54,7 +55,7 @@ async def test_lag_counts_by_priority_what_no_checkpoint_has_finished(r: Rig) ->
 async def test_delayed_retrying_and_dead_are_told_apart(r: Rig) -> None:
     topic = await r.topic("orders", 20, group_qps=10)
     body = message.encode_retry(Message("x", b""))
-    await r.store.lanes.add([Add("orders/0", "a", body, 1 << 50), Add("orders/1", "b", body, 1, reason="no")])
+    await r.store.lanes.add([LaneAdd("orders/0", "a", body, 1 << 50), LaneAdd("orders/1", "b", body, 1, reason="no")])
     [found] = await r.admin.slot_lag([topic])
     assert (found.delayed, found.claimed, found.dead) == (1, 0, 1)
 
@@ -71,7 +72,7 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     topic = await r.topic("orders", 20, group_qps=10)
     await r.producer.publish_many("orders", [b"x"] * 7)
     body = message.encode_retry(Message("x", b""))
-    await r.store.lanes.add([Add("orders/0", "a", body, 1), Add("orders/1", "b", body, 1, reason="no")])
+    await r.store.lanes.add([LaneAdd("orders/0", "a", body, 1), LaneAdd("orders/1", "b", body, 1, reason="no")])
     await r.checkpoints.save([Checkpoint("orders/0/mid", 1, 2)])
     with pytest.raises(errors.StillConsumed, match="'orders' still holds 7 messages.*force"):  # noqa: RUF043
         await r.admin.delete("orders")
@@ -123,11 +124,11 @@ async def test_nothing_is_retired_while_something_is_left_in_a_group(r: Rig, whe
     if where == "queue":
         await r.store.log.put([Put("orders/2/low", [b"x"])])
     else:
-        await r.store.lanes.add([Add("orders/2", "a", b"", 1)])
+        await r.store.lanes.add([LaneAdd("orders/2", "a", b"", 1)])
         if where == "prepared":
-            from emq.storage.store import Claim
+            from emq.storage.lane_store import LaneClaim
 
-            await r.store.lanes.claim([Claim("orders/2", 1, 1)], 10)
+            await r.store.lanes.claim([LaneClaim("orders/2", 1, 1)], 10)
     assert not await retirement(r).retire(topic)
     assert (await r.catalog.get("orders")).groups == 4
     assert not await sealed(r, "orders/3/mid")
@@ -152,7 +153,7 @@ async def test_a_message_that_comes_and_fails_between_the_look_and_the_seal_is_k
 
     async def comes_and_fails() -> None:
         await r.store.log.put([Put("orders/2/low", [b"late"])])
-        await r.store.lanes.add([Add("orders/2", "late", b"", 1)])
+        await r.store.lanes.add([LaneAdd("orders/2", "late", b"", 1)])
         await r.checkpoints.save([Checkpoint("orders/2/low", 1, 2)])
 
     r.store.lanes.after["inspect"] = comes_and_fails
@@ -175,10 +176,10 @@ async def test_a_topic_that_grows_between_the_look_and_the_drop_keeps_its_groups
 
 async def test_dead_letters_of_a_retired_group_are_kept(r: Rig) -> None:
     topic = await shrunk(r)
-    await r.store.lanes.add([Add("orders/3", "a", message.encode_retry(Message("a", b"")), 1, reason="no")])
+    await r.store.lanes.add([LaneAdd("orders/3", "a", message.encode_retry(Message("a", b"")), 1, reason="no")])
     assert await retirement(r).retire(topic)
     assert [d.id for d in await r.store.lanes.dead("orders/0")] == ["a"]
-    assert await r.store.lanes.settle([Settle("orders/0", "a", Verdict.PURGE)]) == [True]
+    assert await r.store.lanes.settle([LaneSettle("orders/0", "a", LaneVerdict.PURGE)]) == [True]
 
 
 async def test_trimming_for_administration_is_not_fenced(r: Rig) -> None:
@@ -196,7 +197,7 @@ async def test_what_a_producer_delays_into_a_group_as_it_is_retired_is_found_aga
 
     async def with_late_add(name: str, expected: Topic) -> Topic:
         await r.store.lanes.add(
-            [Add("orders/3", "late", message.encode_retry(Message("late", b"x")), 1 << 50, priority=2)]
+            [LaneAdd("orders/3", "late", message.encode_retry(Message("late", b"x")), 1 << 50, priority=2)]
         )
         return await real(name, expected)
 
@@ -219,7 +220,7 @@ class TakingBack:
             self.left -= 1
             epoch = await self.r.next_epoch()
             await self.recover([(lane, epoch) for lane, _ in owned])
-            await self.r.store.real.lanes.claim([Claim(lane, 100, epoch) for lane, _ in owned], FAR_FUTURE_MS)
+            await self.r.store.real.lanes.claim([LaneClaim(lane, 100, epoch) for lane, _ in owned], FAR_FUTURE_MS)
         return answers
 
 

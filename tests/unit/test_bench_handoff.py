@@ -24,7 +24,7 @@ from emq import message
 from emq.quota.counter import MICRO
 from emq.storage import opening
 from emq.storage.environment import Environment
-from emq.storage.store import Read
+from emq.storage.log_store import Read
 from emq.topics.model import Topic, TopicOptions, split
 
 QUOTA = 5

@@ -11,7 +11,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.storage.opening import open_store
-from emq.storage.slot_store import Add, Keep, Settle, Slot, SlotKind, Verdict
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind, SlotSettle, SlotVerdict
 
 HUGE = 10**400
 ENDLESS = 10**5000
@@ -149,9 +149,9 @@ async def test_no_store_keeps_a_score_that_is_not_finite(url: str, score: Any, t
     try:
         slot = Slot("t/0", SlotKind.PRIORITY)
         with pytest.raises(errors.InvalidMessage, match="finite"):
-            await store.sorted.add([Add(slot, b"a", 50, Keep.LAST), Add(slot, b"b", score, Keep.LAST)])
+            await store.sorted.add([SlotAdd(slot, b"a", 50, Keep.LAST), SlotAdd(slot, b"b", score, Keep.LAST)])
         with pytest.raises(errors.InvalidMessage, match="finite"):
-            await store.sorted.settle([Settle(slot, b"a", Verdict.REPLAY, score=score)])
+            await store.sorted.settle([SlotSettle(slot, b"a", SlotVerdict.REPLAY, score=score)])
         assert (await store.sorted.inspect([slot], 0))[0].waiting == 0
     finally:
         await store.close()

@@ -19,7 +19,7 @@ from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
 from emq.quota.counter import WindowCounter
 from emq.storage import marks
-from emq.storage.store import Put
+from emq.storage.log_store import Put
 from emq.topics.model import Topic, TopicOptions
 from storage_adapters.memory import MemoryStore
 
@@ -247,7 +247,7 @@ async def test_nothing_of_a_lost_group_is_saved(b: Bench) -> None:
 
 
 async def test_a_trim_by_a_stale_owner_is_refused(b: Bench) -> None:
-    from emq.storage.store import Read
+    from emq.storage.log_store import Read
 
     queue = await b.queue()
     b.finish(queue, 1, 2)

@@ -20,7 +20,7 @@ from emq.app import App
 from emq.cli import offsets
 from emq.cli.commands import app
 from emq.host import statistics
-from emq.storage.store import Add
+from emq.storage.lane_store import LaneAdd
 
 
 class Shell:
@@ -70,7 +70,7 @@ def opened(work: Callable[[App], Any]) -> Any:
 
 def bury(topic: str, *ids: str, reason: str = "HTTP 503") -> None:
     async def add(made: App) -> None:
-        await made.store.lanes.add([Add(f"{topic}/0", i, b"body of " + i.encode(), 0, reason) for i in ids])
+        await made.store.lanes.add([LaneAdd(f"{topic}/0", i, b"body of " + i.encode(), 0, reason) for i in ids])
 
     opened(add)
 
@@ -194,7 +194,7 @@ def test_secrets_in_headers_are_not_shown(emq: Shell) -> None:
 
 def contents(topic: str, priority: str = "mid") -> list[tuple[bytes, str | None, dict[str, str] | None]]:
     from emq import message
-    from emq.storage.store import Read
+    from emq.storage.log_store import Read
 
     async def read(made: App) -> Any:
         [batch] = await made.store.log.read([Read(f"{topic}/0/{priority}", 1, 10_000, 1 << 40)])

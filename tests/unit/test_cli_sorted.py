@@ -19,7 +19,7 @@ from emq.cli import times, topic_settings, topics
 from emq.cli.commands import app
 from emq.demo import leftovers
 from emq.schedule import delay_levels
-from emq.storage.slot_store import Claim, Settle, Verdict
+from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.topics import model
 
 EPOCH = 0
@@ -88,11 +88,11 @@ def bury(topic: str, *reasons: str) -> None:
         found, now_ms = await made.catalog.get(topic), int(time.time() * 1000)
         for slot in map(found.slot, range(found.slots)):
             for turn, reason in enumerate(reasons, 1):
-                [claimed] = await made.store.sorted.claim([Claim(slot, 100, EPOCH, now_ms + 10_000)], now_ms)
+                [claimed] = await made.store.sorted.claim([SlotClaim(slot, 100, EPOCH, now_ms + 10_000)], now_ms)
                 assert not isinstance(claimed, errors.NotOwner)
-                verdict = Verdict.DEAD if turn == len(reasons) else Verdict.RETRY
+                verdict = SlotVerdict.DEAD if turn == len(reasons) else SlotVerdict.RETRY
                 await made.store.sorted.settle(
-                    [Settle(slot, e.member, verdict, e.token, EPOCH, 16, reason) for e in claimed.entries]
+                    [SlotSettle(slot, e.member, verdict, e.token, EPOCH, 16, reason) for e in claimed.entries]
                 )
 
     opened(fail)
@@ -149,10 +149,10 @@ def test_what_failed_is_shown_as_a_retry(emq: Shell) -> None:
 
     async def fail(made: App) -> None:
         slot = (await made.catalog.get("t")).slot(0)
-        [claimed] = await made.store.sorted.claim([Claim(slot, 1, EPOCH, 0)], 1_000)
+        [claimed] = await made.store.sorted.claim([SlotClaim(slot, 1, EPOCH, 0)], 1_000)
         assert not isinstance(claimed, errors.NotOwner)
         [e] = claimed.entries
-        await made.store.sorted.settle([Settle(slot, e.member, Verdict.RETRY, e.token, EPOCH, 12, "boom")])
+        await made.store.sorted.settle([SlotSettle(slot, e.member, SlotVerdict.RETRY, e.token, EPOCH, 12, "boom")])
 
     opened(fail)
     [slot] = emq.json("topic show t")["slot_list"]
@@ -423,7 +423,7 @@ def test_leftovers_of_sorted_topics_are_found_in_their_slots(emq: Shell) -> None
     async def find(made: App) -> Any:
         topic, now_ms = await made.catalog.get("t"), int(time.time() * 1000)
         # As a host that was killed leaves it: taken, and not settled.
-        await made.store.sorted.claim([Claim(topic.slot(i), 9, EPOCH, now_ms) for i in range(2)], now_ms)
+        await made.store.sorted.claim([SlotClaim(topic.slot(i), 9, EPOCH, now_ms) for i in range(2)], now_ms)
         return await leftovers.find(made, [topic])
 
     found = opened(find)

@@ -12,7 +12,7 @@ from emq.host import retirement
 from emq.inspect import dead_letters
 from emq.inspect.dead_letters import Selection
 from emq.message import Message
-from emq.storage.store import Add, Claim, Claimed
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed
 from emq.topics.model import Topic, split
 from storage_adapters.memory import MemoryStore
 
@@ -48,7 +48,7 @@ async def store() -> AsyncIterator[MemoryStore]:
     for i in range(12):
         m = Message(f"m{i}", b"%d" % i, "k", 1, None, i % 3, 16, 5, "TimeoutError" if i % 2 else "HTTP 500")
         reason = m.error or ""
-        await made.lanes.add([Add(TOPIC.group(i % 2), m.id, message.encode_retry(m), 0, reason=reason)])
+        await made.lanes.add([LaneAdd(TOPIC.group(i % 2), m.id, message.encode_retry(m), 0, reason=reason)])
     yield made
     await made.close()
 
@@ -84,8 +84,8 @@ async def test_a_replayed_letter_is_a_first_attempt_at_its_own_priority_and_due_
     chosen = Selection(ids=frozenset({"m2", "m8"}))
     assert await dead_letters.replay(store, TOPIC, chosen, on_replayed=progress.append) == 2
     assert progress == [1, 2]
-    [claimed] = await store.lanes.claim([Claim("orders/0", 10, 1)], int(time.time() * 1000) + 1)
-    assert isinstance(claimed, Claimed)
+    [claimed] = await store.lanes.claim([LaneClaim("orders/0", 10, 1)], int(time.time() * 1000) + 1)
+    assert isinstance(claimed, LaneClaimed)
     found = [message.decode(body) for _, body in claimed.entries]
     assert [(m.id, m.payload, m.attempt, m.priority, m.error, m.key) for m in found] == [
         ("m2", b"2", 1, 2, None, "k"),
@@ -109,7 +109,7 @@ async def test_purged_letters_are_gone_and_others_stay(store: MemoryStore) -> No
 
 async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_repeated(store: MemoryStore) -> None:
     [page] = [await store.lanes.dead("orders/1")]
-    await store.lanes.add([Add("orders/0", page[0].id, page[0].body, 0, reason=page[0].reason)])  # it was cut short
+    await store.lanes.add([LaneAdd("orders/0", page[0].id, page[0].body, 0, reason=page[0].reason)])  # it was cut short
     assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0") == 6
     assert sorted(await ids(store)) == sorted(f"m{i}" for i in range(12))
     found = {letter.id: letter async for letter in dead_letters.find(store, TOPIC)}
@@ -119,7 +119,7 @@ async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_r
 
 
 async def test_a_body_that_is_not_a_message_is_shown_as_it_is(store: MemoryStore) -> None:
-    await store.lanes.add([Add("orders/0", "odd", b"\xc1", 0, reason="?")])
+    await store.lanes.add([LaneAdd("orders/0", "odd", b"\xc1", 0, reason="?")])
     [letter] = [x async for x in dead_letters.find(store, TOPIC, Selection(ids=frozenset({"odd"})))]
     assert (letter.payload, letter.priority) == (b"\xc1", "high")
 

@@ -26,7 +26,8 @@ from emq.groups.priority import policy_for
 from emq.loops.lease import Lease
 from emq.message import Message
 from emq.quota.counter import WindowCounter
-from emq.storage.store import Add, Claim, Put, Read
+from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.log_store import Put, Read
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
@@ -240,7 +241,7 @@ async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_a
 @virtual
 async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes() -> None:
     b = Bench()
-    await b.store.lanes.add([Add("t/0", "x", b"\xc1junk", 1)])
+    await b.store.lanes.add([LaneAdd("t/0", "x", b"\xc1junk", 1)])
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await until(lambda: bool(b.damaged))
@@ -394,7 +395,7 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
     now_ms = int(b.clock.now() * 1000)
     for wait_ms in (5_000, 2_000):
         m = Message(f"after {wait_ms}", b"x", attempt=2)
-        await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
+        await b.store.lanes.add([LaneAdd("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(1.9)
@@ -415,7 +416,7 @@ async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
 async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> None:
     b = Bench(qps=10)
     bodies = [Message(str(i), b"x") for i in range(50)]
-    await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
+    await b.store.lanes.add([LaneAdd("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(5)
@@ -434,13 +435,13 @@ async def test_low_retries_that_fill_their_room_do_not_keep_a_high_one_in_the_la
     b = Bench(qps=10)
     b.group.buffers = [deque(), deque()]
     low = [Message(str(i), b"x", priority=1) for i in range(50)]
-    await b.store.lanes.add([Add("t/0", m.id, message.encode_retry(m), 1, priority=1) for m in low])
+    await b.store.lanes.add([LaneAdd("t/0", m.id, message.encode_retry(m), 1, priority=1) for m in low])
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(5)
     assert b.group.retries == {1: 10}
     high = Message("high", b"x", priority=0)
-    await b.store.lanes.add([Add("t/0", "high", message.encode_retry(high), int(b.clock.now() * 1000), priority=0)])
+    await b.store.lanes.add([LaneAdd("t/0", "high", message.encode_retry(high), int(b.clock.now() * 1000), priority=0)])
     await asyncio.sleep(0.3)
     first = b.group.take(0)
     assert first is not None
@@ -452,7 +453,7 @@ async def test_low_retries_that_fill_their_room_do_not_keep_a_high_one_in_the_la
 async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none() -> None:
     b = Bench(gauge=Gauge(max_messages=10))
     await b.put(10)
-    await b.store.lanes.add([Add("t/0", str(i), message.encode_retry(Message(str(i), b"x")), 1) for i in range(5)])
+    await b.store.lanes.add([LaneAdd("t/0", str(i), message.encode_retry(Message(str(i), b"x")), 1) for i in range(5)])
     async with b.pulling():
         b.readiness.add(b.queue)
         await until(lambda: b.group.buffered == 10)
@@ -469,7 +470,7 @@ async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none(
 @virtual
 async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> None:
     b = Bench()
-    await b.store.lanes.add([Add("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
+    await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
     b.store.fail()
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
@@ -483,7 +484,7 @@ async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> 
 @virtual
 async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
     b = Bench()
-    await b.store.lanes.claim([Claim("t/0", 1, 6)], 1)
+    await b.store.lanes.claim([LaneClaim("t/0", 1, 6)], 1)
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await until(lambda: b.lost == [b.group])
@@ -499,7 +500,7 @@ def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int)
     async def scenario() -> None:
         b = Bench()
         m = Message("x", b"", priority=priority)
-        await b.store.lanes.add([Add("t/0", "x", message.encode_retry(m), 1)])
+        await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(m), 1)])
         task = asyncio.create_task(b.lanes.claim())
         b.lanes.acquire(b.group)
         await asyncio.sleep(0.01)
@@ -525,12 +526,12 @@ async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
 @virtual
 async def test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim() -> None:
     b = Bench()
-    await b.store.real.lanes.add([Add("t/0", "a", b"x", 1)])
+    await b.store.real.lanes.add([LaneAdd("t/0", "a", b"x", 1)])
     b.store.lanes.fail(errors.StoreUnavailable("gone"), "claim")
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(0.1)
-    await b.store.real.lanes.claim([Claim("t/0", 1, b.group.epoch + 1)], int(b.clock.now() * 1000))
+    await b.store.real.lanes.claim([LaneClaim("t/0", 1, b.group.epoch + 1)], int(b.clock.now() * 1000))
     b.store.lanes.heal()
     await until(lambda: b.lost == [b.group])
     task.cancel()
@@ -588,7 +589,7 @@ async def test_nothing_is_read_or_claimed_past_the_lease_and_all_of_it_once_that
     lease = Lease(0.0)
     b = Bench(lease=lease)
     await b.put(5)
-    await b.store.lanes.add([Add("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+    await b.store.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
     claiming = asyncio.create_task(b.lanes.claim())
     async with b.pulling():
         b.readiness.add(b.queue)
@@ -606,7 +607,7 @@ async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_fr
     b = Bench()
 
     async def comes_late() -> None:
-        await b.store.real.lanes.add([Add("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+        await b.store.real.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
         await asyncio.sleep(5)
         b.lanes.woken(["t/0"])
         await asyncio.sleep(5)

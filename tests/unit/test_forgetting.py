@@ -10,7 +10,7 @@ from support.virtual import virtual
 
 from emq.push.endpoint import Endpoints
 from emq.storage.environment import Environment
-from emq.storage.store import Put
+from emq.storage.log_store import Put
 from emq.topics.model import Kind, Topic, TopicOptions
 from storage_adapters.sql.rows import Known
 from storage_adapters.sql.store import open_store

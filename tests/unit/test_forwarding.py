@@ -18,7 +18,7 @@ from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.message import Message
 from emq.quota.counter import WindowCounter
-from emq.storage.store import Add, Claim, Claimed, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from storage_adapters.memory import MemoryStore, World
@@ -52,11 +52,11 @@ class Hosts:
 
     async def add(self, group: int) -> None:
         body = message.encode_retry(Message("m", b"x", key=KEY))
-        assert await self.lanes.add([Add(f"orders/{group}", "m", body, 0)]) == [True]
+        assert await self.lanes.add([LaneAdd(f"orders/{group}", "m", body, 0)]) == [True]
 
     async def claim(self, group: int, now_ms: int = 1) -> list[bytes]:
-        [claimed] = await self.lanes.claim([Claim(f"orders/{group}", 10, EPOCH)], now_ms)
-        assert isinstance(claimed, Claimed)
+        [claimed] = await self.lanes.claim([LaneClaim(f"orders/{group}", 10, EPOCH)], now_ms)
+        assert isinstance(claimed, LaneClaimed)
         return [body for _, body in claimed.entries]
 
     async def put(self, now_ms: int = 1) -> None:
@@ -97,7 +97,7 @@ async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_lea
         await h.claim(1)  # by the other host, which forwards it
         await h.add(0)
         await h.forward()
-        assert await h.lanes.settle([Settle("orders/1", "m", Verdict.ACK, EPOCH)]) == [True]
+        assert await h.lanes.settle([LaneSettle("orders/1", "m", LaneVerdict.ACK, EPOCH)]) == [True]
         assert await h.waiting() == [0]
         await h.forward(now_ms=1_000)
         assert await h.waiting() == [1]
@@ -115,7 +115,7 @@ async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again() -> Non
 @virtual
 async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -> None:
     async with hosts() as h:
-        assert await h.lanes.add([Add("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]
+        assert await h.lanes.add([LaneAdd("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]
         await h.add(0)
         await h.forward()
         assert await h.waiting() == []
@@ -140,8 +140,8 @@ async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_l
 
         async def retire() -> None:
             [entry] = await h.lanes.waiting("orders/1")
-            assert await h.lanes.add([Add("orders/0", entry.id, entry.body, 0)]) == [False]
-            assert await h.lanes.settle([Settle("orders/1", entry.id, Verdict.RECALL)]) == [True]
+            assert await h.lanes.add([LaneAdd("orders/0", entry.id, entry.body, 0)]) == [False]
+            assert await h.lanes.settle([LaneSettle("orders/1", entry.id, LaneVerdict.RECALL)]) == [True]
 
         h.lanes.after["add"] = retire
         await h.forward()
@@ -152,11 +152,11 @@ async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_l
 async def test_an_entry_stays_whose_other_lane_is_sealed() -> None:
     """The topic is being deleted, or was spared after all."""
     async with hosts() as h:
-        assert await h.lanes.settle([Settle("orders/1", "", Verdict.SEAL)]) == [True]
+        assert await h.lanes.settle([LaneSettle("orders/1", "", LaneVerdict.SEAL)]) == [True]
         await h.add(0)
         await h.forward()
         assert await h.waiting() == [0]
-        assert await h.lanes.settle([Settle("orders/1", "", Verdict.OPEN)]) == [True]
+        assert await h.lanes.settle([LaneSettle("orders/1", "", LaneVerdict.OPEN)]) == [True]
         await h.forward(now_ms=1_000)
         assert await h.waiting() == [1]
 

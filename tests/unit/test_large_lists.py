@@ -15,9 +15,9 @@ from emq.inspect import dead_letters, recall
 from emq.inspect import planned as book
 from emq.inspect.dead_letters import Letter
 from emq.message import Message
-from emq.storage.slot_store import Add as Member
+from emq.storage.lane_store import LaneAdd, LaneStore
 from emq.storage.slot_store import Keep
-from emq.storage.store import Add, LaneStore
+from emq.storage.slot_store import SlotAdd as Member
 from emq.topics.model import Kind, Topic, split
 from storage_adapters.memory import MemoryStore
 
@@ -58,7 +58,7 @@ def store() -> FaultyStore:
 
 async def test_dead_letters_of_a_megabyte_are_replayed_and_purged_in_small_pages(store: FaultyStore) -> None:
     lane, shared = TOPIC.group(0), body("x", MB)
-    await store.real.lanes.add([Add(lane, f"{i:03}", shared, START, "why") for i in range(300)])
+    await store.real.lanes.add([LaneAdd(lane, f"{i:03}", shared, START, "why") for i in range(300)])
     store.lanes = counted = Counted(store.real.lanes)
     some = dead_letters.Selection(ids=frozenset(f"{i:03}" for i in range(150)))
     assert await dead_letters.replay(store, TOPIC, some) == 150  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ async def test_the_book_keeps_no_more_open_than_its_bound_and_tells_all_in_order
     topic = split(Topic("many", 2000.0, 50.0))
     for i in range(400):
         id_ = f"{i:03}"
-        await store.real.lanes.add([Add(topic.group(i * 7 % 40), id_, body(id_, 10_000), START + i)])
+        await store.real.lanes.add([LaneAdd(topic.group(i * 7 % 40), id_, body(id_, 10_000), START + i)])
     monkeypatch.setattr(book, "OPEN_BYTES", 100_000)
     held: list[int] = []
     turn = book._Lane.turn
@@ -90,7 +90,7 @@ async def test_the_book_keeps_no_more_open_than_its_bound_and_tells_all_in_order
 
 
 async def test_a_list_of_what_is_planned_ends_at_its_bytes(store: FaultyStore) -> None:
-    await store.real.lanes.add([Add(TOPIC.group(0), f"{i}", body(f"{i}", 100_000), START + i) for i in range(9)])
+    await store.real.lanes.add([LaneAdd(TOPIC.group(0), f"{i}", body(f"{i}", 100_000), START + i) for i in range(9)])
     found = [p.id async for p in book.find(store.lanes, [TOPIC], max_bytes=250_000)]
     assert found == ["0", "1", "2"]
 

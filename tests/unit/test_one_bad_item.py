@@ -22,7 +22,7 @@ from emq.producer.batcher import Batcher
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
 from emq.storage.durability import Durability
-from emq.storage.slot_store import Settle, Verdict
+from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.topics.model import Kind, Topic, TopicOptions
 from storage_adapters.memory import MemoryStore, World
 
@@ -85,12 +85,12 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
         group.slot = OwnedSlot(group, topic.slot(index))
         owned.append(group.slot)
     members = [b"a", b"bad", b"b"]
-    adds = [slot_store.Add(slot.slot, member, 20.0, slot_store.Keep.LAST) for slot in owned for member in members]
+    adds = [slot_store.SlotAdd(slot.slot, member, 20.0, slot_store.Keep.LAST) for slot in owned for member in members]
     await store.sorted.add(adds)
-    claimed = await store.sorted.claim([slot_store.Claim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
+    claimed = await store.sorted.claim([slot_store.SlotClaim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
     real = store.real.sorted.settle
 
-    async def settle(settles: Sequence[Settle]) -> Any:
+    async def settle(settles: Sequence[SlotSettle]) -> Any:
         if any(each.member == b"bad" for each in settles):
             raise ValueError("what the driver cannot send")
         return await real(settles)
@@ -99,9 +99,9 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
     done: set[bytes] = set()
     settler = MemberSettler(store.sorted, on_acknowledged=lambda *_: None, on_lost=lambda _: None)
     verdicts = [
-        Settle(slot.slot, entry.member, Verdict.ACK, entry.token, EPOCH)
+        SlotSettle(slot.slot, entry.member, SlotVerdict.ACK, entry.token, EPOCH)
         for slot, found in zip(owned, claimed, strict=True)
-        if isinstance(found, slot_store.Claimed)
+        if isinstance(found, slot_store.SlotClaimed)
         for entry in found.entries
     ]
     assert len(verdicts) == 6

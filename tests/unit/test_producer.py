@@ -18,7 +18,7 @@ from emq.clock import SystemClock
 from emq.database import Database
 from emq.message import slot_id
 from emq.producer import Producer, doubtful_delays, router
-from emq.storage.store import Read, Trim
+from emq.storage.log_store import Read, Trim
 from emq.topics.catalog import Catalog, Changes
 from emq.topics.model import Kind, State, Topic
 from emq.trail.sink import NullTrail

@@ -16,7 +16,7 @@ from emq import errors, message
 from emq.clock import ManualClock
 from emq.producer import batcher
 from emq.storage.durability import Durability
-from emq.storage.slot_store import Add, Slot, SlotKind
+from emq.storage.slot_store import Slot, SlotAdd, SlotKind
 
 NOW_S = 1_800_000_000.0
 NOW_MS = 1_800_000_000_000
@@ -189,11 +189,11 @@ async def test_a_full_slot_refuses_new_members_and_takes_merges(r: Rig) -> None:
     await r.producer.publish_many("small", ["a", "b"], scores=[18, 19])
 
 
-def sent(r: Rig) -> list[list[Add]]:
+def sent(r: Rig) -> list[list[SlotAdd]]:
     """The adds of each call to the store, as they come."""
-    calls: list[list[Add]] = []
+    calls: list[list[SlotAdd]] = []
 
-    async def add(adds: Sequence[Add], durability: Durability) -> list[Any]:
+    async def add(adds: Sequence[SlotAdd], durability: Durability) -> list[Any]:
         calls.append(list(adds))
         return await r.store.real.sorted.add(adds, durability)
 

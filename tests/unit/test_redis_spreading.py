@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.storage.slot_store import Settle, Slot, SlotKind, Verdict
+from emq.storage.slot_store import Slot, SlotKind, SlotSettle, SlotVerdict
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.slot_store import MEMBERS, RedisSorted
 from storage_adapters.redis.spreading import each_shard
@@ -79,7 +79,7 @@ class Scripts:
 
 async def test_verdicts_of_which_some_cannot_be_carried_out_are_answered_for_themselves() -> None:
     slot = Slot("t/0", SlotKind.FIXED_TIME)
-    settles = [Settle(slot, b"%d" % i, Verdict.ACK, 1_000) for i in range(2 * MEMBERS)]
+    settles = [SlotSettle(slot, b"%d" % i, SlotVerdict.ACK, 1_000) for i in range(2 * MEMBERS)]
     answers = await RedisSorted(Scripts(1), "online", "here").settle(settles)
     assert answers[MEMBERS:] == [REFUSED] * MEMBERS
     assert not any(isinstance(answer, errors.EMQError) for answer in answers[:MEMBERS])

@@ -13,7 +13,8 @@ from emq import errors, message
 from emq.host.retirement import Retirement
 from emq.message import Message
 from emq.offsets.checkpoints import CheckpointStore
-from emq.storage.store import Add, Put
+from emq.storage.lane_store import LaneAdd
+from emq.storage.log_store import Put
 from emq.topics.model import Topic
 
 QUEUE, LANE = "orders/1/mid", "orders/1"
@@ -112,7 +113,7 @@ async def test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved(mo
 
         async def add() -> None:
             shown.append((await r.catalog.get("orders")).groups)
-            await r.store.real.lanes.add([Add(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)])
+            await r.store.real.lanes.add([LaneAdd(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)])
 
         store = Interruption(r, moment, add)
         retired = await retirement(r, store).retire(topic)

@@ -12,7 +12,7 @@ from emq.inspect import planned as book
 from emq.inspect.planned import Planned
 from emq.message import Message
 from emq.schedule import schedule
-from emq.storage.store import Add, Claim, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.topics.model import Kind, Topic, split
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore
@@ -28,7 +28,7 @@ def store() -> FaultyStore:
 
 async def plan(store: FaultyStore, topic: Topic, group: int, id_: str, due_ms: int, **fields: Any) -> None:
     m = Message(id_, **{"payload": id_.encode(), "topic": topic.name, **fields})
-    assert await store.real.lanes.add([Add(topic.group(group), id_, message.encode_retry(m), due_ms)]) == [True]
+    assert await store.real.lanes.add([LaneAdd(topic.group(group), id_, message.encode_retry(m), due_ms)]) == [True]
 
 
 async def find(store: FaultyStore, *topics: Topic, **options: Any) -> list[Planned]:
@@ -92,7 +92,7 @@ async def test_each_entry_says_what_it_is(store: FaultyStore) -> None:
     await plan(store, TOPIC, 0, "e", 3, schedule=every.encode())
     await plan(store, TOPIC, 0, "c", 4, schedule=cron.encode(), priority=9)
     await plan(store, TOPIC, 0, "odd", 5, schedule=b"\xc1")
-    await store.lanes.add([Add("orders/0", "foreign", b"\xc1", 6)])
+    await store.lanes.add([LaneAdd("orders/0", "foreign", b"\xc1", 6)])
     assert [(p.id, p.kind, p.text, p.attempts, p.priority) for p in await find(store)] == [
         ("d", "delayed", "", 0, "low"),
         ("r", "retry", "HTTP 503", 2, "high"),
@@ -153,10 +153,10 @@ async def test_what_is_recalled_is_taken_from_whichever_group_has_it_and_recorde
 
 async def test_what_has_been_claimed_or_is_dead_is_not_recalled(store: FaultyStore) -> None:
     await plan(store, TOPIC, 0, "claimed", START)
-    await store.lanes.claim([Claim("orders/0", 1, 1)], START)
+    await store.lanes.claim([LaneClaim("orders/0", 1, 1)], START)
     await plan(store, TOPIC, 1, "dead", START)
-    await store.lanes.claim([Claim("orders/1", 1, 1)], START)
-    await store.lanes.settle([Settle("orders/1", "dead", Verdict.DEAD, 1, reason="why")])
+    await store.lanes.claim([LaneClaim("orders/1", 1, 1)], START)
+    await store.lanes.settle([LaneSettle("orders/1", "dead", LaneVerdict.DEAD, 1, reason="why")])
     assert await book.recall(store.lanes, TOPIC, ["claimed", "dead"]) == set()
 
 

@@ -18,7 +18,7 @@ from emq.app import App
 from emq.cli.commands import app
 from emq.message import Message
 from emq.schedule import delay_levels, schedule
-from emq.storage.store import Add
+from emq.storage.lane_store import LaneAdd
 
 NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000
@@ -76,7 +76,7 @@ def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
             (Message("e1", b"two", schedule=every.encode()), 1, every.due_ms),
             (Message("c1", b"three", schedule=cron.encode()), 0, cron.due_ms),
         )
-        await made.store.lanes.add([Add(f"t/{g}", m.id, message.encode_retry(m), due) for m, g, due in entries])
+        await made.store.lanes.add([LaneAdd(f"t/{g}", m.id, message.encode_retry(m), due) for m, g, due in entries])
 
     opened(fill)
     return Shell()

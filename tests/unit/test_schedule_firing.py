@@ -21,7 +21,7 @@ from emq.schedule import firing
 from emq.schedule import schedule as spec
 from emq.schedule.firing import Firing
 from emq.schedule.schedule import Schedule
-from emq.storage.store import Add, Claim, Claimed, LaneState, Settle, Verdict, WaitingEntry
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
@@ -77,14 +77,14 @@ class Bench:
 
     async def plan(self, id_: str, schedule: Schedule, **fields: Any) -> None:
         m = Message(id_, **{"payload": b"x", "topic": "t", "schedule": schedule.encode(), **fields})
-        added = await self.store.real.lanes.add([Add(LANE, id_, message.encode_retry(m), schedule.due_ms)])
+        added = await self.store.real.lanes.add([LaneAdd(LANE, id_, message.encode_retry(m), schedule.due_ms)])
         assert added == [True]
 
     async def claim(self, group: OwnedGroup | None = None) -> list[Message]:
         """What is due now, claimed."""
         owner = group or self.group
-        [found] = await self.store.real.lanes.claim([Claim(LANE, 100, owner.epoch)], self.now_ms)
-        assert isinstance(found, Claimed)
+        [found] = await self.store.real.lanes.claim([LaneClaim(LANE, 100, owner.epoch)], self.now_ms)
+        assert isinstance(found, LaneClaimed)
         messages = [message.decode(body) for _, body in found.entries]
         for m in messages:
             m.offset = -1
@@ -168,12 +168,12 @@ async def test_a_schedule_runs_to_its_end_and_is_gone() -> None:
                     b.firing.put(b.group, m)
                 else:
                     found.append((m.id, m.published_us))
-                    await b.store.lanes.settle([Settle(LANE, m.id, Verdict.ACK, EPOCH)])
+                    await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
             await b.idle()
             b.clock.advance(30)
             for m in await b.claim():
                 found.append((m.id, m.published_us))
-                await b.store.lanes.settle([Settle(LANE, m.id, Verdict.ACK, EPOCH)])
+                await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
             b.clock.advance(30)
     assert found == [(f"s.{n}", (START + (n - 1) * 60_000) * 1000) for n in (1, 2, 3)]
     assert await b.state() == (0, 0, 0, None)
@@ -344,7 +344,7 @@ async def test_what_is_published_at_once_is_bounded_in_number_and_bytes() -> Non
 async def test_a_schedule_that_cannot_be_fired_is_a_dead_letter_and_keeps_no_other_from_it() -> None:
     b = Bench()
     await b.store.lanes.add(
-        [Add(LANE, "odd", message.encode_retry(Message("odd", b"x", topic="t", schedule=b"\xc1")), START)]
+        [LaneAdd(LANE, "odd", message.encode_retry(Message("odd", b"x", topic="t", schedule=b"\xc1")), START)]
     )
     zone = spec.create(start_ms=START - 60_000, cron="* * * * *")
     await b.plan("zone", Schedule(cron=zone.cron, tz="Mars/Base", repeat=0, firing_ms=START))
@@ -375,7 +375,9 @@ async def test_a_failed_occurrence_is_retried_by_itself_and_the_schedule_goes_on
         await b.fire()
         [m] = await b.claim()
         m.attempt = 2
-        await b.store.lanes.settle([Settle(LANE, "s.1", Verdict.RETRY, EPOCH, START + 90_000, message.encode_retry(m))])
+        await b.store.lanes.settle(
+            [LaneSettle(LANE, "s.1", LaneVerdict.RETRY, EPOCH, START + 90_000, message.encode_retry(m))]
+        )
         b.clock.advance(60)
         await b.fire()
     assert [(entry.id, entry.due_ms - START) for entry in await b.waiting()] == [
@@ -390,7 +392,7 @@ async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on() -> None:
     await b.plan("s", every(60))
     async with b.running():
         [m] = await b.claim()
-        await b.store.real.lanes.settle([Settle(LANE, "s", Verdict.ACK, EPOCH)])  # it comes back without it
+        await b.store.real.lanes.settle([LaneSettle(LANE, "s", LaneVerdict.ACK, EPOCH)])  # it comes back without it
         b.firing.put(b.group, m)
         await b.idle()
     assert await b.ids() == ["s.1", "s"]

@@ -20,7 +20,7 @@ from emq.groups.priority import policy_for
 from emq.message import Message, decode, encode_retry
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
-from emq.storage.store import Add, Claim, Claimed, Settle, Verdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, TopicOptions
 from emq.trail import events
 from emq.trail.sink import NullTrail
@@ -67,9 +67,9 @@ class Bench:
     async def claimed(self) -> list[Message]:
         """What is due within the next hour, claimed."""
         [found] = await self.store.real.lanes.claim(
-            [Claim("t/0", 100, EPOCH)], int(self.clock.now() * 1000) + 3_600_000
+            [LaneClaim("t/0", 100, EPOCH)], int(self.clock.now() * 1000) + 3_600_000
         )
-        assert isinstance(found, Claimed)
+        assert isinstance(found, LaneClaimed)
         return [decode(body) for _, body in found.entries]
 
     def body(self, id_: str) -> bytes:
@@ -174,7 +174,7 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> 
 @virtual
 async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() -> None:
     b = Bench()
-    await b.store.lanes.claim([Claim("t/0", 1, EPOCH + 1)], 1)
+    await b.store.lanes.claim([LaneClaim("t/0", 1, EPOCH + 1)], 1)
     async with b.settling():
         b.settler.failed(b.group, b.started("a"), ValueError())
         b.settler.acknowledge(b.group, b.started("b", offset=-1, attempt=2))
@@ -188,7 +188,7 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
 @virtual
 async def test_a_stale_owner_buries_nothing() -> None:
     b = Bench()
-    await b.store.lanes.claim([Claim("t/0", 1, EPOCH + 1)], 1)
+    await b.store.lanes.claim([LaneClaim("t/0", 1, EPOCH + 1)], 1)
     async with b.settling():
         b.settler.failed(b.group, b.started("a"), errors.Reject("never"))
         b.settler.expired(b.group, b.started("b"))
@@ -200,7 +200,7 @@ async def test_a_stale_owner_buries_nothing() -> None:
 @virtual
 async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() -> None:
     b = Bench()
-    await b.store.real.lanes.add([Add("t/0", "of the lane", b.body("of the lane"), 1)])
+    await b.store.real.lanes.add([LaneAdd("t/0", "of the lane", b.body("of the lane"), 1)])
     [m] = await b.claimed()
     m.offset = -1
     b.store.lanes.fail(errors.StoreFull("no room"), "add")
@@ -219,9 +219,9 @@ async def in_slot(b: Bench) -> tuple[slot_store.Slot, Message]:
     """A member of the group's slot, claimed and started."""
     slot = slot_store.Slot("t/0", slot_store.SlotKind.PRIORITY)
     b.group.slot = OwnedSlot(b.group, slot)
-    await b.store.real.sorted.add([slot_store.Add(slot, b"x", 50, slot_store.Keep.LAST)])
-    [claimed] = await b.store.real.sorted.claim([slot_store.Claim(slot, 1, EPOCH, 0)], 1_000)
-    assert isinstance(claimed, slot_store.Claimed)
+    await b.store.real.sorted.add([slot_store.SlotAdd(slot, b"x", 50, slot_store.Keep.LAST)])
+    [claimed] = await b.store.real.sorted.claim([slot_store.SlotClaim(slot, 1, EPOCH, 0)], 1_000)
+    assert isinstance(claimed, slot_store.SlotClaimed)
     m = b.started("0-x", offset=-1)
     m.member, m.token, m.score = b"x", claimed.entries[0].token, 50
     return slot, m
@@ -231,7 +231,7 @@ async def in_slot(b: Bench) -> tuple[slot_store.Slot, Message]:
 async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
     b = Bench()
     slot, m = await in_slot(b)
-    await b.store.real.sorted.claim([slot_store.Claim(slot, 0, EPOCH + 1, 0)], 1)
+    await b.store.real.sorted.claim([slot_store.SlotClaim(slot, 0, EPOCH + 1, 0)], 1)
     async with b.settling():
         b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
         await b.settler.idle()
@@ -253,8 +253,8 @@ async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
     assert (state.waiting, state.prepared, state.resting) == (0, 1, 1)
     await b.store.real.sorted.recover([slot_store.Recover(slot, EPOCH)], rest_ms)
-    [claimed] = await b.store.real.sorted.claim([slot_store.Claim(slot, 1, EPOCH, 0)], rest_ms)
-    assert isinstance(claimed, slot_store.Claimed)
+    [claimed] = await b.store.real.sorted.claim([slot_store.SlotClaim(slot, 1, EPOCH, 0)], rest_ms)
+    assert isinstance(claimed, slot_store.SlotClaimed)
     [entry] = claimed.entries
     assert (entry.left, entry.score, [why for _, why in entry.history]) == (15, 50, ["later"])
 
@@ -263,11 +263,11 @@ async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
 async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lane_again() -> None:
     b = Bench()
     for id_ in ("retried", "dead"):
-        await b.store.real.lanes.add([Add("t/0", id_, b.body(id_), 1)])
+        await b.store.real.lanes.add([LaneAdd("t/0", id_, b.body(id_), 1)])
     found = {m.id: m for m in await b.claimed()}
     for id_, m in found.items():  # the store comes back without them
         m.offset, m.attempt = -1, 1
-        await b.store.real.lanes.settle([Settle("t/0", id_, Verdict.ACK, EPOCH)])
+        await b.store.real.lanes.settle([LaneSettle("t/0", id_, LaneVerdict.ACK, EPOCH)])
     b.group.lane_out = 2
     async with b.settling():
         b.settler.failed(b.group, found["retried"], ValueError("once"))
@@ -293,7 +293,7 @@ async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_c
         [m] = await b.claimed()
         b.settler.claimed(b.group, m.id)
         m.offset = -1
-        await b.store.real.lanes.settle([Settle("t/0", "a", Verdict.ACK, EPOCH)])  # handled meanwhile
+        await b.store.real.lanes.settle([LaneSettle("t/0", "a", LaneVerdict.ACK, EPOCH)])  # handled meanwhile
         await b.settler.idle()
     assert b.settled == ["a"]
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it is not there a second time"
@@ -302,7 +302,7 @@ async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_c
 @virtual
 async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_of_its_entry() -> None:
     b = Bench()
-    await b.store.real.lanes.add([Add("t/0", "a", b.body("a"), 1)])
+    await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
     [m] = await b.claimed()
     m.offset, m.attempt = -1, 1
     b.group.lane_out = 1

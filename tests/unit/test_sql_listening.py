@@ -11,7 +11,7 @@ import pytest
 
 from emq import errors
 from emq.storage.environment import Environment
-from emq.storage.store import Put, Read
+from emq.storage.log_store import Put, Read
 from storage_adapters.sql import SqlStore, listen, open_store
 
 

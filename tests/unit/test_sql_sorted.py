@@ -15,22 +15,21 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.storage.environment import Environment
+from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import (
     LATEST,
-    Add,
-    Claim,
-    Claimed,
     Entry,
     Fold,
     Keep,
     Recover,
-    Settle,
     Slot,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
     SlotKind,
-    Verdict,
+    SlotSettle,
+    SlotVerdict,
 )
-from emq.storage.store import Add as LaneAdd
-from emq.storage.store import Claim as LaneClaim
 from storage_adapters.sql import SqlStore, open_store
 from storage_adapters.sql.tables import STORE
 
@@ -58,29 +57,29 @@ def slot() -> Iterator[Slot]:
     return Slot(f"sorted{os.getpid()}-{next(_count)}/0", SlotKind.FIXED_TIME)
 
 
-def add(slot: Slot, member: bytes, score: float = NOW, body: bytes = b"", fold: Fold = LATEST) -> Add:
-    return Add(slot, member, score, Keep.LAST, body, fold=fold)
+def add(slot: Slot, member: bytes, score: float = NOW, body: bytes = b"", fold: Fold = LATEST) -> SlotAdd:
+    return SlotAdd(slot, member, score, Keep.LAST, body, fold=fold)
 
 
 async def claim(store: SqlStore, slot: Slot, limit: int = 100, epoch: int = 1) -> list[Entry]:
-    (answer,) = await store.sorted.claim([Claim(slot, limit, epoch, NOW)], NOW)
-    assert isinstance(answer, Claimed)
+    (answer,) = await store.sorted.claim([SlotClaim(slot, limit, epoch, NOW)], NOW)
+    assert isinstance(answer, SlotClaimed)
     return [*answer.entries]
 
 
-def settle(slot: Slot, entry: Entry, verdict: Verdict, score: float = 0, reason: str = "") -> Settle:
-    return Settle(slot, entry.member, verdict, entry.token, 1, score, reason)
+def settle(slot: Slot, entry: Entry, verdict: SlotVerdict, score: float = 0, reason: str = "") -> SlotSettle:
+    return SlotSettle(slot, entry.member, verdict, entry.token, 1, score, reason)
 
 
 async def test_what_waits_is_prepared_or_dead_survives_a_restart(url: str, slot: Slot) -> None:
     store = await open_store(url, Environment.ONLINE)
     await store.sorted.add([add(slot, name) for name in (b"a", b"b", b"c")])
     first, _ = await claim(store, slot, 2, epoch=7)
-    await store.sorted.settle([settle(slot, first, Verdict.DEAD, reason="why")._replace(epoch=7)])
+    await store.sorted.settle([settle(slot, first, SlotVerdict.DEAD, reason="why")._replace(epoch=7)])
     await store.close()
     store = await open_store(url, Environment.ONLINE)
     assert (await store.sorted.inspect([slot], NOW))[0] == (1, 1, 1, 1, NOW, NOW, 0)
-    (stale,) = await store.sorted.claim([Claim(slot, 1, 6, NOW)], NOW)
+    (stale,) = await store.sorted.claim([SlotClaim(slot, 1, 6, NOW)], NOW)
     assert isinstance(stale, errors.NotOwner)
     assert f"'{slot.name}'" in str(stale)
     await store.close()
@@ -99,19 +98,24 @@ async def test_any_text_may_be_a_reason(store: SqlStore, slot: Slot) -> None:
     odd = "nul \0 and half a character \ud800 'quoted' \n"
     await store.sorted.add([add(slot, b"x")])
     (entry,) = await claim(store, slot)
-    assert await store.sorted.settle([settle(slot, entry, Verdict.RETRY, 16, odd)]) == [True]
+    assert await store.sorted.settle([settle(slot, entry, SlotVerdict.RETRY, 16, odd)]) == [True]
     (entry,) = await claim(store, slot)
-    assert await store.sorted.settle([settle(slot, entry, Verdict.DEAD, reason=odd)]) == [True]
+    assert await store.sorted.settle([settle(slot, entry, SlotVerdict.DEAD, reason=odd)]) == [True]
     (dead,) = await store.sorted.dead(slot)
     assert dead.reason == dead.history[0][1] == "nul \0 and half a character ? 'quoted' \n"
 
 
 async def test_claims_of_one_slot_in_one_call_take_different_members(store: SqlStore, slot: Slot) -> None:
     await store.sorted.add([add(slot, b"%d" % n, NOW - 9 + n) for n in range(5)])
-    asked = [Claim(slot, 2, 1, NOW), Claim(slot, 2, 2, NOW), Claim(slot, 9, 1, NOW), Claim(slot, 9, 2, NOW)]
+    asked = [
+        SlotClaim(slot, 2, 1, NOW),
+        SlotClaim(slot, 2, 2, NOW),
+        SlotClaim(slot, 9, 1, NOW),
+        SlotClaim(slot, 9, 2, NOW),
+    ]
     answers = await store.sorted.claim(asked, NOW)
     assert isinstance(answers[2], errors.NotOwner)
-    taken = [[entry.member for entry in each.entries] for each in answers if isinstance(each, Claimed)]
+    taken = [[entry.member for entry in each.entries] for each in answers if isinstance(each, SlotClaimed)]
     assert taken == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
 
 
@@ -132,11 +136,11 @@ async def test_a_slot_and_the_lane_of_its_group_have_fences_and_alarms_of_their_
 async def test_one_call_may_replay_a_dead_member_and_bury_its_twin(store: SqlStore, slot: Slot) -> None:
     await store.sorted.add([add(slot, b"x")])
     (first,) = await claim(store, slot)
-    await store.sorted.settle([settle(slot, first, Verdict.DEAD, reason="first")])
+    await store.sorted.settle([settle(slot, first, SlotVerdict.DEAD, reason="first")])
     await store.sorted.add([add(slot, b"x")])
     (second,) = await claim(store, slot)
     answers = await store.sorted.settle(
-        [Settle(slot, b"x", Verdict.REPLAY, score=NOW), settle(slot, second, Verdict.DEAD, reason="second")]
+        [SlotSettle(slot, b"x", SlotVerdict.REPLAY, score=NOW), settle(slot, second, SlotVerdict.DEAD, reason="second")]
     )
     assert answers == [True, True]
     assert [dead.reason for dead in await store.sorted.dead(slot)] == ["second"]
@@ -162,7 +166,7 @@ async def test_a_full_disk_refuses_adds_and_what_is_claimed_can_still_be_settled
         await store.sorted.add([add(slot, b"small"), add(slot, bytes(100_000))])
     assert (await store.sorted.inspect([slot], NOW))[0].waiting == 20
     while entries := await claim(store, slot, 7):
-        assert all(await store.sorted.settle([settle(slot, entry, Verdict.ACK) for entry in entries]))
+        assert all(await store.sorted.settle([settle(slot, entry, SlotVerdict.ACK) for entry in entries]))
     await store.close()
 
 

@@ -16,7 +16,8 @@ import test_catalog
 from emq import errors
 from emq.database import Database
 from emq.storage.environment import Environment
-from emq.storage.store import Add, Put, Read, Trim
+from emq.storage.lane_store import LaneAdd
+from emq.storage.log_store import Put, Read, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from storage_adapters.sql import SqlStore, host_lock, open_store
@@ -60,7 +61,7 @@ async def test_a_full_disk_is_answered_and_nothing_of_the_call_is_kept(tmp_path:
     refused = await store.log.put([Put(QUEUE, [bytes(100_000)] * 3), Put("other/0/high", [b"x"])])
     assert [type(answer) for answer in refused] == [errors.StoreFull, errors.StoreFull]
     with pytest.raises(errors.StoreFull, match="no room left"):
-        await store.lanes.add([Add("shop/0", "x", bytes(300_000), 0)])
+        await store.lanes.add([LaneAdd("shop/0", "x", bytes(300_000), 0)])
     assert (await store.log.bounds([QUEUE, "other/0/high"]))[0].tail == 2
     assert await store.log.trim([Trim(QUEUE, 2, 1)]) == [False]
     await run(lambda c: c.exec_driver_sql("PRAGMA max_page_count=4000").all())

@@ -10,8 +10,9 @@ import pytest
 from emq import errors
 from emq.storage import opening
 from emq.storage.environment import Environment
+from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import hide_password, open_store
-from emq.storage.store import Put, Read, Store, Trim
+from emq.storage.store import Store
 from storage_adapters.memory import MemoryStore, World, forget
 
 ONLINE, SANDBOX = Environment

@@ -26,10 +26,8 @@ from emq.inspect.trace.lookup import Trace, look_up
 from emq.inspect.trace.waiting_reasons import Name, why
 from emq.message import Message
 from emq.settings import Settings
-from emq.storage.slot_store import Claim as SlotClaim
-from emq.storage.slot_store import Settle as SlotSettle
-from emq.storage.slot_store import Verdict as SlotVerdict
-from emq.storage.store import Add, Claim
+from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.topics.model import Kind, State, Topic, TopicOptions, split
 from emq.trail import NullTrail
 from emq.trail.events import Event
@@ -328,9 +326,9 @@ async def test_a_message_given_up_as_a_hole_is_told_so(tmp_path: Path) -> None:
         assert "taken for a hole" in found.lines[-1].detail
 
 
-def in_lane(i: int, due_ms: int, **more: Any) -> Add:
+def in_lane(i: int, due_ms: int, **more: Any) -> LaneAdd:
     m = Message(f"m{i}", b"x", topic="shop", **{"priority": 1, "attempt": 2, **more})
-    return Add("shop/0", m.id, message.encode_retry(m), due_ms)
+    return LaneAdd("shop/0", m.id, message.encode_retry(m), due_ms)
 
 
 async def test_lanes_are_searched_page_by_page_for_what_is_delayed_due_or_dead(
@@ -360,7 +358,7 @@ async def test_what_is_claimed_is_only_told_of_messages_that_went_there(tmp_path
     async with open_app(tmp_path) as app:
         await app.create_topic("shop", 20)
         await app.store.lanes.add([in_lane(1, 0)])
-        await app.store.lanes.claim([Claim("shop/0", 5, 1)], 1)
+        await app.store.lanes.claim([LaneClaim("shop/0", 5, 1)], 1)
         app.trail.published("shop", 0, 1, None, ["m1"], None, NOW_MS, NOW_MS * 1000, [NOW_MS])
         assert [r.name for r in (await traced(app, "m1", None, snapshot("shop"))).reasons] == [Name.CLAIMED]
         assert (await traced(app, "m2", "shop")).state == "unknown"
@@ -390,7 +388,7 @@ async def slots(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
 
 
 async def fill(app: App, topic: str, scores: Sequence[float]) -> Callable[[int], str]:
-    from emq.storage.slot_store import Add as SlotAdd
+    from emq.storage.slot_store import SlotAdd
 
     of_topic = await app.catalog.get(topic)
     slot = of_topic.slot(0)
@@ -445,7 +443,7 @@ async def test_retries_and_dead_members_of_a_slot_are_found(slots: App) -> None:
 
 async def test_a_message_that_left_its_slot_is_found_in_the_lane(slots: App) -> None:
     m = Message(f"{CONTENT}~5f", b"x", topic="urgent", attempt=2, error="HTTP 503")
-    await slots.store.lanes.add([Add("urgent/0", m.id, message.encode_retry(m), 1 << 50)])
+    await slots.store.lanes.add([LaneAdd("urgent/0", m.id, message.encode_retry(m), 1 << 50)])
     for asked in (CONTENT, f"{CONTENT}~5f"):
         found = await traced(slots, asked, "urgent", snapshot("urgent"))
         assert found.place is not None

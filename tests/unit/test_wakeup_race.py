@@ -14,7 +14,7 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
-from emq.storage.store import Batch, LogStore, Read
+from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
 

@@ -19,9 +19,11 @@ from emq.inspect.trace.facts import Place, State, Where
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.answers import served
+from emq.storage.lane_store import WaitingEntry
+from emq.storage.log_store import LogStore
 from emq.storage.slot_store import RETRIES, Slot, SlotKind, SlotState
 from emq.storage.slot_store import Waiting as Member
-from emq.storage.store import LogStore, Store, WaitingEntry
+from emq.storage.store import Store
 from emq.topics.model import Topic
 from emq.trail.events import COPY
 

@@ -1,8 +1,8 @@
 #!lua
--- Add entries to slots (waiting, or dead at once), leaving ids that the slot has already; wake armed slots.
--- KEYS  1 hash slot_armed (slot -> "due channel"), 2 hash fence, 3 zset woken, 4 set sealed, then for each
+-- Add entries to lanes (waiting, or dead at once), leaving ids that the lane has already; wake armed lanes.
+-- KEYS  1 hash lane_armed (lane -> "due channel"), 2 hash fence, 3 zset woken, 4 set sealed, then for each
 --       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons
--- ARGV  1 now in ms; then for each add: slot, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1)
+-- ARGV  1 now in ms; then for each add: lane, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1)
 -- Returns 1 for each id that was new, 0 where it was not, -1 (stale epoch), -2 (sealed, and not fenced). Refuses as a
 --       whole when memory is full (OOM), unless the caller allows it. O(adds log entries).
 -- include whole
@@ -11,12 +11,12 @@
 -- include lane_waking
 local answer = {}
 for i = 0, (#ARGV - 1) / 8 - 1 do
-  local slot, id, epoch, body, due, priority, reason, dead = unpack(ARGV, 2 + i * 8, 9 + i * 8)
+  local lane, id, epoch, body, due, priority, reason, dead = unpack(ARGV, 2 + i * 8, 9 + i * 8)
   local waiting, ranks, bodies, dead_set, reasons = unpack(KEYS, 5 + i * 5, 9 + i * 5)
   local new = -1
-  if tonumber(epoch) < 0 and redis.call('SISMEMBER', KEYS[4], slot) == 1 then
+  if tonumber(epoch) < 0 and redis.call('SISMEMBER', KEYS[4], lane) == 1 then
     new = -2
-  elseif tonumber(epoch) < 0 or highest(redis.call('HGET', KEYS[2], slot), -1) <= tonumber(epoch) then
+  elseif tonumber(epoch) < 0 or highest(redis.call('HGET', KEYS[2], lane), -1) <= tonumber(epoch) then
     new = 1 - redis.call('HEXISTS', bodies, id)
   end
   answer[i + 1] = new
@@ -28,7 +28,7 @@ for i = 0, (#ARGV - 1) / 8 - 1 do
   elseif new == 1 then
     wait(waiting, ranks, id, priority, due)
     redis.call('HSET', bodies, id, body)
-    wake(slot, due)
+    wake(lane, due)
   end
 end
 return answer

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Take due entries of many slots, by priority and due time: waiting -> prepared. Arm each slot with the due time of its
+-- Take due entries of many lanes, by priority and due time: waiting -> prepared. Arm each lane with the due time of its
 -- next waiting entry.
--- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, zset ranks, hash prepared,
+-- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, zset ranks, hash prepared,
 --       hash bodies
--- ARGV  1 now in ms, 2 the claimer's channel, 3 most bytes of bodies; then for each claim: slot, limit, epoch, rooms (how
+-- ARGV  1 now in ms, 2 the claimer's channel, 3 most bytes of bodies; then for each claim: lane, limit, epoch, rooms (how
 --       many at most of each priority, the last for all lower ones too; separated by spaces; empty: no such bound)
 -- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
 -- O((claimed + priorities) log entries).
@@ -46,13 +46,13 @@ local function take(priority, count, epoch, reply, waiting, ranks, prepared, bod
 end
 
 for c = 0, (#ARGV - 3) / 4 - 1 do
-  local slot, left, epoch, told = unpack(ARGV, 4 + c * 4, 7 + c * 4)
+  local lane, left, epoch, told = unpack(ARGV, 4 + c * 4, 7 + c * 4)
   local waiting, ranks, prepared, bodies = unpack(KEYS, 4 + c * 4, 7 + c * 4)
-  local fence = highest(redis.call('HGET', KEYS[2], slot), -1)
+  local fence = highest(redis.call('HGET', KEYS[2], lane), -1)
   if fence > tonumber(epoch) then
     answer[c + 1] = 0
   else
-    if fence < tonumber(epoch) then redis.call('HSET', KEYS[2], slot, epoch) end
+    if fence < tonumber(epoch) then redis.call('HSET', KEYS[2], lane, epoch) end
     local reply, rooms, priority = {-1}, {}, 0
     for room in string.gmatch(told, '%d+') do rooms[#rooms + 1] = tonumber(room) end
     left = tonumber(left)
@@ -73,8 +73,8 @@ for c = 0, (#ARGV - 3) / 4 - 1 do
     end
     if #reply > 1 then following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2] end
     if following then reply[1] = tonumber(following) end
-    redis.call('HSET', KEYS[1], slot, (following or '9007199254740991') .. ' ' .. ARGV[2])
-    redis.call('ZREM', KEYS[3], ARGV[2] .. '\n' .. slot)
+    redis.call('HSET', KEYS[1], lane, (following or '9007199254740991') .. ' ' .. ARGV[2])
+    redis.call('ZREM', KEYS[3], ARGV[2] .. '\n' .. lane)
     answer[c + 1] = reply
   end
 end

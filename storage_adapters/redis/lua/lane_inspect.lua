@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- Sizes of the three states of many slots, and the due time of the next waiting entry.
--- KEYS  for each slot: zset waiting, hash prepared, zset dead
--- Returns waiting, prepared, dead, next due in ms (-1: none) for each slot in one flat list. O(slots).
+-- Sizes of the three states of many lanes, and the due time of the next waiting entry.
+-- KEYS  for each lane: zset waiting, hash prepared, zset dead
+-- Returns waiting, prepared, dead, next due in ms (-1: none) for each lane in one flat list. O(lanes).
 local answer = {}
 for s = 1, #KEYS, 3 do
   local following = redis.call('ZRANGE', KEYS[s], 0, 0, 'WITHSCORES')[2]

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them.
--- KEYS  1 hash slot_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
+-- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
 --       ranks, hash prepared, hash bodies, zset dead, hash reasons
--- ARGV  1 now in ms; then for each verdict: slot, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason
+-- ARGV  1 now in ms; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason
 -- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
 -- include whole
@@ -11,16 +11,16 @@
 -- include lane_waking
 local answer = {}
 for i = 0, (#ARGV - 1) / 8 - 1 do
-  local slot, id, verdict, epoch, due, priority, body, reason = unpack(ARGV, 2 + i * 8, 9 + i * 8)
+  local lane, id, verdict, epoch, due, priority, body, reason = unpack(ARGV, 2 + i * 8, 9 + i * 8)
   local waiting, ranks, prepared, bodies, dead, reasons = unpack(KEYS, 5 + i * 6, 10 + i * 6)
   local done, leave
   epoch = tonumber(epoch)
-  if epoch >= 0 and highest(redis.call('HGET', KEYS[2], slot), -1) > epoch then
+  if epoch >= 0 and highest(redis.call('HGET', KEYS[2], lane), -1) > epoch then
     done = -1
   elseif verdict == 'seal' or verdict == 'open' then
-    redis.call(verdict == 'seal' and 'SADD' or 'SREM', KEYS[4], slot)
+    redis.call(verdict == 'seal' and 'SADD' or 'SREM', KEYS[4], lane)
     done = 1
-  elseif verdict == 'replay' and redis.call('SISMEMBER', KEYS[4], slot) == 1 then
+  elseif verdict == 'replay' and redis.call('SISMEMBER', KEYS[4], lane) == 1 then
     done = 0
   elseif verdict == 'replay' or verdict == 'purge' then
     done = redis.call('ZSCORE', dead, id) and 1 or 0
@@ -52,7 +52,7 @@ for i = 0, (#ARGV - 1) / 8 - 1 do
       end
       redis.call('HSET', bodies, id, body)
       leave()
-      if verdict ~= 'dead' then wake(slot, due) end
+      if verdict ~= 'dead' then wake(lane, due) end
     end
   end
   answer[i + 1] = done

@@ -1,16 +1,16 @@
 -- Part of the lane scripts: waking who is armed for something later.
--- KEYS  1 hash slot_armed (slot -> "due channel"), 3 zset woken
-local function wake(slot, due)
-  local armed = redis.call('HGET', KEYS[1], slot)
+-- KEYS  1 hash lane_armed (lane -> "due channel"), 3 zset woken
+local function wake(lane, due)
+  local armed = redis.call('HGET', KEYS[1], lane)
   if armed then
     local at, channel = string.match(armed, '^(%S+) (.*)$')
     at = tonumber(at)
     if not (at and is_channel(channel, KEYS[1])) then
-      redis.call('HDEL', KEYS[1], slot) -- damaged: its host finds out when it looks at all of its lanes
+      redis.call('HDEL', KEYS[1], lane) -- damaged: its host finds out when it looks at all of its lanes
     elseif tonumber(due) < at then
-      redis.call('HDEL', KEYS[1], slot)
-      redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. slot)
-      redis.call('PUBLISH', channel, slot)
+      redis.call('HDEL', KEYS[1], lane)
+      redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. lane)
+      redis.call('PUBLISH', channel, lane)
     end
   end
 end

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint
-from emq.storage import slot_store, store
+from emq.storage import lane_store, log_store, slot_store
 from support.doubles import group_of_entry
 from support.simulation.folding import Folding
 from support.simulation.occurrences import Occurrences
@@ -226,7 +226,7 @@ class Evidence:
                 if not isinstance(answer, errors.EMQError):
                     look(self, by, asked, answer)
 
-    def _put(self, by: str, put: store.Put, offsets: Sequence[int]) -> None:
+    def _put(self, by: str, put: log_store.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = self.name_of(body)
         if put.drop_oldest:
@@ -234,25 +234,25 @@ class Evidence:
             self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
             self._heads[put.queue] = head
 
-    def _trimmed(self, by: str, trim: store.Trim, was_done: bool) -> None:
+    def _trimmed(self, by: str, trim: log_store.Trim, was_done: bool) -> None:
         self._heads[trim.queue] = self.head_of(trim.queue)
 
-    def _added(self, by: str, add: store.Add, was_new: bool) -> None:
+    def _added(self, by: str, add: lane_store.LaneAdd, was_new: bool) -> None:
         if self.occurrences.added(by, add, message.decode(add.body), was_new):
             return
         name = self.name_of(add.body)
         if add.epoch is not None:
             self.moved.add(name)
-            self.note(add.slot, f"{name} is in the lane{' as dead' if add.reason else ''}")
-        self.acknowledged.discard((add.slot, add.id))
+            self.note(add.lane, f"{name} is in the lane{' as dead' if add.reason else ''}")
+        self.acknowledged.discard((add.lane, add.id))
         if was_new and not add.reason:
-            self.due_ms[add.slot, add.id] = add.due_ms
+            self.due_ms[add.lane, add.id] = add.due_ms
             if add.epoch is None:
                 self.first_due_ms[name] = add.due_ms
         if not add.reason:
-            self.in_lanes[add.slot, add.id] = name
+            self.in_lanes[add.lane, add.id] = name
 
-    def _slot_added(self, by: str, add: slot_store.Add, was_new: bool) -> None:
+    def _slot_added(self, by: str, add: slot_store.SlotAdd, was_new: bool) -> None:
         if add.slot.apart:
             self.folding.added(add, was_new)
             return
@@ -261,33 +261,33 @@ class Evidence:
             self.due_ms[add.slot.name, add.member] = add.score
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
-    def _lane_settled(self, by: str, settle: store.Settle, was_prepared: bool) -> None:
-        self.claimed.discard((settle.slot, settle.id))
+    def _lane_settled(self, by: str, settle: lane_store.LaneSettle, was_prepared: bool) -> None:
+        self.claimed.discard((settle.lane, settle.id))
         if self.occurrences.settled(by, settle, was_prepared):
             return
-        if was_prepared and settle.verdict in (store.Verdict.ACK, store.Verdict.DEAD):
-            self.in_lanes.pop((settle.slot, settle.id), None)
-        if was_prepared and settle.verdict is store.Verdict.RETRY:
-            self.due_ms[settle.slot, settle.id] = settle.due_ms
-        if was_prepared and settle.verdict is store.Verdict.ACK:
-            self.acknowledged.add((settle.slot, settle.id))
-            self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
+        if was_prepared and settle.verdict in (lane_store.LaneVerdict.ACK, lane_store.LaneVerdict.DEAD):
+            self.in_lanes.pop((settle.lane, settle.id), None)
+        if was_prepared and settle.verdict is lane_store.LaneVerdict.RETRY:
+            self.due_ms[settle.lane, settle.id] = settle.due_ms
+        if was_prepared and settle.verdict is lane_store.LaneVerdict.ACK:
+            self.acknowledged.add((settle.lane, settle.id))
+            self.note(settle.lane, f"lane entry {settle.id} is acknowledged")
         elif settle.epoch is not None:
-            self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
+            self.note(settle.lane, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
-    def _lane_claimed(self, by: str, claim: store.Claim, claimed: store.Claimed) -> None:
+    def _lane_claimed(self, by: str, claim: lane_store.LaneClaim, claimed: lane_store.LaneClaimed) -> None:
         for id_, _ in claimed.entries:
-            self.claimed.add((claim.slot, id_))
-            self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
+            self.claimed.add((claim.lane, id_))
+            self.note(claim.lane, f"lane entry {id_} is claimed under {claim.epoch}")
 
-    def _slot_claimed(self, by: str, claim: slot_store.Claim, claimed: slot_store.Claimed) -> None:
+    def _slot_claimed(self, by: str, claim: slot_store.SlotClaim, claimed: slot_store.SlotClaimed) -> None:
         if claim.slot.apart:
             self.folding.claimed(claim, claimed)
 
-    def _slot_settled(self, by: str, settle: slot_store.Settle, was_prepared: bool) -> None:
+    def _slot_settled(self, by: str, settle: slot_store.SlotSettle, was_prepared: bool) -> None:
         if settle.slot.apart:
             self.folding.told(settle, was_prepared)
-        elif was_prepared and settle.verdict is slot_store.Verdict.ACK:
+        elif was_prepared and settle.verdict is slot_store.SlotVerdict.ACK:
             self.acknowledged.add((settle.slot.name, settle.member))
             self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
 
@@ -339,7 +339,7 @@ class Evidence:
         self.lost_at.append(self.now)
         for checkpoint in batch:
             self.happened["rewound"] += 1
-            group = store.group_of(checkpoint.queue)
+            group = log_store.group_of(checkpoint.queue)
             self.note(group, f"{host} goes back to {checkpoint}")
             self.watermarks.pop(checkpoint.queue, None)
             self._unnoticed.discard(checkpoint.queue)
@@ -347,12 +347,12 @@ class Evidence:
 
     def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
         for queue in queues:
-            group = store.group_of(queue)
+            group = log_store.group_of(queue)
             self.loads.setdefault((host, group), {})[queue] = found.get(queue, Checkpoint(queue, 0, 1))
 
     def checkpoints_saved(self, host: str, batch: Sequence[Checkpoint], refused: Sequence[str]) -> None:
         for checkpoint in batch:
-            group = store.group_of(checkpoint.queue)
+            group = log_store.group_of(checkpoint.queue)
             if checkpoint.queue in refused:
                 self.refusals["checkpoint"] += 1
                 self.note(group, f"{host}: checkpoint of {checkpoint.queue} under {checkpoint.epoch} is refused")

@@ -83,7 +83,7 @@ class Folding:
 
     # ----------------------------------------------------------------------------------------- what the store has done
 
-    def added(self, add: slot_store.Add, was_new: bool) -> None:
+    def added(self, add: slot_store.SlotAdd, was_new: bool) -> None:
         """The store has taken a publish."""
         member, note = (add.slot.name, add.member), message.decode_note(add.note)
         self._folds[add.slot.name] = add.fold.name
@@ -95,7 +95,7 @@ class Folding:
         if not before and not was_new:
             self._evidence.violated("fold", add.slot.name, f"{publish.name} merged with something settled before")
 
-    def claimed(self, claim: slot_store.Claim, claimed: slot_store.Claimed) -> None:
+    def claimed(self, claim: slot_store.SlotClaim, claimed: slot_store.SlotClaimed) -> None:
         """The store has handed out members."""
         for entry in claimed.entries:
             self._hand_out(claim.slot, entry)
@@ -123,12 +123,12 @@ class Folding:
             self._evidence.first_due_ms[found[0].name] = score
         self._claims[slot.name, entry.member, entry.token].append(Delivery(found, wanted, due_ms))
 
-    def told(self, settle: slot_store.Settle, was_prepared: bool) -> None:
+    def told(self, settle: slot_store.SlotSettle, was_prepared: bool) -> None:
         """The store has carried out a verdict."""
-        if not was_prepared or settle.verdict not in (slot_store.Verdict.ACK, slot_store.Verdict.DEAD):
+        if not was_prepared or settle.verdict not in (slot_store.SlotVerdict.ACK, slot_store.SlotVerdict.DEAD):
             return
         member = settle.slot.name, settle.member
-        wanted = settle.verdict is slot_store.Verdict.ACK
+        wanted = settle.verdict is slot_store.SlotVerdict.ACK
         claims = self._claims[settle.slot.name, settle.member, settle.token]
         left = [d for d in claims[::-1] if d.start >= 0 and not d.is_settled]
         if not left:

@@ -90,7 +90,7 @@ class MemoryKeeper:
             name: (queue.tail, {o: body for o in range(queue.head, queue.tail) if (body := queue.body(o)) is not None})
             for name, queue in self._world.queues.items()
         }
-        lanes = {id_: body for lane in self._world.slots.values() for id_, body in lane.bodies.items()}
+        lanes = {id_: body for lane in self._world.lanes.values() for id_, body in lane.bodies.items()}
         members = {name: [*slot.waiting, *slot.prepared, *slot.dead] for name, slot in self._world.sorted.items()}
         return Contents(queues, lanes, members)
 

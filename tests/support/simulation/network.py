@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database.database import ANSWER_S
-from emq.storage.store import Durability, Store
+from emq.storage.durability import Durability
+from emq.storage.store import Store
 from support.doubles import InlineDatabase, group_of_entry
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from emq import message
 from emq.schedule import schedule as spec
-from emq.storage import store
+from emq.storage import lane_store
 from support.simulation.work import Work
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Occurrences:
 
     # ----------------------------------------------------------------------------------------- what the store has done
 
-    def added(self, by: str, add: store.Add, m: message.Message, was_new: bool) -> bool:
+    def added(self, by: str, add: lane_store.LaneAdd, m: message.Message, was_new: bool) -> bool:
         """A lane has taken something; returns whether it was a schedule or an occurrence of one, added to be run."""
         if m.schedule is not None:
             self._stands(by, add, m, was_new)
@@ -163,22 +163,22 @@ class Occurrences:
             self._fired(by, standing, int(m.id.rpartition(".")[2]), add)
         return False
 
-    def _stands(self, by: str, add: store.Add, m: message.Message, was_new: bool) -> None:
+    def _stands(self, by: str, add: lane_store.LaneAdd, m: message.Message, was_new: bool) -> None:
         known = self.standing.get(m.id)
         if known is None:
             told, _ = self.told[Work.parse(m.payload).name]
-            self.standing[m.id] = known = Standing(m.id, add.slot, told, self._evidence.now)
-            self._evidence.note(add.slot, f"{by} creates schedule {m.id}: {told}")
+            self.standing[m.id] = known = Standing(m.id, add.lane, told, self._evidence.now)
+            self._evidence.note(add.lane, f"{by} creates schedule {m.id}: {told}")
             self._judge_due(known, add.due_ms)
         elif was_new:
-            self._evidence.note(add.slot, f"{by} adds schedule {m.id} again")
+            self._evidence.note(add.lane, f"{by} adds schedule {m.id} again")
             if known.removed:
                 self._wrong(known, f"{by} adds it again, which was taken back")
             known.is_there, known.fired = True, spec.decode(m.schedule or b"").fired
 
-    def _fired(self, by: str, standing: Standing, number: int, add: store.Add) -> None:
+    def _fired(self, by: str, standing: Standing, number: int, add: lane_store.LaneAdd) -> None:
         due_ms, now_ms = standing.due_ms(number), self._now_ms(by)
-        self._evidence.note(add.slot, f"{by} publishes {standing.id}.{number}, due {add.due_ms}")
+        self._evidence.note(add.lane, f"{by} publishes {standing.id}.{number}, due {add.due_ms}")
         if standing.removed:
             self._wrong(standing, f"{by} publishes occurrence {number} after it was taken back")
         if due_ms != add.due_ms:
@@ -199,21 +199,21 @@ class Occurrences:
             self._evidence.confirmed_at[name] = standing.at
             self._evidence.first_due_ms[name] = add.due_ms
 
-    def settled(self, by: str, settle: store.Settle, was_there: bool) -> bool:
+    def settled(self, by: str, settle: lane_store.LaneSettle, was_there: bool) -> bool:
         """A lane has carried out a verdict; returns whether it was on a schedule."""
         standing = self.standing.get(settle.id)
         if standing is None or not was_there:
             return standing is not None
-        self._evidence.note(settle.slot, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
+        self._evidence.note(settle.lane, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
         turn = standing.turn.pop((by, settle.epoch or 0), set())
-        if settle.verdict is store.Verdict.RECALL:
+        if settle.verdict is lane_store.LaneVerdict.RECALL:
             standing.is_there, standing.removed = False, True
-        elif settle.verdict is store.Verdict.RETRY:
+        elif settle.verdict is lane_store.LaneVerdict.RETRY:
             fired = spec.decode(message.decode(settle.body).schedule or b"").fired
             self._judge_turn(by, standing, fired, turn)
             standing.fired = fired
             self._judge_due(standing, settle.due_ms)
-        elif settle.verdict is store.Verdict.ACK:
+        elif settle.verdict is lane_store.LaneVerdict.ACK:
             standing.is_there = False
             last = standing.fired
             while (due_ms := standing.due_ms(last + 1)) is not None and due_ms <= self._now_ms(by):

@@ -1,4 +1,4 @@
--- A page of a slot's dead letters in order of (at_ms, id), those behind (:after_ms, :after_id), until :max_bytes of
+-- A page of a lane's dead letters in order of (at_ms, id), those behind (:after_ms, :after_id), until :max_bytes of
 -- bodies are gathered (the one that reaches it included).
 WITH found AS (
     SELECT e.id, e.body, e.reason, e.at_ms, octet_length(e.body) AS size,
@@ -7,7 +7,7 @@ WITH found AS (
         SELECT x.id, x.body, x.reason, x.at_ms
         FROM store_groups AS g
         JOIN store_entries AS x ON x.slot_id = g.id AND x.state = 2
-        WHERE g.environment = :environment AND g.name = :slot AND (x.at_ms, x.id) > (:after_ms, :after_id)
+        WHERE g.environment = :environment AND g.name = :lane AND (x.at_ms, x.id) > (:after_ms, :after_id)
         ORDER BY x.at_ms, x.id
         LIMIT :page
     ) AS e

@@ -1,9 +1,9 @@
--- When the next waiting entry of each slot and priority is due, for the priorities that it has any of, highest first.
--- :slots is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
+-- When the next waiting entry of each lane and priority is due, for the priorities that it has any of, highest first.
+-- :lanes is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
 WITH RECURSIVE found (slot_id, priority) AS (
     SELECT CAST(s.id AS bigint),
            (SELECT min(e.priority) FROM store_entries AS e WHERE e.slot_id = CAST(s.id AS bigint) AND e.state = 0)
-    FROM jsonb_array_elements_text(CAST(:slots AS jsonb)) AS s (id)
+    FROM jsonb_array_elements_text(CAST(:lanes AS jsonb)) AS s (id)
     UNION ALL
     SELECT f.slot_id,
            (SELECT min(e.priority) FROM store_entries AS e

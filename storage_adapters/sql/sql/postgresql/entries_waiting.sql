@@ -1,4 +1,4 @@
--- A page of a slot's waiting entries in order of (at_ms, id), those behind the first :skipped, until :max_bytes of bodies
+-- A page of a lane's waiting entries in order of (at_ms, id), those behind the first :skipped, until :max_bytes of bodies
 -- are gathered (the one that reaches it included).
 WITH found AS (
     SELECT e.id, e.body, e.at_ms, e.priority, octet_length(e.body) AS size,
@@ -7,7 +7,7 @@ WITH found AS (
         SELECT x.id, x.body, x.at_ms, x.priority
         FROM store_groups AS g
         JOIN store_entries AS x ON x.slot_id = g.id AND x.state = 0
-        WHERE g.environment = :environment AND g.name = :slot
+        WHERE g.environment = :environment AND g.name = :lane
         ORDER BY x.at_ms, x.id
         LIMIT :page OFFSET :skipped
     ) AS e

@@ -1,8 +1,8 @@
--- When the next waiting entry of each slot and priority is due, for the priorities that it has any of, highest first.
--- :slots is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
+-- When the next waiting entry of each lane and priority is due, for the priorities that it has any of, highest first.
+-- :lanes is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
 WITH RECURSIVE found (slot_id, priority) AS (
     SELECT s.value, (SELECT min(e.priority) FROM store_entries AS e WHERE e.slot_id = s.value AND e.state = 0)
-    FROM json_each(:slots) AS s
+    FROM json_each(:lanes) AS s
     UNION ALL
     SELECT f.slot_id,
            (SELECT min(e.priority) FROM store_entries AS e
