@@ -277,7 +277,9 @@ class Catalog:
     async def changes_since(self, version: int) -> Changes:
         """What changed after `version` (0 for everything), in time proportional to the changes.
 
-        A database may come back without its last writes. Versions reach the time of day, so that none is used twice.
+        A database may come back without its last writes. Versions reach the time of day in seconds, so that a later
+        change has another number than one that was lost in an earlier second. If nobody asks before a later change,
+        nobody sees that changes were lost.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -375,8 +377,8 @@ class Catalog:
         return database.read_value(connection, self._environment, "catalog_version")
 
     def _next_version(self, connection: sa.Connection) -> int:
-        least = int(self._now(connection) * 1e6)
-        return database.next_value(connection, self._environment, "catalog_version", least)
+        # Seconds, since layouts are numbered by it, and stores keep these in 32 bits.
+        return database.next_value(connection, self._environment, "catalog_version", int(self._now(connection)))
 
     def _bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
         values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
@@ -384,13 +386,18 @@ class Catalog:
         return {str(name): str(body) for name, body in rows}
 
     def _begun(self, connection: sa.Connection, version: int, topics: Sequence[Topic]) -> Sequence[Topic]:
-        """New topics as they begin; those whose name belonged to a deleted one keep clear of that one's life."""
+        """New topics as they begin; those whose name belonged to a deleted one keep clear of that one's life.
+
+        Of a former life that the database has lost, messages and queues may still have layouts, which are lower than
+        a version: versions reach the time of day, and grow with each layout.
+        """
         names = msgspec.json.encode([topic.name for topic in topics]).decode()
         values = {"environment": self._environment, "names": names}
         rows = connection.execute(statements.catalog(connection, "topics_buried"), values)
         buried = {str(name): catalog_rows.deleted_s(body) for name, body in rows}
         now_s = self._now(connection) if buried else 0.0
-        return [_again(t, version, buried[t.name], now_s) if t.name in buried else t for t in topics]
+        new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
+        return [_again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
 
     def _get(self, connection: sa.Connection, name: str) -> Topic:
         return catalog_rows.decode(name, self._body(connection, name))

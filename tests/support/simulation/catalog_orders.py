@@ -63,8 +63,9 @@ class CatalogOrders:
 
     async def set_qps(self, name: str, qps: float) -> None:
         """Change a topic's capacity, while hosts are well."""
-        before = (await self._cluster.catalog.get(name)).qps
-        topic = await self._cluster.admin.update(name, qps=qps)
+        async with self.lock:
+            before = (await self._cluster.catalog.get(name)).qps
+            topic = await self._cluster.admin.update(name, qps=qps)
         self._evidence.note(name, f"qps is {qps} now, and was {before}")
         latest_s = int(max(member.clock.now() for member in self._cluster.alive) + 0.1) + 1 + LEARN_S
         if topic.division.since_s > latest_s:
@@ -130,9 +131,12 @@ class CatalogOrders:
         """
         wanted = {topic.name: topic for topic in ordered}
         there = {topic.name: topic for topic in await self._cluster.catalog.list()}
-        for name in sorted(there.keys() - wanted.keys()):
-            self._evidence.note(name, "is deleted again")
-            await self._delete(name)
+        for name, topic in list(there.items()):
+            # What is there of a topic that was deleted and created again is its former life.
+            if name not in wanted or (name == REBORN and topic.qps != wanted[name].qps):
+                self._evidence.note(name, "is deleted again")
+                await self._delete(name)
+                del there[name]
         for name, topic in wanted.items():
             if (found := there.get(name)) is None:
                 found = await self._create_again(topic)
@@ -147,7 +151,7 @@ class CatalogOrders:
     async def _create_again(self, topic: Topic) -> Topic:
         """With all groups that it had, those that retire included: they may hold messages."""
         plan = self._plans[topic.name]
-        qps = topic.qps if topic.is_sorted else max(topic.qps, topic.groups * topic.group_qps)
+        qps = topic.qps if topic.groups == topic.active_groups else topic.groups * topic.group_qps
         [created] = await self._cluster.admin.create([plan.topic(qps)])
         self._evidence.note(topic.name, f"is created anew with qps {qps}")
         if not created.division.same_shares(self._cluster.divisions[topic.name][-1]):

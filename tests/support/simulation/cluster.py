@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import math
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -27,7 +25,7 @@ from support.simulation.catalog_orders import CatalogOrders
 from support.simulation.evidence import Evidence
 from support.simulation.extra import RECURRING
 from support.simulation.keepers import Keep
-from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
+from support.simulation.member import ENVIRONMENT, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
 from support.simulation.publisher import Publisher
 from support.simulation.rules import Rules

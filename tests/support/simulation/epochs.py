@@ -20,7 +20,9 @@ class Epochs:
         """The database has counted its number of the newest epoch up."""
         self._evidence.note("", f"{to} is given epoch {epoch}")
         if epoch in self._given:
-            self._evidence.violated("O", "", f"{to} is given epoch {epoch}, which {self._given[epoch]} was given before")
+            self._evidence.violated(
+                "O", "", f"{to} is given epoch {epoch}, which {self._given[epoch]} was given before"
+            )
         self._given[epoch] = to
 
     def acquired(self, host: str, group: str, epoch: int) -> None:
