@@ -219,7 +219,7 @@ MUTANTS = (
         "O",
         "a new plan may have a lower generation than the one in force, whose epochs are then higher",
         "emq/allocation/leader.py",
-        "least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)",
+        "least = max(self._clock.now_us(), 0 if old is None else old.generation + 1)",
         "least = 0",
         "tests/unit/test_cluster_takeovers.py::test_epochs_grow_on_though_the_database_that_counts_them_began_anew",
     ),
