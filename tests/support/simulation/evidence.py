@@ -66,6 +66,8 @@ class Evidence:
         refusals: what fences have refused, by call.
         history: (when, group, text) to tell a failure with.
         lost_at: when the store came back without its last writes, and when hosts went back because of that.
+        emptied_at: when the database came back empty: hosts let go of all topics, and acquire what is created again
+            without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
@@ -114,6 +116,7 @@ class Evidence:
         self.progress = Progress(self)
         self.epochs = Epochs(self)
         self.lost_at: list[float] = []
+        self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
         self.confirmed_at: dict[str, float] = {}
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
@@ -340,6 +343,8 @@ class Evidence:
     def database_lost(self, kept: dict[str, Checkpoint]) -> None:
         """The database came back with these checkpoints by queue, and none else."""
         self.progress.database_lost(kept)
+        if not kept:
+            self.emptied_at.append(self.now)
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
         """A host has taken checkpoints back, and goes on from them."""
