@@ -16,12 +16,13 @@ import alembic.script
 import pytest
 import sqlalchemy as sa
 
-from emq import errors, model
-from emq.catalog import Catalog
+from emq import errors
 from emq.clock import SystemClock
 from emq.database import CATALOG, Database, schema, tables
-from emq.durability import Durability
-from emq.model import State, Topic, TopicOptions
+from emq.storage.durability import Durability
+from emq.topics import model
+from emq.topics.catalog import Catalog
+from emq.topics.model import State, Topic, TopicOptions
 
 
 @pytest.fixture

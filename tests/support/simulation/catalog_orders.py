@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from emq import errors
-from emq.model import State, Topic
+from emq.topics.model import State, Topic
 from support.simulation.member import EPOCH_S
 from support.simulation.plans import TopicPlan
 from support.simulation.schedule import REBORN
