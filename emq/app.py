@@ -540,7 +540,7 @@ class App:
         return self._opened(self._checkpoints)
 
     async def _next_epoch(self) -> int:
-        return await self._next_generation(int(self.clock.now()))
+        return await self._next_generation(self.clock.now_us())
 
     async def _next_generation(self, least: int) -> int:
         return await self.database.next_generation(self.settings.environment, least=least)

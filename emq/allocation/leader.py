@@ -243,7 +243,7 @@ class Leader:
         """Write the lists that change, then the record that names them; only that puts the plan into force."""
         assert self._in_force is not None
         old, version, _ = self._in_force
-        least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)
+        least = max(self._clock.now_us(), 0 if old is None else old.generation + 1)
         generation = await self._next_generation(least)
         now = self._clock.now()
         drafted = await _beside(is_large, self._drafted, generation, owner, made, members, self._in_force, now)

@@ -168,7 +168,7 @@ class Screen:
 
     async def _follow_catalog(self) -> None:
         changes = await self._app.catalog.changes_since(self._version)
-        for name in changes.deleted:
+        for name in changes.gone(self._topics):
             self._topics.pop(name, None)
         self._topics.update({t.name: t for t in changes.changed})
         self._version = changes.version

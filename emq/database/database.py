@@ -233,8 +233,9 @@ class Database:
         """Count a persisted number up by one, atomically, and return it; a host's fencing epoch.
 
         Args:
-            least: what it must reach at least. With the time of day in seconds here, epochs still grow where the
-                database was lost and the store, which remembers the highest one, was not.
+            least: what it must reach at least. Pass the time of day in microseconds: then epochs still grow where the
+                database was lost and the store, which remembers the highest one, was not. A coarser time would give
+                out an epoch twice where the database comes back without its last second.
         """
         return await self.run(
             lambda c: next_value(c, environment, "generation", least),

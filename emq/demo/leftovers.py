@@ -38,7 +38,7 @@ async def find(app: App, topics: Sequence[Topic]) -> Leftovers:
     Raises:
         StoreUnavailable, DatabaseUnavailable: try again.
     """
-    epoch = await app.database.next_generation(app.settings.environment)
+    epoch = await app.database.next_generation(app.settings.environment, app.clock.now_us())
     queues = [queue for t in topics for queue in t.all_queues()]
     lanes = [t.group(group) for t in topics for group in range(t.groups)]
     ready, later, dead = await _in_slots(app.store.sorted, [t for t in topics if t.is_sorted], epoch)

@@ -118,6 +118,7 @@ class Host:
         self.guard = getattr(membership, "guard", None) or Guard()
         self.on_deleted: list[Callable[[str], None]] = []
         self._version = 0
+        self._has_offered = False
         self._refreshing = asyncio.Lock()
         self._quotas: dict[str, tuple[Topic, dict[str, float]]] = {}
         self._stop = asyncio.Event()
@@ -380,16 +381,18 @@ class Host:
 
     async def _refresh(self) -> None:
         changes = await self._catalog.changes_since(self._version)
-        if changes.deleted:
+        if changes.all:
+            log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
+        if gone := changes.gone(self.ownership.topics):
             # On its own first: a topic that was deleted and created again has new groups under old names.
-            await self.ownership.apply((), changes.deleted)
-            for name in changes.deleted:
+            await self.ownership.apply((), gone)
+            for name in gone:
                 for forget in self.on_deleted:
                     forget(name)
             await self._offer(changes.version)
         created = any(topic.name not in self.ownership.topics for topic in changes.changed)
         former = await self.ownership.apply(changes.changed, ())
-        if changes.changed or self._version == 0:
+        if changes.changed or not self._has_offered:
             await self._offer(changes.version)
         self._version = changes.version
         if created:
@@ -409,6 +412,7 @@ class Host:
         offered: dict[str, float] = {}
         async for _, of_topic in in_slices(self._quotas.values()):
             offered |= of_topic
+        self._has_offered = True
         await self._membership.offer(offered, version)
 
     async def _look_at_catalog(self, version: int) -> None:

@@ -173,7 +173,7 @@ class Router:
 
     async def _read(self) -> None:
         changes = await self._catalog.changes_since(max(0, self._version))
-        for name in changes.deleted:
+        for name in changes.gone(self._routes):
             self._routes.pop(name, None)
             self._turns.pop(name, None)
             for forget in self.on_deleted:

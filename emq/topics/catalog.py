@@ -43,11 +43,20 @@ class Changes(NamedTuple):
         version: the version to ask from next time.
         changed: topics created or updated since, as they are now, without those that this version cannot read.
         deleted: names of topics deleted since; one that was created again is in `changed` too.
+        all: the database has lost changes up to the version asked from, so `changed` are all topics that there are.
     """
 
     version: int
     changed: list[Topic]
     deleted: list[str]
+    all: bool = False
+
+    def gone(self, known: Iterable[str]) -> Sequence[str]:
+        """Those of the topics known so far that are to be dropped."""
+        if not self.all:
+            return self.deleted
+        there = {topic.name for topic in self.changed}
+        return [name for name in known if name not in there]
 
 
 class Catalog:
@@ -270,6 +279,10 @@ class Catalog:
     async def changes_since(self, version: int) -> Changes:
         """What changed after `version` (0 for everything), in time proportional to the changes.
 
+        A database may come back without its last writes. Versions reach the time of day in seconds, so that a later
+        change has another number than one that was lost in an earlier second. If nobody asks before a later change,
+        nobody sees that changes were lost.
+
         Raises:
             DatabaseUnavailable: try again later.
         """
@@ -277,14 +290,16 @@ class Catalog:
         def select(connection: sa.Connection) -> Changes:
             # Read first: a writer that commits in between is then reported again, never skipped.
             now = self._version(connection)
+            lost = now < version
+            since = 0 if lost else version
             # Cast, since SQLite keeps a value of any type that somebody wrote there.
             deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
             columns = (_table.c.name, _table.c.body, _table.c.live, deleted_at)
-            query = sa.select(*columns).where(_table.c.environment == self._environment, _table.c.version > version)
+            query = sa.select(*columns).where(_table.c.environment == self._environment, _table.c.version > since)
             rows = connection.execute(query.order_by(_table.c.version, _table.c.name)).all()
             read = [catalog_rows.readable(row.name, row.body) for row in rows if row.live]
             changed = [topic for topic in read if topic is not None]
-            return Changes(now, changed, [row.name for row in rows if row.deleted_at > version])
+            return Changes(now, changed, [row.name for row in rows if row.deleted_at > since], lost)
 
         return await self._db.run(select, read_only=True)
 
@@ -364,7 +379,8 @@ class Catalog:
         return database.read_value(connection, self._environment, "catalog_version")
 
     def _next_version(self, connection: sa.Connection) -> int:
-        return database.next_value(connection, self._environment, "catalog_version")
+        # Seconds, since layouts are numbered by it, and stores keep these in 32 bits.
+        return database.next_value(connection, self._environment, "catalog_version", int(self._now(connection)))
 
     def _bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
         values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
@@ -372,13 +388,18 @@ class Catalog:
         return {str(name): str(body) for name, body in rows}
 
     def _begun(self, connection: sa.Connection, version: int, topics: Sequence[Topic]) -> Sequence[Topic]:
-        """New topics as they begin; those whose name belonged to a deleted one keep clear of that one's life."""
+        """New topics as they begin; those whose name belonged to a deleted one keep clear of that one's life.
+
+        Of a former life that the database has lost, messages and queues may still have layouts, which are lower than
+        a version: versions reach the time of day, and grow with each layout.
+        """
         names = msgspec.json.encode([topic.name for topic in topics]).decode()
         values = {"environment": self._environment, "names": names}
         rows = connection.execute(statements.catalog(connection, "topics_buried"), values)
         buried = {str(name): catalog_rows.deleted_s(body) for name, body in rows}
         now_s = self._now(connection) if buried else 0.0
-        return [_again(t, version, buried[t.name], now_s) if t.name in buried else t for t in topics]
+        new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
+        return [_again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
 
     def _get(self, connection: sa.Connection, name: str) -> Topic:
         return catalog_rows.decode(name, self._body(connection, name))

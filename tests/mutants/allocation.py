@@ -219,7 +219,7 @@ MUTANTS = (
         "O",
         "a new plan may have a lower generation than the one in force, whose epochs are then higher",
         "emq/allocation/leader.py",
-        "least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)",
+        "least = max(self._clock.now_us(), 0 if old is None else old.generation + 1)",
         "least = 0",
         "tests/unit/test_cluster_takeovers.py::test_epochs_grow_on_though_the_database_that_counts_them_began_anew",
     ),
@@ -287,5 +287,23 @@ MUTANTS = (
         "        pass\n",
         "tests/unit/test_cluster_membership.py::"
         "test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anything",
+    ),
+    Mutant(
+        "epoch-of-a-plan-is-of-its-second",
+        "O",
+        "a plan takes its epoch from the second, and gets one again that the database has lost",
+        "emq/allocation/leader.py",
+        "least = max(self._clock.now_us(), 0 if old is None else old.generation + 1)",
+        "least = max(int(self._clock.now()), 0 if old is None else old.generation + 1)",
+        "tests/unit/test_epochs.py::test_a_leader_takes_the_epoch_of_a_plan_from_the_time_of_day_to_the_microsecond",
+    ),
+    Mutant(
+        "epoch-is-of-its-second",
+        "O",
+        "an epoch that the database has lost is given out again in the same second",
+        "emq/app.py",
+        "return await self._next_generation(self.clock.now_us())",
+        "return await self._next_generation(int(self.clock.now()))",
+        "tests/unit/test_epochs.py::test_an_epoch_that_the_database_lost_is_not_given_out_again_within_its_second",
     ),
 )

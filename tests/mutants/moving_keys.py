@@ -109,4 +109,14 @@ MUTANTS = (
         "pass",
         "tests/unit/test_retiring.py::test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved",
     ),
+    Mutant(
+        "new-topic-begins-at-the-lowest-layout",
+        "L",
+        "a topic that the database has lost is created again with layouts that its queues and messages have outgrown",
+        "emq/topics/catalog.py",
+        "new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]",
+        "new = topics",
+        "tests/simulation/test_lost_database.py::"
+        "test_whatever_operators_did_meanwhile_all_is_well_when_they_have_done_it_again[empty-replica]",
+    ),
 )

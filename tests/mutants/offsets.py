@@ -310,4 +310,13 @@ MUTANTS = (
         "queue.group.epoch, queue.position, finished",
         "tests/unit/test_checkpointer.py::test_only_dirty_queues_are_saved_with_watermark_and_ranges",
     ),
+    Mutant(
+        "old-watermark-gets-new-marks",
+        "L",
+        "a checkpoint whose rewind the database has lost keeps its watermark with marks of what came later",
+        "emq/database/sql/sqlite/checkpoints_save.sql",
+        "excluded.marks = '[]' OR excluded.watermark < emq_checkpoints.watermark THEN",
+        "excluded.marks = '[]' THEN",
+        "tests/unit/test_checkpoints.py::test_a_save_below_the_watermark_leaves_its_marks_in_place",
+    ),
 )

@@ -268,4 +268,24 @@ MUTANTS = (
         ")",
         "tests/integration/test_letting_go.py::test_a_group_is_let_go_of_once_a_claim_under_way_has_answered",
     ),
+    Mutant(
+        "lost-catalog-goes-unnoticed",
+        "L",
+        "hosts go on with changes of the catalog that the database has lost",
+        "emq/topics/catalog.py",
+        "lost = now < version",
+        "lost = False",
+        "tests/unit/test_catalog.py::"
+        "test_changes_that_the_database_has_lost_are_found_and_their_versions_not_used_again",
+    ),
+    Mutant(
+        "empty-catalog-is-asked-for-without-end",
+        "A",
+        "a host whose catalog came back empty offers its groups anew each time it is asked to look",
+        "emq/host/host.py",
+        "if changes.changed or not self._has_offered:",
+        "if changes.changed or self._version == 0:",
+        "tests/simulation/test_lost_database.py::"
+        "test_hosts_go_by_a_catalog_that_was_lost_and_do_not_ask_for_it_without_end",
+    ),
 )

@@ -15,6 +15,7 @@ from support.simulation.schedule import (
     CLEAN,
     CROWD,
     CROWD_UNCLEAN,
+    DATABASE,
     FEW,
     MANY,
     MORE,
@@ -54,7 +55,7 @@ def test_every_promise_holds_for_every_seed(result: dict[str, list[tuple[int, st
 
 EVENTS = (
     *(*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED),
-    *(*MORE, *CROWD, *CROWD_UNCLEAN),
+    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE),
 )
 
 

@@ -23,10 +23,12 @@ class InlineDatabase(Database):
     Attributes:
         down: it is out of reach, and each call says so at once.
         silent: each call is told nothing until its deadline.
+        restarting: simulated hosts cannot connect to it.
     """
 
     down = False
     silent = False
+    restarting = False
     calls = 0
 
     async def _in_thread(self, work: Callable[[], T], timeout_s: float) -> T:

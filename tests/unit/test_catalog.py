@@ -17,8 +17,10 @@ import pytest
 import sqlalchemy as sa
 
 from emq import errors
-from emq.database import CATALOG, Database, schema
+from emq.clock import SystemClock
+from emq.database import CATALOG, Database, schema, tables
 from emq.storage.durability import Durability
+from emq.topics import model
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic, TopicOptions
 
@@ -120,13 +122,51 @@ async def test_changes_since_a_version_lists_each_change_once(catalog: Catalog) 
     assert await catalog.version() == 0
     await catalog.create_many([Topic("a", 1), Topic("b", 1), Topic("c", 1)])
     first = await catalog.changes_since(0)
-    assert (first.version, [t.name for t in first.changed], first.deleted) == (1, ["a", "b", "c"], [])
+    assert ([t.name for t in first.changed], first.deleted, first.all) == (["a", "b", "c"], [], False)
     await catalog.update("b", qps=2)
     await catalog.delete("c")
     second = await catalog.changes_since(first.version)
-    assert (second.version, [t.qps for t in second.changed], second.deleted) == (3, [2.0], ["c"])
-    assert second.version == await catalog.version()
-    assert await catalog.changes_since(second.version) == (3, [], [])
+    assert ([t.qps for t in second.changed], second.deleted, second.all) == ([2.0], ["c"], False)
+    assert first.version < second.version == await catalog.version()
+    assert await catalog.changes_since(second.version) == (second.version, [], [], False)
+
+
+async def test_changes_that_the_database_has_lost_are_found_and_their_versions_not_used_again(db: Database) -> None:
+    seconds = [1_700_000_000]
+    catalog = Catalog(db, "online", None, SystemClock(lambda: seconds[0] * 10**9, lambda: seconds[0] * 10**9))
+    await catalog.create_many([Topic("kept", 1), Topic("other", 1)])
+    rows = {
+        table: await db.run(lambda c, t=table: c.execute(t.select()).all()) for table in (tables.meta, tables.topics)
+    }
+    await catalog.create(Topic("lost", 1))
+    await catalog.update("kept", qps=2)
+    seen = await catalog.version()
+
+    def come_back(connection: sa.Connection) -> None:
+        for table, kept in rows.items():
+            connection.execute(table.delete())
+            connection.execute(table.insert(), [row._asdict() for row in kept])
+
+    await db.run(come_back)
+    changes = await catalog.changes_since(seen)
+    assert changes.all
+    assert {topic.name: topic.qps for topic in changes.changed} == {"kept": 1, "other": 1}
+    assert changes.gone(["kept", "lost", "other"]) == ["lost"]
+    seconds[0] += 10
+    await catalog.update("other", qps=3)
+    assert await catalog.version() > seen
+    assert "other" in [topic.name for topic in (await catalog.changes_since(seen)).changed], (
+        "orders given again are heard of"
+    )
+
+
+async def test_a_catalog_that_came_back_empty_has_lost_every_topic(catalog: Catalog, db: Database) -> None:
+    await catalog.create(Topic("a", 1))
+    seen = await catalog.version()
+    for table in (tables.meta, tables.topics):
+        await db.run(lambda c, t=table: c.execute(t.delete()))
+    changes = await catalog.changes_since(seen)
+    assert (changes.version, changes.changed, changes.gone(["a"])) == (0, [], ["a"])
 
 
 async def test_a_topic_created_again_is_reported_as_deleted_and_changed(catalog: Catalog) -> None:
@@ -167,7 +207,8 @@ async def test_an_export_can_be_imported_elsewhere(catalog: Catalog, db: Databas
     await catalog.create_many([Topic("plain", 0.5), Topic("rich", 500, 100, ("a", "b"), State.PAUSED, options=options)])
     sandbox = Catalog(db, "sandbox", None)
     text = await catalog.export(fmt)
-    assert await sandbox.import_(text, fmt) == await catalog.list()
+    imported = [model.settings_of(topic) for topic in await sandbox.import_(text, fmt)]
+    assert imported == [model.settings_of(topic) for topic in await catalog.list()]
     assert await sandbox.export(fmt) == text
 
 

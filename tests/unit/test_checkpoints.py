@@ -41,6 +41,17 @@ def test_a_checkpoint_taken_back_tells_of_nothing_that_the_store_has_lost() -> N
     assert checkpoint.rewound(5, ()) == Checkpoint("a", 1, 5)
 
 
+async def test_a_save_below_the_watermark_leaves_its_marks_in_place(store: CheckpointStore) -> None:
+    """Else a new owner would take the newer mark for a proof that all below the old watermark is finished."""
+    old = Checkpoint("a/0/high", 1, 40, (), (Mark(39, "before"),))
+    await store.save([old])
+    await store.save([Checkpoint("a/0/high", 1, 3, (), (Mark(2, "after"),))])
+    assert await store.load(["a/0/high"]) == {"a/0/high": old}
+    newer = Checkpoint("a/0/high", 1, 41, (), (Mark(40, "after"),))
+    await store.save([newer])
+    assert await store.load(["a/0/high"]) == {"a/0/high": newer}
+
+
 async def test_tens_of_thousands_of_queues_are_saved_and_loaded_together(store: CheckpointStore) -> None:
     batch = [Checkpoint(f"t{i}/0/high", 1, i) for i in range(20_000)]
     assert await store.save(batch) == []

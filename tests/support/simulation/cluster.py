@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import math
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from emq import errors
 from emq.allocation import records
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from emq.database import environment_time
 from emq.database.database import ANSWER_S
 from emq.inspect.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.lag import unfinished
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
-from emq.topics.model import State
 from emq.topics.shares import Division, Share
 from support.simulation import memory
+from support.simulation.catalog_orders import CatalogOrders
 from support.simulation.evidence import Evidence
 from support.simulation.extra import RECURRING
 from support.simulation.keepers import Keep
-from support.simulation.member import ENVIRONMENT, EPOCH_S, HostClock, Member, ReferenceDatabase
+from support.simulation.member import ENVIRONMENT, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
-from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
 from support.simulation.rules import Rules
 from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
 from support.simulation.timetable import Timetable
-from support.simulation.varied import VARIED
 from support.simulation.work import Work
 
 QUIET_S = 120.0
@@ -43,15 +38,13 @@ QUIET_S = 120.0
 
 WATCH_S = 0.4
 
-LEARN_S = 2
-"""A change counts from the second that begins so long after it at the latest, as is promised."""
-
 STARTED_S = 1.0
 """So long after the beginning every host is at work."""
 
 UNINFORMING = (
     *("database_delay", "database_loss", "database_down", "database_down_for_all"),
     *("database_silent", "database_silent_for_all", "pause", "reference_jump"),
+    *("database_shorter", "database_empty"),
 )
 """Events that keep a host from reading the catalog for longer than changes wait, or make that shorter."""
 
@@ -69,6 +62,8 @@ class Cluster:
     gone: hosts that were killed.
     keeper: of the data of the one store.
     timetable: of the topic with schedules, if there is one.
+    topics: what operators do to them.
+    losing: held while the database loses something.
     weights: what operators have ordered, by name of a host; 0 for one that is to have nothing.
     calm: see `Rules`, but for the first span.
     """
@@ -101,8 +96,8 @@ class Cluster:
         self.weights: dict[str, float] = {}
         self.calm: list[tuple[float, float]] = []
         self.timetable: Timetable | None = None
-        self._sizes: Counter[str] = Counter()
-        self._pauses = 0
+        self.topics = CatalogOrders(self)
+        self.losing = asyncio.Lock()
         self._clocks = itertools.cycle(schedule.offsets_s)
         self._lives: Counter[str] = Counter()
         self._names = itertools.count(1)
@@ -113,7 +108,7 @@ class Cluster:
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
             await self.admin.create([plan.topic(plan.qps)])
-        await self._look_at_quotas()
+        await self.look_at_quotas()
         self.spawn(self._watch_quotas())
         self.spawn(memory.watch(self))
         for _ in range(self.schedule.hosts):
@@ -156,70 +151,6 @@ class Cluster:
         """Run something that belongs to no host."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
-
-    async def pause(self) -> None:
-        """Pause the topic that is paused now and then; each pause ends with `go_on`."""
-        self._pauses += 1
-        if self._pauses == 1:
-            await self.admin.set_state(VARIED, State.PAUSED)
-            self.evidence.note(VARIED, "paused")
-            self.evidence.paused.append((VARIED, self.evidence.now, math.inf))
-
-    async def go_on(self) -> None:
-        """End a pause; the topic goes on with the last one."""
-        self._pauses -= 1
-        if self._pauses == 0:
-            _, since, _ = self.evidence.paused[-1]
-            self.evidence.paused[-1] = VARIED, since, self.evidence.now
-            await self.admin.set_state(VARIED, State.ACTIVE)
-            self.evidence.note(VARIED, "goes on")
-
-    async def set_qps(self, name: str, qps: float) -> None:
-        """Change a topic's capacity, while hosts are well."""
-        before = (await self.catalog.get(name)).qps
-        topic = await self.admin.update(name, qps=qps)
-        self.evidence.note(name, f"qps is {qps} now, and was {before}")
-        latest_s = int(max(member.clock.now() for member in self.alive) + 0.1) + 1 + LEARN_S
-        if topic.division.since_s > latest_s:
-            text = f"its new quota counts from second {topic.division.since_s} on, {latest_s} at the latest"
-            self.evidence.violated("use", f"{name}/0", text)
-
-    async def resize(self, pick: int) -> None:
-        """Set the next size of a topic that has sizes, once hosts can hear of it: nobody changes an absent catalog."""
-        while self.alive and all(member.database.network.is_away for member in self.alive):
-            await asyncio.sleep(WATCH_S)
-        plans = [plan for plan in self.schedule.topics if plan.sizes and plan.name not in (REBORN, VARIED)]
-        await self._next_size(plans[pick % len(plans)])
-
-    async def resize_keyed(self) -> None:
-        """Set the next size of the topic whose keys move."""
-        await self._next_size(next(plan for plan in self.schedule.topics if plan.name == VARIED))
-
-    async def _next_size(self, plan: TopicPlan) -> None:
-        self._sizes[plan.name] += 1
-        qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
-        await self.admin.update(plan.name, qps=qps)
-        self.evidence.note(plan.name, f"qps is {qps} now")
-
-    async def create_again(self, after_s: float) -> None:
-        """Delete a topic with all that it holds, and create it with its next size after a while."""
-        plan = next(plan for plan in self.schedule.topics if plan.name == REBORN)
-        with contextlib.suppress(errors.UnknownTopic):  # it is deleted already
-            await self.admin.delete(plan.name, force=True)
-            self.evidence.dropped(plan.name)
-            await asyncio.sleep(after_s)
-            self._sizes[plan.name] += 1
-            qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
-            [topic] = await self.admin.create([plan.topic(qps)])
-            # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
-            begun = topic.division
-            since_s = begun.since_s or int(EPOCH_S + 0.25 + self.db.ahead_s + self.evidence.now) + 1
-            # Hosts do not follow a clock that was set back.
-            seconds = [s.started_us // 1_000_000 for s in self.evidence.starts if s.work.topic == plan.name]
-            since_s = max(since_s, max(seconds, default=0) + 1)
-            known = [d for d in self.divisions[plan.name] if d.since_s < since_s]
-            self.divisions[plan.name] = [*known, msgspec.structs.replace(begun, since_s=since_s)]
-            self.evidence.note(plan.name, f"created again with qps {qps}, from second {since_s} on")
 
     def snapshot(self) -> Snapshot:
         """What the store has now, and what is known of it."""
@@ -363,9 +294,9 @@ class Cluster:
             await asyncio.sleep(WATCH_S)
             if (now := await self.catalog.version()) != version:
                 version = now
-                await self._look_at_quotas()
+                await self.look_at_quotas()
 
-    async def _look_at_quotas(self) -> None:
+    async def look_at_quotas(self) -> None:
         for topic in await self.catalog.list():
             known = self.divisions.setdefault(topic.name, [*topic.timeline])
             if topic.name != REBORN:  # of which `create_again` notes how it begins
@@ -377,7 +308,11 @@ class Cluster:
                     history.append((self.evidence.now, quota))
 
     async def _next_epoch(self) -> int:
-        return await self.db.next_generation(ENVIRONMENT)
+        """As `App` takes one for an operator."""
+        now_us = await self.db.run(lambda connection: environment_time.now_us(connection, self.db, ENVIRONMENT))
+        epoch = await self.db.next_generation(ENVIRONMENT, now_us)
+        self.evidence.epochs.given("an operator", epoch)
+        return epoch
 
 
 def _followed(known: list[Division], timeline: Sequence[Division]) -> list[Division]:

@@ -11,8 +11,10 @@ from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage import lane_store, log_store, slot_store
 from support.doubles import group_of_entry
+from support.simulation.epochs import Epochs
 from support.simulation.folding import Folding
 from support.simulation.occurrences import Occurrences
+from support.simulation.progress import Progress
 from support.simulation.sleeps import Sleep
 from support.simulation.violation import Violation
 from support.simulation.work import Work
@@ -65,6 +67,8 @@ class Evidence:
         refusals: what fences have refused, by call.
         history: (when, group, text) to tell a failure with.
         lost_at: when the store came back without its last writes, and when hosts went back because of that.
+        emptied_at: when the database came back empty: hosts let go of all topics, and acquire what is created again
+            without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
@@ -86,6 +90,8 @@ class Evidence:
         hangs: topics whose handlers do not return, until then.
         folding: what was published under merge keys.
         occurrences: of schedules.
+        progress: of queues, as saved and loaded.
+        epochs: which were given out, and who acquired what under them.
         closed: it is over; what happens now is only the taking down of hosts that were killed.
     """
 
@@ -108,8 +114,10 @@ class Evidence:
         self.doubled: set[str] = set()
         self.claimed: set[tuple[str, str]] = set()
         self.claimed_twice: set[tuple[str, str | bytes]] = set()
-        self.watermarks: dict[str, Checkpoint] = {}
+        self.progress = Progress(self)
+        self.epochs = Epochs(self)
         self.lost_at: list[float] = []
+        self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
         self.confirmed_at: dict[str, float] = {}
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
@@ -123,12 +131,10 @@ class Evidence:
         self.head_of: Callable[[str], int] = lambda queue: 1
         self._heads: dict[str, int] = defaultdict(lambda: 1)
         self.let_go: dict[tuple[str, str, int], float] = {}
-        self._unnoticed: set[str] = set()  # queues that lost messages of which an owner may still know
         self.closed = False
         self.hangs: dict[str, float] = {}
         self.folding = Folding(self)
         self.occurrences = Occurrences(self)
-        self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
     @property
     def now(self) -> float:
@@ -202,6 +208,7 @@ class Evidence:
         self.note(start.group, f"{start.host} {'finished' if succeeded else 'failed'} {start.work.name}")
 
     def acquired(self, host: str, group: str, epoch: int) -> None:
+        self.epochs.acquired(host, group, epoch)
         self.owned.append(Acquired(len(self.starts), self.now, host, group, epoch))
         self.note(group, f"{host} acquires under epoch {epoch}")
         for queue, checkpoint in self.loads.get((host, group), {}).items():
@@ -299,6 +306,7 @@ class Evidence:
                 self.moved.add(name)  # finished, as far as its queue is concerned
         # The deletion has acknowledged what a host that has not heard of it may have claimed, and start.
         self.acknowledged = {entry for entry in self.acknowledged if not entry[0].startswith(f"{topic}/")}
+        self.progress.dropped(topic)
 
     def store_lost(
         self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: dict[str, bytes], members: Sequence[bytes]
@@ -323,16 +331,21 @@ class Evidence:
             # A store that comes back twice may have again what it had lost the first time.
             there = {o: self.name_of(body) for o, body in bodies.items()}
             if any(o >= tail or there.get(o, name) != name for o, name in offsets.items()):
-                self._unnoticed.add(queue)
+                self.progress.unnoticed.add(queue)
             for offset in [o for o in offsets if o >= tail]:
                 del offsets[offset]
             offsets.update(there)
-        self.watermarks.clear()
         self.acknowledged.clear()
         self.due_ms.clear()
         for queue in self._heads:
             self._heads[queue] = self.head_of(queue)
-        self._contiguous.clear()
+        self.progress.store_lost()
+
+    def database_lost(self, kept: dict[str, Checkpoint]) -> None:
+        """The database came back with these checkpoints by queue, and none else."""
+        self.progress.database_lost(kept)
+        if not kept:
+            self.emptied_at.append(self.now)
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
         """A host has taken checkpoints back, and goes on from them."""
@@ -341,14 +354,15 @@ class Evidence:
             self.happened["rewound"] += 1
             group = log_store.group_of(checkpoint.queue)
             self.note(group, f"{host} goes back to {checkpoint}")
-            self.watermarks.pop(checkpoint.queue, None)
-            self._unnoticed.discard(checkpoint.queue)
+            self.progress.rewound(checkpoint.queue)
             self.loads.setdefault((host, group), {})[checkpoint.queue] = checkpoint
 
     def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
         for queue in queues:
             group = log_store.group_of(queue)
-            self.loads.setdefault((host, group), {})[queue] = found.get(queue, Checkpoint(queue, 0, 1))
+            checkpoint = found.get(queue, Checkpoint(queue, 0, 1))
+            self.progress.loaded(host, group, checkpoint)
+            self.loads.setdefault((host, group), {})[queue] = checkpoint
 
     def checkpoints_saved(self, host: str, batch: Sequence[Checkpoint], refused: Sequence[str]) -> None:
         for checkpoint in batch:
@@ -358,50 +372,12 @@ class Evidence:
                 self.note(group, f"{host}: checkpoint of {checkpoint.queue} under {checkpoint.epoch} is refused")
                 continue
             self.note(group, f"{host} checkpoints {checkpoint}")
-            self._judge_checkpoint(host, group, checkpoint)
-
-    def _judge_checkpoint(self, host: str, group: str, saved: Checkpoint) -> None:
-        """M: forward only, under epochs that grow, and never past what is finished."""
-        if saved.queue in self._unnoticed:
-            return
-        before = self.watermarks.get(saved.queue)
-        if before is not None and saved.epoch < before.epoch:
-            self.violated("O", group, f"{host} saved {saved.queue} under {saved.epoch} after {before.epoch}")
-        if before is None or saved.watermark >= before.watermark:
-            self.watermarks[saved.queue] = saved
-        elif saved.epoch > before.epoch:
-            # The table keeps the higher one; still nobody may come with less than what was loaded.
-            self.violated("M", group, f"{host} moves {saved.queue} from {before.watermark} to {saved.watermark}")
-        contiguous = self.contiguous(saved.queue)
-        if saved.watermark > contiguous:
-            missing = self.offsets[saved.queue].get(contiguous)
-            self.violated(
-                "M",
-                group,
-                f"{host} saved watermark {saved.watermark} of {saved.queue}, but {contiguous} ({missing})"
-                " is not finished",
-            )
-        for begin, end in saved.finished:
-            for offset in range(begin, end):
-                if not self._is_finished(saved.queue, offset):
-                    self.violated("M", group, f"{host} saved offset {offset} of {saved.queue} as finished; it is not")
+            self.progress.saved(host, group, checkpoint)
 
     def resumed_from(self, start: Start) -> Checkpoint | None:
         """The checkpoint from which its owner had gone on before a start."""
         found = [c for number, c in self.loaded[start.host, start.queue, start.epoch] if number <= start.number]
         return found[-1] if found else None
-
-    def contiguous(self, queue: str) -> int:
-        """The first offset of a queue that is not finished."""
-        offset = self._contiguous[queue]
-        while self._is_finished(queue, offset):
-            offset += 1
-        self._contiguous[queue] = offset
-        return offset
-
-    def _is_finished(self, queue: str, offset: int) -> bool:
-        name = self.offsets[queue].get(offset)
-        return name is not None and (name in self.succeeded or name in self.moved or name in self.dropped_names)
 
 
 _LOOKS: dict[str, Callable[[Evidence, str, Any, Any], None]] = {

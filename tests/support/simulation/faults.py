@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from emq.allocation import records
 from support.simulation.cluster import Cluster
+from support.simulation.database_loss import database_empty, database_shorter
 from support.simulation.member import Member
 from support.simulation.network import SHARDS, Network, Shard, Wakes
 from support.simulation.plans import Event
@@ -67,24 +68,24 @@ async def drain(cluster: Cluster, event: Event) -> None:
 
 async def create_again(cluster: Cluster, event: Event) -> None:
     _note(cluster, "create_again", "a topic")
-    await cluster.create_again(4 * event.size if event.size > 0.4 else 0.0)
+    await cluster.topics.create_again(4 * event.size if event.size > 0.4 else 0.0)
 
 
 async def resize(cluster: Cluster, event: Event) -> None:
     _note(cluster, "resize", "a topic")
-    await cluster.resize(event.pick)
+    await cluster.topics.resize(event.pick)
 
 
 async def pause_topic(cluster: Cluster, event: Event) -> None:
     _note(cluster, event.what, f"for {event.for_s / 2:.2f} s")
-    await cluster.pause()
+    await cluster.topics.pause()
     await asyncio.sleep(event.for_s / 2)
-    await cluster.go_on()
+    await cluster.topics.go_on()
 
 
 async def resize_keyed(cluster: Cluster, event: Event) -> None:
     _note(cluster, event.what, "a topic with keys")
-    await cluster.resize_keyed()
+    await cluster.topics.resize_keyed()
 
 
 # --------------------------------------------------------------------------------------------- processes that go wrong
@@ -384,6 +385,8 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "shard_silent": shard_silent,
     "store_shorter": store_shorter,
     "store_empty": store_empty,
+    "database_shorter": database_shorter,
+    "database_empty": database_empty,
     "create_again": create_again,
     "pause_topic": pause_topic,
     "resize_keyed": resize_keyed,

@@ -7,11 +7,15 @@ import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
+from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
@@ -31,6 +35,10 @@ from support.simulation.receivers import ASKING, JudgedReceiver
 from support.simulation.work import Work
 
 ENVIRONMENT = "online"
+TABLES = tables.metadata.sorted_tables
+
+Rows = dict[sa.Table, list[dict[str, Any]]]
+
 EPOCH_S = 1_700_000_000
 """When simulations begin, in seconds since the epoch."""
 
@@ -63,6 +71,21 @@ class ReferenceDatabase(InlineDatabase):
     """
 
     ahead_s = 0.0
+
+    async def rows(self) -> Rows:
+        """All that it holds."""
+        return await self.run(lambda c: {t: [dict(r) for r in c.execute(t.select()).mappings()] for t in TABLES})
+
+    async def come_back(self, rows: Rows) -> None:
+        """Hold these rows, and nothing else."""
+
+        def replace(connection: sa.Connection) -> None:
+            for table in TABLES:
+                connection.execute(table.delete())
+                if found := rows.get(table):
+                    connection.execute(table.insert(), found)
+
+        await self.run(replace)
 
     def clock_us(self, connection: object) -> int:
         return int((EPOCH_S + 0.25 + self.ahead_s + asyncio.get_running_loop().time()) * 1e6)
@@ -240,7 +263,9 @@ class Member:
         self.database.network.heal()
 
     async def _next_generation(self, least: int) -> int:
-        return await self.database.next_generation(ENVIRONMENT, least)
+        epoch = await self.database.next_generation(ENVIRONMENT, least)
+        self._evidence.epochs.given(self.life, epoch)
+        return epoch
 
     async def _handle(self, m: Message) -> None:
         number, succeeded = self.started(m), False

@@ -260,6 +260,8 @@ class RemoteDatabase(InlineDatabase):
         observer, self.observer = self.observer, None
 
         async def operation() -> T:
+            if self._real.restarting:
+                raise errors.DatabaseUnavailable("the database restarts")
             result = await self._real.run(fn, read_only=read_only, then=then)
             if observer is not None:
                 observer(result)

@@ -98,6 +98,8 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         ready = before.at - (before.started_us - before.ready_us) / 1e6
         if before is start or any(ready - NOTICED_S <= at <= start.at for at in evidence.lost_at):
             continue
+        if any(before.at - NOTICED_S <= at <= start.at for at in evidence.emptied_at):
+            continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
         elif before.epoch == start.epoch and not moved:

@@ -60,6 +60,9 @@ SHARDS = ("shard_down", "shard_silent")
 """Faults of a part of the store."""
 
 
+DATABASE = ("database_shorter", "database_shorter", "database_empty")
+"""The database comes back without its last second, or empty."""
+
 AGAIN = ("create_again",)
 """A topic is deleted with all that it holds, and created again with another size."""
 
@@ -108,6 +111,8 @@ def schedule(seed: int) -> Schedule:
         events += [_event(wakes, WAKES) for _ in range(wakes.choice((0, 0, 1)))]
         more = random.Random(f"{seed} more")
         events += [_event(more, MORE) for _ in range(more.choice((0, 0, 0, 1)))]
+        databases = random.Random(f"{seed} databases")
+        events += [_event(databases, DATABASE) for _ in range(databases.choice((0, 0, 0, 0, 0, 1)))]
     one_more = varied.varied(seed)
     events += varied.own_events(one_more, _event, seed)
     again = random.Random(f"{seed} again")  # of its own, too

@@ -113,7 +113,7 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
     qps = {topic.name: topic.qps for topic in await cluster.catalog.list()}
     if changing is not None:
         new = _other(changing, qps[changing.name], rng)
-        await cluster.set_qps(changing.name, new)
+        await cluster.topics.set_qps(changing.name, new)
     for name, plan in plans.items():
         wanted = BACKLOG_S * qps[name]
         if plan is changing:
@@ -123,7 +123,7 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
             await cluster.publishers[name].probe(("low", "mid", "high")[number * 3 // round(wanted)])
     await asyncio.sleep(BUFFERED_S)
     if any(plan.pauses for plan in plans.values()):
-        await cluster.pause()
+        await cluster.topics.pause()
         cluster.spawn(_go_on(cluster))
     await asyncio.sleep(HIGHS_S)
     for name, plan in plans.items():
@@ -135,7 +135,7 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
 
 async def _go_on(cluster: Cluster) -> None:
     await asyncio.sleep(PAUSED_S)
-    await cluster.go_on()
+    await cluster.topics.go_on()
 
 
 def _other(plan: TopicPlan, qps: float, rng: random.Random) -> float:

@@ -1,4 +1,6 @@
 -- Save a batch of checkpoints, fenced: a row with a higher epoch is left alone, a watermark never moves back.
+-- Marks stay with the watermark that they were saved with: a lower one may be of what the store has held since it came
+-- back empty, if the database has lost that its owner went back.
 -- :rows is JSON [[queue, epoch, watermark, [[start, end], ...], [[offset, digest], ...],
 -- [[seconds, watermark], ...]], ...], each queue once.
 -- The number of affected rows is the number accepted. Rows are locked in the order of their queues.
@@ -10,7 +12,8 @@ ON CONFLICT (environment, queue) DO UPDATE SET
     epoch = excluded.epoch,
     finished = CASE WHEN excluded.watermark >= emq_checkpoints.watermark
                     THEN excluded.finished ELSE emq_checkpoints.finished END,
-    marks = CASE WHEN excluded.marks = '[]' THEN emq_checkpoints.marks ELSE excluded.marks END,
+    marks = CASE WHEN excluded.marks = '[]' OR excluded.watermark < emq_checkpoints.watermark THEN emq_checkpoints.marks
+                 ELSE excluded.marks END,
     notes = excluded.notes,
     watermark = greatest(excluded.watermark, emq_checkpoints.watermark)
 WHERE emq_checkpoints.epoch <= excluded.epoch
