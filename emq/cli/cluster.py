@@ -12,7 +12,7 @@ from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
 from emq.cli import snapshots
 from emq.cli.session import Session
-from emq.cli.snapshots import Seen
+from emq.cli.snapshots import AgedSnapshot
 from emq.database import Database, environment_time
 from emq.settings import Settings
 from emq.storage.opening import hide_password
@@ -23,7 +23,7 @@ ALONE = ("memory", "sqlite")
 """Schemes of stores from which one host alone consumes."""
 
 
-class Known(NamedTuple):
+class DatabaseView(NamedTuple):
     """What the database says.
 
     Attributes:
@@ -37,7 +37,7 @@ class Known(NamedTuple):
     topics: list[Topic]
     quotas: dict[str, float]
     catalog: int
-    hosts: list[Seen]
+    hosts: list[AgedSnapshot]
     trouble: str = ""
 
 
@@ -74,7 +74,7 @@ async def tree_of(session: Session, timeout_s: float = cluster_view.OPEN_S) -> A
             yield opened
 
 
-async def known(session: Session) -> Known:
+async def known(session: Session) -> DatabaseView:
     """What the database knows, or why it says nothing: a cluster can be looked at without it."""
     settings = session.settings
     try:
@@ -90,8 +90,8 @@ async def known(session: Session) -> Known:
         finally:
             await database.close()
     except errors.DatabaseUnavailable as exc:
-        return Known([], {}, 0, [], f"quotas and rates are not known: {exc}")
-    return Known(topics, forecast.quotas_of(topics), version, hosts)
+        return DatabaseView([], {}, 0, [], f"quotas and rates are not known: {exc}")
+    return DatabaseView(topics, forecast.quotas_of(topics), version, hosts)
 
 
 class _Reasons(logging.Handler):

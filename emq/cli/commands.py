@@ -7,17 +7,19 @@ import typer
 from emq.cli import (
     audit,
     dead,
+    demo,
     host,
     hosts,
     load,
-    misc,
     offsets,
     orders,
     plan,
     publish,
     schedule,
+    settings,
     topics,
     trace,
+    trail,
     trial,
     watching,
 )
@@ -32,7 +34,7 @@ app = typer.Typer(
     epilog="Settings: options of a command, EMQ_ variables, emq.toml; see `emq settings`.",
 )
 
-app.command("demo")(misc.demo)
+app.command("demo")(demo.demo)
 command(app, "up", json=False, endless=True)(host.up)
 command(app, "host", json=False, endless=True)(host.host)
 command(app, "hosts", endless=True)(hosts.hosts)
@@ -48,8 +50,8 @@ command(app, "trace")(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
-app.add_typer(misc.trail, name="trail")
+app.add_typer(trail.app, name="trail")
 command(app, "audit")(audit.audit)
 command(app, "load")(load.load)
 app.command("trial")(trial.trial)
-command(app, "settings")(misc.settings)
+command(app, "settings")(settings.settings)

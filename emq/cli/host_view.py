@@ -15,7 +15,7 @@ from emq.allocation.plan.loads import shares_of
 from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
 from emq.cli import output
-from emq.cli.cluster import Known
+from emq.cli.cluster import DatabaseView
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +60,7 @@ class HostRow(msgspec.Struct, frozen=True):
     joined_s: float | None = None
 
 
-def rows(view: View, known: Known) -> list[HostRow]:
+def rows(view: View, known: DatabaseView) -> list[HostRow]:
     """Every host of the cluster, by name."""
     groups: dict[str, list[str]] = {}
     for group, owned in view.groups.items():
@@ -124,7 +124,7 @@ def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
     return {host: load[host] / share for host, share in shares.items() if share > 0}
 
 
-def troubles(view: View, found: Iterable[HostRow], known: Known) -> list[str]:
+def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[str]:
     """What an operator should know of, a line each."""
     lines = [known.trouble] if known.trouble else []
     for seen in known.hosts:
@@ -150,7 +150,7 @@ def troubles(view: View, found: Iterable[HostRow], known: Known) -> list[str]:
     return lines
 
 
-def data(view: View, known: Known) -> dict[str, Any]:
+def data(view: View, known: DatabaseView) -> dict[str, Any]:
     """Plain values, for JSON."""
     found = rows(view, known)
     return {
@@ -163,7 +163,7 @@ def data(view: View, known: Known) -> dict[str, Any]:
     }
 
 
-def render(view: View, known: Known, *, wide: bool = True) -> RenderableType:
+def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableType:
     """For people; see `table`."""
     from rich.console import Group
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from emq.cli.snapshots import Seen
+    from emq.cli.snapshots import AgedSnapshot
 
 
 async def hosts(
@@ -66,7 +66,7 @@ async def _alone(session: Session, *, watch: bool, interval_s: float, count: int
     await refreshing.show(session, look, watch=watch, interval_s=interval_s, count=count)
 
 
-def _data(seen: Seen) -> dict[str, object]:
+def _data(seen: AgedSnapshot) -> dict[str, object]:
     host = seen.host
     return {
         "host": host.host,
@@ -83,7 +83,7 @@ NO_CLUSTER = (
 )
 
 
-def _table(hosts: Sequence[Seen], trouble: str) -> RenderableType:
+def _table(hosts: Sequence[AgedSnapshot], trouble: str) -> RenderableType:
     from rich.console import Group
 
     if not hosts:

@@ -28,7 +28,7 @@ TOPICS_AT_ONCE = 16
 """Queues of one chunk that are published to at the same time."""
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True):
+class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
     """One line of input; see `emq publish --help`."""
 
     payload: msgspec.Raw
@@ -90,7 +90,7 @@ class BadLine(errors.EMQError):
     """A line, or its publishing, failed; the text names it. Correct the input and go on from there."""
 
 
-_decoder = msgspec.json.Decoder(Line)
+_decoder = msgspec.json.Decoder(MessageLine)
 
 
 def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -279,7 +279,7 @@ def delay_ms_of(topic: Topic, delay: str) -> float:
     return seconds * 1000
 
 
-def _told(line: Line, default: Defaults) -> Defaults:
+def _told(line: MessageLine, default: Defaults) -> Defaults:
     said = {name: getattr(line, name) for name in Defaults._fields if getattr(line, name) is not None}
     if isinstance(line.at, str):
         try:

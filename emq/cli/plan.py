@@ -12,7 +12,7 @@ from emq.cli.session import Session
 
 if TYPE_CHECKING:
     from emq.allocation.cluster_view import View
-    from emq.cli.cluster import Known
+    from emq.cli.cluster import DatabaseView
 
 _PANEL = "Simulation"
 
@@ -104,7 +104,7 @@ async def plan(
         _detail(session, seen, known, name, wide=wide)
 
 
-def _detail(session: Session, view: View, known: Known, name: str, *, wide: bool) -> None:
+def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wide: bool) -> None:
     from emq.cli import host_view, plan_view
 
     if name in view.groups:
@@ -125,7 +125,7 @@ def _detail(session: Session, view: View, known: Known, name: str, *, wide: bool
     raise errors.UnknownTopic(_unknown(view, known, name))
 
 
-def _unknown(view: View, known: Known, name: str) -> str:
+def _unknown(view: View, known: DatabaseView, name: str) -> str:
     if name in known.quotas or any(topic.name == name for topic in known.topics):
         return f"the plan does not know {name!r} yet, which the catalog has; look again in a moment"
     names = {*view.hosts, *view.groups, *(group.rpartition("/")[0] for group in view.groups)}

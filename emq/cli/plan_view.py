@@ -12,10 +12,10 @@ import msgspec
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.plan import explain
 from emq.allocation.plan.drafting import NOBODY
-from emq.allocation.plan.levelling import Why
+from emq.allocation.plan.levelling import PlacementReason
 from emq.allocation.plan.plan import Plan, effective
 from emq.cli import host_view, output
-from emq.cli.cluster import Known
+from emq.cli.cluster import DatabaseView
 from emq.cli.host_view import HostRow
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class GroupRow(msgspec.Struct, frozen=True):
         quota: starts a second; None where the catalog does not know the group.
         host: None if nobody's.
         since_s: about when its host got it, in seconds since the epoch.
-        why: one of `emq.allocation.plan.levelling.Why`, or empty where it never moved.
+        why: one of `emq.allocation.plan.levelling.PlacementReason`, or empty where it never moved.
         holding: one of `emq.allocation.cluster_view.Holding`.
         awaited: hosts that may still hold it.
     """
@@ -56,7 +56,7 @@ class GroupRow(msgspec.Struct, frozen=True):
     awaited: list[str]
 
 
-def row(view: View, known: Known, group: str) -> GroupRow:
+def row(view: View, known: DatabaseView, group: str) -> GroupRow:
     """One group of the plan."""
     host, entry = view.groups[group]
     return GroupRow(
@@ -71,7 +71,7 @@ def row(view: View, known: Known, group: str) -> GroupRow:
     )
 
 
-def summary(view: View, known: Known) -> dict[str, Any]:
+def summary(view: View, known: DatabaseView) -> dict[str, Any]:
     """The plan as a whole, as plain values."""
     record = view.record
     counts = Counter(view.holding(group) for group in view.groups)
@@ -91,13 +91,13 @@ def summary(view: View, known: Known) -> dict[str, Any]:
     }
 
 
-def whole(view: View, known: Known) -> dict[str, Any]:
+def whole(view: View, known: DatabaseView) -> dict[str, Any]:
     """The plan and its hosts, as plain values."""
     found = host_view.rows(view, known)
     return {**summary(view, known), "host_list": found, "trouble": host_view.troubles(view, found, known)}
 
 
-def render(view: View, known: Known, *, wide: bool = True) -> RenderableType:
+def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableType:
     """The plan and its hosts, for people."""
     from rich.console import Group
 
@@ -108,7 +108,7 @@ def render(view: View, known: Known, *, wide: bool = True) -> RenderableType:
     return Group(_facts(_lines(view, known)), "", host_view.table(view, found, wide=wide), *map(output.plain, troubles))
 
 
-def _lines(view: View, known: Known) -> list[tuple[str, str]]:
+def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
     found = summary(view, known)
     assert view.record is not None
     made = f"{output.when(view.record.planned_s * 1000)} by {view.record.leader}"
@@ -135,12 +135,12 @@ def _lines(view: View, known: Known) -> list[tuple[str, str]]:
 # ------------------------------------------------------------------------------------------------------------- detail
 
 
-def group_data(view: View, known: Known, group: str) -> dict[str, Any]:
+def group_data(view: View, known: DatabaseView, group: str) -> dict[str, Any]:
     """One group with the reasons in words, as plain values."""
     return {**msgspec.to_builtins(row(view, known, group)), "explanation": explanation(view, known, group)}
 
 
-def group_text(view: View, known: Known, group: str) -> RenderableType:
+def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
     """One group, for people."""
     from rich.console import Group
 
@@ -156,7 +156,7 @@ def group_text(view: View, known: Known, group: str) -> RenderableType:
     return Group(_facts(lines), "", *map(output.plain, explanation(view, known, group)))
 
 
-def explanation(view: View, known: Known, group: str) -> list[str]:
+def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
     """Why a group is where it is, in words, a line each."""
     host = view.groups[group].host
     if group not in known.quotas:
@@ -166,17 +166,21 @@ def explanation(view: View, known: Known, group: str) -> list[str]:
         return [f"{group} is on {host}, which is {host_view.state(view, host, 1)}; the next plan gives it to another."]
     hosts = effective(weights)
     owners = {g: h for g, h in view.owners.items() if g in known.quotas and h in hosts}
-    moved = {g: Why(owned.entry.why) for g, owned in view.groups.items() if owned.entry.why in tuple(Why)}
+    moved = {
+        g: PlacementReason(owned.entry.why)
+        for g, owned in view.groups.items()
+        if owned.entry.why in tuple(PlacementReason)
+    }
     quotas = {g: known.quotas[g] for g in owners} | {group: known.quotas[group]}
     return explain.explain(group, quotas, weights, Plan(owners, moved))
 
 
-def groups_data(view: View, known: Known, groups: Sequence[str]) -> list[GroupRow]:
+def groups_data(view: View, known: DatabaseView, groups: Sequence[str]) -> list[GroupRow]:
     """Groups as plain values, in this order."""
     return [row(view, known, group) for group in groups]
 
 
-def topic_text(view: View, known: Known, topic: str, groups: Sequence[str]) -> RenderableType:
+def topic_text(view: View, known: DatabaseView, topic: str, groups: Sequence[str]) -> RenderableType:
     """A topic's groups, for people."""
     from rich.console import Group
 
@@ -186,7 +190,7 @@ def topic_text(view: View, known: Known, topic: str, groups: Sequence[str]) -> R
     )
 
 
-def host_data(view: View, known: Known, host: HostRow) -> dict[str, Any]:
+def host_data(view: View, known: DatabaseView, host: HostRow) -> dict[str, Any]:
     """A host and its groups, as plain values."""
     member = view.members.get(host.host)
     return {
@@ -196,7 +200,7 @@ def host_data(view: View, known: Known, host: HostRow) -> dict[str, Any]:
     }
 
 
-def host_text(view: View, known: Known, host: HostRow, *, wide: bool = True) -> RenderableType:
+def host_text(view: View, known: DatabaseView, host: HostRow, *, wide: bool = True) -> RenderableType:
     """A host and its groups, for people."""
     from rich.console import Group
 
@@ -212,7 +216,9 @@ def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str
     return sorted(groups, key=lambda group: (group.rpartition("/")[0], int(group.rpartition("/")[2])))
 
 
-def _group_table(view: View, known: Known, groups: Sequence[str], *, with_host: bool = True) -> list[RenderableType]:
+def _group_table(
+    view: View, known: DatabaseView, groups: Sequence[str], *, with_host: bool = True
+) -> list[RenderableType]:
     columns = ("group", "qps", "host", "epoch", "since", "why", "state")
     shown = [row(view, known, group) for group in groups[:MAX_GROUPS]]
     cells = [

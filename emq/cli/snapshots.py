@@ -18,7 +18,7 @@ FORGOTTEN_S = 3600.0
 """Hosts that were gone for longer are not spoken of any more."""
 
 
-class Seen(NamedTuple):
+class AgedSnapshot(NamedTuple):
     """A host's snapshot.
 
     Attributes:
@@ -47,12 +47,12 @@ class TopicTotal(msgspec.Struct):
     retries_buffered: int = 0
 
 
-async def load(app: App) -> list[Seen]:
+async def load(app: App) -> list[AgedSnapshot]:
     """All hosts heard of within the last hour, by name; one of another version is left out."""
     return await load_from(app.database, app.settings.environment, app.clock.now())
 
 
-async def load_from(database: Database, environment: str, now_s: float) -> list[Seen]:
+async def load_from(database: Database, environment: str, now_s: float) -> list[AgedSnapshot]:
     """As `load`; `now_s` is the environment's time."""
     seen = []
     for _, text, saved_ms in await database.load_host_stats(environment):
@@ -60,13 +60,13 @@ async def load_from(database: Database, environment: str, now_s: float) -> list[
         if age_s > FORGOTTEN_S:
             continue
         try:
-            seen.append(Seen(statistics.decode(text), age_s))
+            seen.append(AgedSnapshot(statistics.decode(text), age_s))
         except msgspec.DecodeError:
             continue
     return seen
 
 
-def topics(seen: Iterable[Seen]) -> list[TopicTotal]:
+def topics(seen: Iterable[AgedSnapshot]) -> list[TopicTotal]:
     """Topics over all live hosts, the busiest first."""
     found: dict[str, TopicTotal] = {}
     for host in (s.host for s in seen if s.live):
@@ -82,13 +82,13 @@ def topics(seen: Iterable[Seen]) -> list[TopicTotal]:
     return sorted(found.values(), key=lambda t: (-t.started_per_s, -sum(t.buffered.values()), -t.in_flight, t.name))
 
 
-def totals(seen: Sequence[Seen]) -> Totals:
+def totals(seen: Sequence[AgedSnapshot]) -> Totals:
     """Counts since their start, over all live hosts."""
     live = [s.host.totals for s in seen if s.live]
     return Totals(*(sum(getattr(t, field) for t in live) for field in Totals.__struct_fields__))
 
 
-def rates(seen: Sequence[Seen]) -> Rates:
+def rates(seen: Sequence[AgedSnapshot]) -> Rates:
     """Counts a second, over all live hosts."""
     live = [s.host.rates for s in seen if s.live]
     return Rates(*(sum(getattr(r, field) for r in live) for field in Rates.__struct_fields__))

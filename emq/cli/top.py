@@ -15,7 +15,7 @@ from emq import errors
 from emq.app import App
 from emq.cli import backlog as backlogs
 from emq.cli import output, snapshots
-from emq.cli.snapshots import Seen, TopicTotal
+from emq.cli.snapshots import AgedSnapshot, TopicTotal
 from emq.host.statistics import IN_SLOT
 from emq.topics.model import Topic
 
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
         trouble: why it is not up to date; empty if it is.
     """
 
-    hosts: list[Seen]
+    hosts: list[AgedSnapshot]
     rows: list[Row]
     topics: int
     trouble: str = ""
@@ -178,7 +178,7 @@ def _by_priority(ready: dict[str, int]) -> str:
     return output.number(ready[IN_SLOT]) if [*ready] == [IN_SLOT] else output.by_priority(ready)
 
 
-def _host_line(seen: Seen) -> str:
+def _host_line(seen: AgedSnapshot) -> str:
     host = seen.host
     if not seen.live:
         return f"{host.host}: stale, last heard of {output.duration(seen.age_s)} ago"

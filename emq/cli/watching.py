@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from emq.app import App
     from emq.cli.backlog import Backlog
-    from emq.cli.snapshots import Seen, TopicTotal
+    from emq.cli.snapshots import AgedSnapshot, TopicTotal
 
 MAX_TOPICS = 40
 """Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
@@ -104,7 +104,7 @@ async def top(
         await screen.live(session.out, interval, count)
 
 
-def _without_topics(seen: Seen) -> dict[str, Any]:
+def _without_topics(seen: AgedSnapshot) -> dict[str, Any]:
     import msgspec
 
     data: dict[str, Any] = msgspec.to_builtins(seen.host)
@@ -127,7 +127,7 @@ async def _backlog(opened: App, names: Sequence[str]) -> tuple[dict[str, Backlog
 
 
 def _stats(
-    seen: Sequence[Seen], topics: Sequence[TopicTotal], backlog: dict[str, Backlog], trouble: str | None
+    seen: Sequence[AgedSnapshot], topics: Sequence[TopicTotal], backlog: dict[str, Backlog], trouble: str | None
 ) -> RenderableType:
     from rich.console import Group
 
@@ -171,7 +171,7 @@ _HOST_COLUMNS = ("host", "", "groups", "per s", "in flight", "buffered", "loop l
 _TOPIC_COLUMNS = ("topic", "qps", "per s", "in flight", "ready", "delayed", "claimed", "dead", "")
 
 
-def _host(seen: Seen) -> tuple[output.Cell, ...]:
+def _host(seen: AgedSnapshot) -> tuple[output.Cell, ...]:
     host = seen.host
     return (
         host.host,
@@ -194,7 +194,7 @@ def _topic(topic: TopicTotal, backlog: Backlog | None) -> tuple[output.Cell, ...
     return (topic.name, topic.qps, topic.started_per_s, in_flight, *waiting, state)
 
 
-def _troubles(seen: Seen) -> list[str]:
+def _troubles(seen: AgedSnapshot) -> list[str]:
     clock = seen.host.clock.trouble if seen.host.clock is not None else None
     return [text for text in (seen.host.store_unreachable, seen.host.database_unreachable, clock) if text]
 

@@ -15,7 +15,7 @@ from emq.groups.priority import STRICT, Policy
 from emq.groups.receiver import Receiver
 from emq.message import Message
 from emq.places import sharing
-from emq.places.sharing import Pace
+from emq.places.sharing import HoldingTimes
 from emq.quota.borrowing import Sister
 from emq.quota.counter import Counter
 from emq.storage.marks import Marks
@@ -113,7 +113,7 @@ class OwnedTopic:
         self.limit = in_flight_limit(topic)
         self.groups: dict[int, OwnedGroup] = {}
         self.sisters: deque[Sister] = deque()
-        self.pace = Pace()
+        self.pace = HoldingTimes()
         self.waiting: deque[OwnedGroup] = deque()
         self.coming = 0
         self.thirsty: deque[OwnedSlot] = deque()

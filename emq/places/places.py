@@ -20,7 +20,7 @@ class _Tenant:
 
     def __init__(self) -> None:
         self.held = 0
-        self.pace = sharing.Pace()
+        self.pace = sharing.HoldingTimes()
         self.waiting: deque[asyncio.Future[int]] = deque()
 
 

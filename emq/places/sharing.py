@@ -47,7 +47,7 @@ WEIGHT = 0.25
 T = TypeVar("T")
 
 
-class Pace:
+class HoldingTimes:
     """How long the messages of one topic hold their places. Times are in whole microseconds, which add up exactly.
 
     Attributes:

@@ -129,7 +129,7 @@ class Producer:
                 _check_ids([message_id])
             if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
                 _refuse_slot_ids(found, message_id)
-                told = sorted_topics.Told(key, headers, ttl_s, merge_key)
+                told = sorted_topics.SortedOptions(key, headers, ttl_s, merge_key)
                 return await self._to_slot(found.name, body, told, priority, due_ms, time_range_ms, now_us)
             _refuse_sorted_options(found, time_range_ms, merge_key)
             if due_ms is not None:
@@ -163,7 +163,7 @@ class Producer:
         self,
         name: str,
         body: bytes,
-        told: sorted_topics.Told,
+        told: sorted_topics.SortedOptions,
         priority: str | float | None,
         due_ms: int | None,
         time_range_ms: int | None,

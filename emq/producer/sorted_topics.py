@@ -27,7 +27,7 @@ CHUNK = 2_000
 """Messages in one call of `publish_many`, fewer if they are large."""
 
 
-class Told(NamedTuple):
+class SortedOptions(NamedTuple):
     """What a producer may say of a message for a sorted topic; see `Producer.publish`."""
 
     key: str | None = None
@@ -36,7 +36,7 @@ class Told(NamedTuple):
     merge_key: bytes | str | None = None
 
 
-_NOTHING = Told()
+_NOTHING = SortedOptions()
 
 
 class _Item(NamedTuple):
@@ -57,7 +57,7 @@ class SlotProducer:
         self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
         self.published = 0
 
-    async def publish(self, topic: Topic, payload: bytes, score: float, told: Told) -> str:
+    async def publish(self, topic: Topic, payload: bytes, score: float, told: SortedOptions) -> str:
         """Add one message; adds awaited at the same time share a round trip."""
         item = self._item(topic, payload, score, told, self._clock.now_us())
         return await self._batcher.send(item, topic.options.durability)
@@ -78,7 +78,7 @@ class SlotProducer:
         if topic.options.merge == "key":
             for payload in payloads:
                 folds.check(topic.fold, payload)
-        bare = topic.options.merge != "key" and merge_keys is None and Told(None, headers, ttl_s) == _NOTHING
+        bare = topic.options.merge != "key" and merge_keys is None and SortedOptions(None, headers, ttl_s) == _NOTHING
         outcomes: list[str | Exception] = []
         for start in range(0, len(payloads), CHUNK):
             end = start + CHUNK
@@ -89,7 +89,7 @@ class SlotProducer:
             now_us = self._clock.now_us()
             part_merge_keys = merge_keys[start:end] if merge_keys is not None else [None] * len(part)
             items = [
-                self._item(topic, payload, score, Told(key, headers, ttl_s, merge_key), now_us)
+                self._item(topic, payload, score, SortedOptions(key, headers, ttl_s, merge_key), now_us)
                 for payload, score, key, merge_key in zip(part, part_scores, part_keys, part_merge_keys, strict=True)
             ]
             await self._add_items(items, topic.options.durability, outcomes, len(payloads))
@@ -133,7 +133,7 @@ class SlotProducer:
             known = self._slots[topic.name] = topic, [topic.slot(i) for i in range(topic.slots)]
         return known[1]
 
-    def _item(self, topic: Topic, payload: bytes, score: float, told: Told, now_us: int) -> _Item:
+    def _item(self, topic: Topic, payload: bytes, score: float, told: SortedOptions, now_us: int) -> _Item:
         slots, share = self._slots_of(topic), _share(topic)
         if not slots[0].apart:
             _check_bare(topic, told)
@@ -273,7 +273,7 @@ def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) ->
     return ready_us + start_times.ttl_us(ttl_s)
 
 
-def _check_bare(topic: Topic, told: Told) -> None:
+def _check_bare(topic: Topic, told: SortedOptions) -> None:
     """Nothing but the content is stored in such a topic, so nothing else can be said."""
     given = [name for name, value in told._asdict().items() if value is not None and name != "key"]
     if given:

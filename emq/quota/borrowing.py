@@ -7,7 +7,7 @@ from collections import deque
 from typing import Protocol
 
 from emq.quota.counter import Counter, WindowCounter
-from emq.topics.shares import Course, in_force
+from emq.topics.shares import ShareTimeline, in_force
 
 LOOK_AGAIN_S = 0.05
 """How soon a group that could borrow nothing asks its sisters again."""
@@ -44,7 +44,7 @@ class BorrowingCounter(WindowCounter):
 
     def __init__(
         self,
-        quota: float | Course,
+        quota: float | ShareTimeline,
         now: float,
         sisters: deque[Sister],
         most: int | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from emq.topics import shares
-from emq.topics.shares import MICRO, Course
+from emq.topics.shares import MICRO, ShareTimeline
 
 __all__ = ["MICRO", "Counter", "WindowCounter", "allowance", "course_of"]
 
@@ -20,7 +20,7 @@ def allowance(micros: int, second: int) -> int:
     return shares.Share(micros, MICRO, 0).allowance(second)
 
 
-def course_of(quota: float | Course) -> Course:
+def course_of(quota: float | ShareTimeline) -> ShareTimeline:
     """A course; of a mere quota, that of a group which shares with nobody."""
     return [(0, shares.share_of(quota))] if isinstance(quota, int | float) else quota
 
@@ -61,7 +61,7 @@ class WindowCounter:
 
     __slots__ = ("_bound", "_course", "_first", "_left", "_second", "reserved", "rolled_back")
 
-    def __init__(self, quota: float | Course, now: float) -> None:
+    def __init__(self, quota: float | ShareTimeline, now: float) -> None:
         self._course = course_of(quota)
         self._first = self._second = int(now)
         self._bound = 0  # of this second: what may be started in it
@@ -99,7 +99,7 @@ class WindowCounter:
         found = course[-1][1].next_second(second)
         return float("inf") if found is None else float(found)
 
-    def set_quota(self, quota: float | Course, now: float) -> None:
+    def set_quota(self, quota: float | ShareTimeline, now: float) -> None:
         """Change the shares: what they allow less counts at once, what they allow more from the next second on."""
         self._course = course_of(quota)
         # May fall below 0, so that what is reserved now and released later does not count as room. Never rises: below 1

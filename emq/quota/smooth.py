@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from emq.topics import shares
-from emq.topics.shares import MICRO, Pace
+from emq.topics.shares import MICRO, TokenSource
 
 PICO = MICRO * MICRO
 
@@ -29,7 +29,7 @@ class Bucket:
 
     __slots__ = ("_at_us", "_capacity", "_den", "_num", "_tokens")
 
-    def __init__(self, pace: Pace, now_us: int) -> None:
+    def __init__(self, pace: TokenSource, now_us: int) -> None:
         self._num, self._den = pace.share.num, pace.share.den
         self._capacity = round(pace.burst * MICRO) * self._den
         self._tokens = 0  # one token is den * MICRO of these
@@ -55,7 +55,7 @@ class Mint:
 
     __slots__ = ("_lifetime_us", "_members", "_micros", "_next", "_position", "_since_us")
 
-    def __init__(self, pace: Pace, now_us: int) -> None:
+    def __init__(self, pace: TokenSource, now_us: int) -> None:
         self._micros = pace.share.num
         self._position, self._members = pace.position, pace.members
         self._lifetime_us = round(pace.lifetime_s * MICRO)
@@ -79,7 +79,7 @@ class Mint:
         return (until_us * self._micros // PICO - self._position) // self._members + 1
 
 
-Paces = Sequence[tuple[int, Pace]]
+Paces = Sequence[tuple[int, TokenSource]]
 """A group's paces in order of time: (first second, pace)."""
 
 
@@ -102,12 +102,12 @@ class SmoothCounter:
         """
         self._paces: Paces = ()
         self._tokens: Tokens | None = None
-        self._coming: list[tuple[int, Pace, Tokens]] = []
+        self._coming: list[tuple[int, TokenSource, Tokens]] = []
         self._taken_from: list[Tokens] = []
         self.reserved = 0
         self.rolled_back = 0
         if isinstance(paces, int | float):
-            paces = [(0, Pace(shares.share_of(paces), shares.burst_of(paces, burst)))]
+            paces = [(0, TokenSource(shares.share_of(paces), shares.burst_of(paces, burst)))]
         self.set_paces(paces, now)
 
     def reserve(self, n: int, now: float) -> int:
@@ -160,11 +160,11 @@ class SmoothCounter:
         return [self._tokens, *(tokens for _, _, tokens in self._coming)] if self._coming else [self._tokens]
 
 
-def _tokens(pace: Pace, now_us: int) -> Tokens:
+def _tokens(pace: TokenSource, now_us: int) -> Tokens:
     return Mint(pace, now_us) if pace.lifetime_s else Bucket(pace, now_us)
 
 
-def _begun(pace: Pace, since_us: int) -> Tokens:
+def _begun(pace: TokenSource, since_us: int) -> Tokens:
     """Tokens of a pace that begins now everywhere. The topic's first one is left out: it may come at once, while the
     bound for what comes before has no room for one more."""
     if pace.lifetime_s:

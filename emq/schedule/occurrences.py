@@ -37,7 +37,7 @@ def fire(schedule: Schedule, now_ms: int, limit: int = STEPS) -> Fired:
     Deterministic but for what counts as missed, which depends on `now_ms`: called again for want of knowing what became
     of the first call, the same numbers come with the same due times.
     """
-    course = Course(schedule)
+    course = ScheduleProgress(schedule)
     missed_before = now_ms - MISSED_AFTER_MS
     if schedule.missed != "all":
         course.jump(missed_before, keep=schedule.missed == "once")
@@ -56,14 +56,14 @@ def fire(schedule: Schedule, now_ms: int, limit: int = STEPS) -> Fired:
 
 def upcoming(schedule: Schedule, count: int) -> list[tuple[int, int]]:
     """Numbers and due times of the next `count` occurrences, or fewer where it ends before."""
-    course = Course(schedule)
+    course = ScheduleProgress(schedule)
     found: list[tuple[int, int]] = []
     while len(found) < count and (due_ms := course.due_ms) is not None:
         found.append((course.advance(), due_ms))
     return found
 
 
-class Course:
+class ScheduleProgress:
     """A schedule on its way, occurrence by occurrence."""
 
     def __init__(self, schedule: Schedule) -> None:

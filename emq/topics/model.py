@@ -16,7 +16,7 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
 from emq.topics import inputs
 from emq.topics.shares import MICRO as MICRO
-from emq.topics.shares import Course, Division
+from emq.topics.shares import Division, ShareTimeline
 
 MAX_NAME_BYTES = 128
 DEFAULT_GROUP_QPS = 50.0
@@ -204,7 +204,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         retired = sorted(g for g in draining if self.active_groups <= g < self.groups)
         return Division(0, self.qps, self.group_qps, self.active_groups, tuple(retired))
 
-    def course(self, group: int) -> Course:
+    def course(self, group: int) -> ShareTimeline:
         """The group's shares in order of time."""
         return [(division.since_s, division.share(group)) for division in self.timeline]
 

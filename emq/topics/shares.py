@@ -150,11 +150,11 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, since_s=0) == msgspec.structs.replace(other, since_s=0)
 
 
-Course = Sequence[tuple[int, Share]]
+ShareTimeline = Sequence[tuple[int, Share]]
 """A group's shares in order of time: (first second, share). The last one is the newest that is known."""
 
 
-def in_force(course: Course, second: int) -> int:
+def in_force(course: ShareTimeline, second: int) -> int:
     """Index of what is in force in a second; before the first one begins, that is the first."""
     i = len(course) - 1
     while i > 0 and course[i][0] > second:
@@ -162,7 +162,7 @@ def in_force(course: Course, second: int) -> int:
     return i
 
 
-def allowance(course: Course, second: int) -> int:
+def allowance(course: ShareTimeline, second: int) -> int:
     """Starts that a second allows: of the share in force and all that are to come, the fewest."""
     if len(course) == 1:
         return course[0][1].allowance(second)
@@ -205,7 +205,7 @@ BUCKET_SLACK_S = 0.05
 """A group has a bucket of its own if that lets it wake so late without losing a start."""
 
 
-class Pace(NamedTuple):
+class TokenSource(NamedTuple):
     """How one group of a smooth topic gets its tokens; the bursts of all groups add up to the topic's.
 
     A *bucket* holds up to `burst` tokens and is filled at the group's share. Where the topic's burst is too small to be
@@ -249,18 +249,18 @@ def smooth_burst(division: Division, burst: float | None) -> float:
     return max(topic, 1 + division.qps * LEAST_LIFETIME_S)
 
 
-def pace(division: Division, group: int, burst: float | None) -> Pace:
+def pace(division: Division, group: int, burst: float | None) -> TokenSource:
     """The pace of a group."""
     position, topic = division.position(group), burst_of(division.qps, burst)
     if position is None:
-        return Pace(NOTHING, 0.0)
+        return TokenSource(NOTHING, 0.0)
     share = division.share(group)
     if division.members == 1:
-        return Pace(share, topic)
+        return TokenSource(share, topic)
     if _has_buckets(division, topic):
-        return Pace(share, topic * float(share) / division.qps)
+        return TokenSource(share, topic * float(share) / division.qps)
     lifetime_s = max((topic - 1) / division.qps, LEAST_LIFETIME_S)
-    return Pace(share_of(division.qps), 0.0, lifetime_s, position, division.members)
+    return TokenSource(share_of(division.qps), 0.0, lifetime_s, position, division.members)
 
 
 def _has_buckets(division: Division, burst: float) -> bool:

@@ -15,7 +15,7 @@ from spark.audit.frames import Frames
 from spark.audit.options import AuditOptions
 from spark.audit.result import Audit
 from spark.audit.segments_read import Input
-from spark.audit.state import Saved, Seen, State
+from spark.audit.state import CatalogSeen, Saved, State
 
 
 def hand_on(
@@ -68,12 +68,14 @@ def hand_on(
     )
 
 
-def _catalogs(before: Sequence[Seen], last_us: int, since_us: int, topics: Sequence[Topic] | None) -> list[Seen]:
+def _catalogs(
+    before: Sequence[CatalogSeen], last_us: int, since_us: int, topics: Sequence[Topic] | None
+) -> list[CatalogSeen]:
     """What was current until now may have been in force up to the last event; what nothing carried is of may go."""
     kept = [seen for seen in before[:-1] if seen.until_us >= since_us]
-    kept += [Seen(last_us, seen.topics) for seen in before[-1:]]
+    kept += [CatalogSeen(last_us, seen.topics) for seen in before[-1:]]
     if topics is not None and (not kept or kept[-1].topics != list(topics)):
-        kept.append(Seen(last_us, list(topics)))
+        kept.append(CatalogSeen(last_us, list(topics)))
     return kept
 
 

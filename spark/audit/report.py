@@ -13,7 +13,7 @@ from spark.audit import svg
 from spark.audit.charts import Charts, Series
 from spark.audit.findings import NAMES, Kind
 from spark.audit.result import Audit
-from spark.audit.svg import Line, number, span
+from spark.audit.svg import ChartLine, number, span
 
 SMALL = 12
 """Tenants that have a picture of their own."""
@@ -113,7 +113,7 @@ def _pictures(charts: Charts) -> Iterator[str]:
     ends = (_clock(charts.first_s), _clock(charts.first_s + charts.step_s * len(charts.total.started)))
     total = charts.total
     yield '<section class="two">'
-    flow = [Line(total.published, "p1"), Line(total.started, "p0", True)]
+    flow = [ChartLine(total.published, "p1"), ChartLine(total.started, "p0", True)]
     yield _figure(
         "Published and started a second",
         f"{_key('p1', 'published')}{_key('p0', 'started')}{_cap(total)}",
@@ -122,7 +122,7 @@ def _pictures(charts: Charts) -> Iterator[str]:
     yield _figure(
         "Lag: published and not finished",
         f"highest {max(total.lag, default=0):,}",
-        svg.lines([Line(total.lag, "p2", True)], 560, 190, ends=ends),
+        svg.lines([ChartLine(total.lag, "p2", True)], 560, 190, ends=ends),
     )
     yield _figure("Wait from publish to first start", _waits_key(charts), svg.waits(charts.waits, 560, 190))
     last_us = (charts.first_s + charts.step_s * len(total.started)) * 1e6
@@ -153,8 +153,8 @@ def _tenants(charts: Charts) -> Iterator[str]:
 
 
 def _small(series: Series) -> str:
-    rate = svg.lines([Line(series.started, "p0", True)], 270, 70, cap=series.cap, axis=False)
-    lag = svg.lines([Line(series.lag, "p2", True)], 270, 34, axis=False)
+    rate = svg.lines([ChartLine(series.started, "p0", True)], 270, 70, cap=series.cap, axis=False)
+    lag = svg.lines([ChartLine(series.lag, "p2", True)], 270, 34, axis=False)
     cap = f" of {number(series.cap)}" if series.cap else ""
     return (
         f"<figure><figcaption><b>{html.escape(series.name)}</b><span>peak {number(series.peak)}{cap}/s</span>"

@@ -44,7 +44,7 @@ class Done(msgspec.Struct):
     segments: int = 0
 
 
-class Seen(msgspec.Struct):
+class CatalogSeen(msgspec.Struct):
     """A catalog that an audit was given; it may have been in force until `until_us`, the last event audited since."""
 
     until_us: int
@@ -69,7 +69,7 @@ class Saved(msgspec.Struct):
     queues: list[QueueView] = msgspec.field(default_factory=list)
     violations: dict[str, int] = msgspec.field(default_factory=dict)
     unknown: dict[str, int] = msgspec.field(default_factory=dict)
-    catalogs: list[Seen] = msgspec.field(default_factory=list)
+    catalogs: list[CatalogSeen] = msgspec.field(default_factory=list)
 
 
 class State:

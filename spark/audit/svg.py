@@ -12,7 +12,7 @@ from spark.audit.owners import Pause
 Path = Sequence[tuple[float, float]]
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart; `css` names its colour, `filled` shades what is below it."""
 
     values: Sequence[float]
@@ -45,7 +45,7 @@ def nice(value: float) -> float:
 
 
 def lines(
-    chart: Sequence[Line],
+    chart: Sequence[ChartLine],
     width: int,
     height: int,
     *,

@@ -17,7 +17,7 @@ FIRST = 1
 """The lowest offset of a queue."""
 
 
-class Seen(NamedTuple):
+class LookupResult(NamedTuple):
     """Attributes:
     places: by id, of those messages that are there.
     doubtful: (topic, priority) of which messages are trimmed already that may be among those that were looked for.
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 async def look(
     app: App, wanted: Collection[tuple[Topic, int]], ends: Mapping[tuple[str, int, int], int], ids: Collection[str]
-) -> Seen:
+) -> LookupResult:
     """Look for messages in all queues that they may have come to.
 
     Args:
@@ -60,4 +60,4 @@ async def look(
                 if m.id in left:
                     places[m.id] = Place(group, priority, offset, m.published_us)
         left -= places.keys()
-    return Seen(places, doubtful)
+    return LookupResult(places, doubtful)

@@ -25,7 +25,7 @@ from emq.app import App
 from emq.topics.model import Kind, Topic
 from spark.load import ledger
 from spark.load.batch import Batch
-from spark.load.lookup import Seen, look
+from spark.load.lookup import LookupResult, look
 from spark.load.recorder import Recorder
 
 CALL = 500
@@ -168,7 +168,7 @@ class Sender:
 
     async def _look(self, part: Batch, ids: Sequence[str], sent_us: int, text: str) -> None:
         """Clear up what can be cleared up; what is not found stays unknown."""
-        seen = Seen({}, ())
+        seen = LookupResult({}, ())
         for wait_s in LOOK_AFTER_S:
             await asyncio.sleep(wait_s)
             with contextlib.suppress(errors.EMQError):
@@ -182,7 +182,7 @@ class Sender:
 
     # ------------------------------------------------------------------------------- also for what was left open
 
-    async def look(self, batches: Sequence[Batch], ids: Sequence[str]) -> Seen:
+    async def look(self, batches: Sequence[Batch], ids: Sequence[str]) -> LookupResult:
         """Look for messages that were meant for queues, behind what is known of these; others are not found."""
         self._check_topics(batches)
         wanted = {
@@ -193,7 +193,7 @@ class Sender:
         places = [(topic, priority) for (_, priority), topic in wanted.items()]
         return await look(self._app, places, self._recorder.ends, ids)
 
-    def close_found(self, batch: Batch, ids: Sequence[str], seen: Seen) -> None:
+    def close_found(self, batch: Batch, ids: Sequence[str], seen: LookupResult) -> None:
         """Note those that were found as published."""
         here = [i for i, id_ in enumerate(ids) if id_ in seen.places]
         if here:
@@ -203,7 +203,7 @@ class Sender:
                 batch.only(here), names, ledger.PUBLISHED, sent_us=now_us, answered_us=now_us, found=found
             )
 
-    def unclear(self, batch: Batch, seen: Seen) -> bool:
+    def unclear(self, batch: Batch, seen: LookupResult) -> bool:
         """Whether messages of the batch that were not found may have been published nevertheless."""
         if self._topics[batch.topic].is_sorted:
             return True

@@ -32,7 +32,7 @@ from spark.load import earlier_attempts, ledger, state
 from spark.load import sender as load_sender
 from spark.load.batch import Batch, Source
 from spark.load.ledger import Part
-from spark.load.lookup import Seen
+from spark.load.lookup import LookupResult
 from spark.load.plan import Plan
 from spark.load.recorder import Recorder
 from spark.load.replay import Replayed, Survey
@@ -211,7 +211,7 @@ class Task:
             await sender.send(slice_)
             self._recorder.flush()
 
-    def _settled(self, sender: load_sender.Sender, batch: Batch, seen: Seen) -> Batch | None:
+    def _settled(self, sender: load_sender.Sender, batch: Batch, seen: LookupResult) -> Batch | None:
         """Note what is known of a batch, and what cannot be; answers the messages that have yet to be published."""
         ids = sender.ids_of(batch)
         sender.close_found(batch, ids, seen)

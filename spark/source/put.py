@@ -30,7 +30,7 @@ class Row(NamedTuple):
     ttl_s: float | None = None
 
 
-class Seen(NamedTuple):
+class PutCheck(NamedTuple):
     """Attributes:
     missing: rows that are not there, in their order.
     foreign: ids of rows under which other messages are there than the rows.
@@ -107,7 +107,7 @@ def _number(topic: Topic, priority: str | None) -> float | None:
         ) from None
 
 
-async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], rows: Sequence[Row]) -> Seen:
+async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], rows: Sequence[Row]) -> PutCheck:
     """Look for rows in queues.
 
     Args:
@@ -136,7 +136,7 @@ async def look(app: App, queues: Sequence[str], tails: Mapping[str, int], rows: 
                 else:
                     numbers.remove(found)
     missing = sorted(number for numbers in left.values() for number in numbers)
-    return Seen([rows[number] for number in missing], frozenset(foreign), trimmed)
+    return PutCheck([rows[number] for number in missing], frozenset(foreign), trimmed)
 
 
 def _is_of(row: Row, topic: str, m: Message) -> bool:

@@ -15,7 +15,7 @@ from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.deadline import DeadlineClient
 from storage_adapters.put_get.limits import QueueLimits
-from storage_adapters.put_get.probe import Known, Prober, gather
+from storage_adapters.put_get.probe import Prober, QueueProbe, gather
 from storage_adapters.put_get.schedule import PollSchedule
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class PutGetLogStore:
         self._limits = QueueLimits(self._options.max_queue_qps)
         self._prober = Prober(self._client, self._options, self._limits)
         self._schedule = PollSchedule()
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, QueueProbe] = {}
         self._epochs: dict[str, int] = {}
         self._sealed: dict[str, None] = {}
 
@@ -196,7 +196,7 @@ class PutGetLogStore:
             self._arm(read.queue, position)
         return Batch(offsets, bodies, position, exhausted)
 
-    def _is_hole(self, known: Known, offset: int) -> bool:
+    def _is_hole(self, known: QueueProbe, offset: int) -> bool:
         """Whether an offset that a GET has just missed was missing for long enough to be given up."""
         since = known.missing_since.get(offset)
         return since is not None and _now() - since >= self._options.hole_grace_s
@@ -279,7 +279,7 @@ class PutGetLogStore:
         self.wakeups.forget(queue)
         self._schedule.set(queue, self._next_poll(known))
 
-    def _next_poll(self, known: Known) -> float:
+    def _next_poll(self, known: QueueProbe) -> float:
         now = _now()
         since = known.missing_since.get(known.position)
         if since is None and known.reach > known.position:
@@ -301,7 +301,7 @@ class PutGetLogStore:
         self._epochs[group] = epoch
         return None
 
-    def _note_sealed(self, queue: str, known: Known) -> None:
+    def _note_sealed(self, queue: str, known: QueueProbe) -> None:
         """A sealed queue is polled no more, and of many the one that was sealed first is forgotten."""
         self._sealed.pop(queue, None)
         if not known.sealed:
@@ -314,10 +314,10 @@ class PutGetLogStore:
             self._known.pop(oldest, None)
             self._epochs.pop(group_of(oldest), None)
 
-    def _state(self, queue: str) -> Known:
+    def _state(self, queue: str) -> QueueProbe:
         known = self._known.get(queue)
         if known is None:
-            known = self._known[queue] = Known(self.first_offset)
+            known = self._known[queue] = QueueProbe(self.first_offset)
         return known
 
 

@@ -10,7 +10,7 @@ from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.limits import QueueLimits
 
 
-class Known:
+class QueueProbe:
     """What this instance knows of one queue.
 
     Attributes:
@@ -67,7 +67,7 @@ class Prober:
         self._limits = limits
         self._slots = asyncio.Semaphore(options.concurrency)
 
-    async def get(self, queue: str, known: Known, offset: int) -> bytes | None:
+    async def get(self, queue: str, known: QueueProbe, offset: int) -> bytes | None:
         await self._limits.acquire(queue)
         async with self._slots:
             body = await self._client.get(queue, offset)
@@ -76,7 +76,7 @@ class Prober:
             known.missing_since.pop(offset, None)
         return body
 
-    async def fetch(self, queue: str, known: Known, offsets: Iterable[int]) -> list[int]:
+    async def fetch(self, queue: str, known: QueueProbe, offsets: Iterable[int]) -> list[int]:
         """GET these offsets at once into `known.ahead`; answers those that are missing."""
         wanted = [offset for offset in offsets if offset not in known.ahead]
         bodies = await gather(self.get(queue, known, offset) for offset in wanted)
@@ -90,7 +90,7 @@ class Prober:
                 known.ahead[offset] = body
         return missing
 
-    async def tail(self, queue: str, known: Known) -> int:
+    async def tail(self, queue: str, known: QueueProbe) -> int:
         """The first offset from which on nothing is there, by galloping up and then halving.
 
         Costs about a window of GETs where nothing is new, and a few for each doubling of what is new.
@@ -112,7 +112,7 @@ class Prober:
                 high = middle
         return low
 
-    async def _any_from(self, queue: str, known: Known, offset: int) -> bool:
+    async def _any_from(self, queue: str, known: QueueProbe, offset: int) -> bool:
         """Whether a message is within the window from `offset` on; raises `known.reach` above one that is."""
         if await self.get(queue, known, offset) is not None:
             return True

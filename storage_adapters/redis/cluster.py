@@ -22,7 +22,7 @@ from redis.crc import key_slot
 from emq import errors
 from emq.storage.durability import Durability
 from storage_adapters.redis.failures import translated
-from storage_adapters.redis.node_pipeline import Line
+from storage_adapters.redis.node_pipeline import NodePipeline
 from storage_adapters.redis.scripts import Script, script
 from storage_adapters.redis.topology import Topology
 
@@ -80,7 +80,7 @@ class _Redirected:
 
     async def answer(self, known: Script | None, rest: Sequence[Any]) -> Any:
         """The answer to the script, or to the plain command `rest`; errors as for `Scripts.run`."""
-        asked: Line | None = None
+        asked: NodePipeline | None = None
         while True:
             line = asked or self._topology.line(self._hash_slot)
             confirm = line.confirmations.needed(self._durability, self._outlives)
@@ -104,7 +104,7 @@ class _Redirected:
             return ["EVAL", known.text, *rest]
         return ["EVALSHA", known.digest, *rest]
 
-    async def _after(self, exc: redis.exceptions.ResponseError, line: Line) -> Line | None:
+    async def _after(self, exc: redis.exceptions.ResponseError, line: NodePipeline) -> NodePipeline | None:
         """Where to ask next after a refusal: None for the node that serves the hash slot. Raises what is final."""
         if isinstance(exc, redis.exceptions.NoScriptError) and not self._with_text:
             self._with_text = True
@@ -139,6 +139,6 @@ class _Redirected:
         self._refusals += 1
 
 
-def _named(exc: redis.exceptions.AskError, line: Line) -> str:
+def _named(exc: redis.exceptions.AskError, line: NodePipeline) -> str:
     """The address that a node at `line` named; without a host it means its own."""
     return f"{exc.host or line.address.rpartition(':')[0]}:{exc.port}"

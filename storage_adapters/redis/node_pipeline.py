@@ -20,7 +20,7 @@ PIPELINE_CALLS = 64
 """Most calls in one pipeline; more go in pipelines beside it, so that the answers of the first need not wait."""
 
 
-class Line:
+class NodePipeline:
     """Belongs to one event loop.
 
     Args:

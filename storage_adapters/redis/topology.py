@@ -14,7 +14,7 @@ import redis.asyncio
 import redis.exceptions
 
 from emq import errors
-from storage_adapters.redis.node_pipeline import Line
+from storage_adapters.redis.node_pipeline import NodePipeline
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +40,15 @@ class Topology:
         self._seeds = seeds
         self._connect = connect
         self._url = url
-        self._lines: dict[str, Line] = {}
-        self._forgotten: list[Line] = []
+        self._lines: dict[str, NodePipeline] = {}
+        self._forgotten: list[NodePipeline] = []
         self._served: list[str | None] = [None] * HASH_SLOTS
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed = -REFRESH_S
         self._closed = False
         self._refusing: dict[int, tuple[float, float]] = {}
 
-    def line(self, hash_slot: int) -> Line:
+    def line(self, hash_slot: int) -> NodePipeline:
         """The node that serves a hash slot.
 
         Raises:
@@ -60,14 +60,14 @@ class Topology:
             raise errors.StoreUnavailable(f"no node of {self._url} serves hash slot {hash_slot}; is the cluster well?")
         return self.at(address)
 
-    def at(self, address: str) -> Line:
+    def at(self, address: str) -> NodePipeline:
         """The line to the node at "host:port"."""
         line = self._lines.get(address)
         if line is None:
             if self._closed:
                 raise errors.StoreUnavailable(f"the store at {self._url} was closed")
             host, _, port = address.rpartition(":")
-            line = self._lines[address] = Line(address, self._connect(host.strip("[]"), int(port)))
+            line = self._lines[address] = NodePipeline(address, self._connect(host.strip("[]"), int(port)))
         return line
 
     def masters(self) -> set[str]:

@@ -23,7 +23,7 @@ from emq.storage.lane_store import (
 )
 from emq.storage.slot_store import PAGE_BYTES
 from storage_adapters.sql.backend import Backend, Transaction
-from storage_adapters.sql.rows import Known, durability_of, save_groups
+from storage_adapters.sql.rows import KnownRows, durability_of, save_groups
 from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
@@ -46,7 +46,7 @@ class SqlLanes:
     A lane's row is the row of its group, so that one fence guards both halves of a group.
     """
 
-    def __init__(self, backend: Backend, known: Known) -> None:
+    def __init__(self, backend: Backend, known: KnownRows) -> None:
         self._backend = backend
         self._known = known
 

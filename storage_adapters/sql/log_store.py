@@ -14,7 +14,7 @@ from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, mess
 from emq.storage.marks import digest
 from storage_adapters.sql.backend import Backend, Transaction
 from storage_adapters.sql.damage import damaged
-from storage_adapters.sql.rows import Group, Known, Queue, not_owner, save_groups, save_queues
+from storage_adapters.sql.rows import Group, KnownRows, Queue, not_owner, save_groups, save_queues
 
 FIRST_OFFSET = 1
 
@@ -29,7 +29,7 @@ class SqlLog:
 
     first_offset = FIRST_OFFSET
 
-    def __init__(self, backend: Backend, known: Known, max_queue_qps: float | None) -> None:
+    def __init__(self, backend: Backend, known: KnownRows, max_queue_qps: float | None) -> None:
         self.max_queue_qps = max_queue_qps
         self._backend = backend
         self._known = known

@@ -128,7 +128,7 @@ class Queue:
         return self.tail - self.head
 
 
-class Known:
+class KnownRows:
     """Names whose rows are there for sure, or nearly: they may be gone if the transaction that made them was undone.
 
     Rows are made before any is locked, so that making them never waits for a lock while holding another. The few that

@@ -30,7 +30,7 @@ from emq.storage.slot_store import (
     told_score,
 )
 from storage_adapters.sql.backend import Backend, Transaction
-from storage_adapters.sql.rows import Group, Known, durability_of, save_groups
+from storage_adapters.sql.rows import Group, KnownRows, durability_of, save_groups
 from storage_adapters.sql.slot_members import (
     DEAD,
     PREPARED,
@@ -68,7 +68,7 @@ class SqlSorted:
     their digests.
     """
 
-    def __init__(self, backend: Backend, known: Known) -> None:
+    def __init__(self, backend: Backend, known: KnownRows) -> None:
         self._backend = backend
         self._known = known
 

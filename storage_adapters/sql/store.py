@@ -18,7 +18,7 @@ from storage_adapters.sql import hostlock, listen
 from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
 from storage_adapters.sql.lane_store import SqlLanes
 from storage_adapters.sql.log_store import SqlLog
-from storage_adapters.sql.rows import Known
+from storage_adapters.sql.rows import KnownRows
 from storage_adapters.sql.slot_store import SqlSorted
 from storage_adapters.sql.tables import STORE
 
@@ -34,7 +34,7 @@ class SqlStore:
     """
 
     def __init__(self, backend: Backend, environment: Environment, max_queue_qps: float | None) -> None:
-        known = Known()
+        known = KnownRows()
         self.log = SqlLog(backend, known, max_queue_qps)
         self.lanes = SqlLanes(backend, known)
         self.sorted = SqlSorted(backend, known)

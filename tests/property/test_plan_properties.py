@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.allocation.plan.levelling import LOW, SHED, Why
+from emq.allocation.plan.levelling import LOW, SHED, PlacementReason
 from emq.allocation.plan.plan import plan
 
 Weights = Mapping[str, float]
@@ -102,7 +102,7 @@ def test_a_bound_is_raised_only_as_far_as_whole_groups_need(
 ) -> None:
     groups, hosts, before = situation
     made = plan(groups, hosts, before)
-    if not made.owner or Why.ALONE in plan(groups, hosts).moved.values():
+    if not made.owner or PlacementReason.ALONE in plan(groups, hosts).moved.values():
         return
     taking = {host: weight for host, weight in hosts.items() if weight >= 1e-9 * max(hosts.values())}
     needs = {group: max(1, round(quota * 1e6)) for group, quota in groups.items()}

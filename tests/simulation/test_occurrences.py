@@ -17,7 +17,7 @@ from support.simulation.schedule import Schedule
 from emq.schedule import firing, occurrences
 from emq.schedule import schedule as spec
 from emq.schedule.firing import Firing
-from emq.schedule.occurrences import Course, Fired
+from emq.schedule.occurrences import Fired, ScheduleProgress
 from emq.topics.model import Kind
 from storage_adapters.memory.lane_store import MemoryLanes
 
@@ -63,14 +63,14 @@ def test_occurrences_before_their_time_are_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_due_times_that_drift_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Course.advance
+    real = ScheduleProgress.advance
 
-    def advance(self: Course) -> int:
+    def advance(self: ScheduleProgress) -> int:
         number = real(self)
         self._runs = [(due_ms + 1, left) for due_ms, left in self._runs]
         return number
 
-    monkeypatch.setattr(Course, "advance", advance)
+    monkeypatch.setattr(ScheduleProgress, "advance", advance)
     assert "schedule" in broken(outcome(topic=TOPIC))
 
 

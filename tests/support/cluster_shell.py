@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
 from emq.cli import cluster, session
-from emq.cli.cluster import Known
+from emq.cli.cluster import DatabaseView
 from emq.cli.commands import app
 from emq.topics.model import Topic, split
 from support.followers import Meeting
@@ -30,7 +30,7 @@ class Shell:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
-        self.known = Known(TOPICS, QUOTAS, 1, [])
+        self.known = DatabaseView(TOPICS, QUOTAS, 1, [])
 
     def meet(self) -> Meeting:
         """A cluster in memory, which the commands look at from now on."""
@@ -41,7 +41,7 @@ class Shell:
             async with cluster_view.opened(meeting.ensemble.tree(), "memory") as tree:
                 yield tree
 
-        async def known(session: object) -> Known:
+        async def known(session: object) -> DatabaseView:
             return self.known
 
         self._monkeypatch.setattr(cluster, "tree_of", tree_of)

@@ -16,8 +16,8 @@ from emq import errors
 from emq.allocation import cluster_view, records
 from emq.allocation.records import Order, Running
 from emq.cli import cluster, host_view, hosts, plan, plan_view, session
-from emq.cli.cluster import Known
-from emq.cli.snapshots import Seen
+from emq.cli.cluster import DatabaseView
+from emq.cli.snapshots import AgedSnapshot
 from emq.host.statistics import HostStatistics, Rates, Totals
 from emq.topics.model import Topic
 
@@ -27,16 +27,18 @@ def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return shell(tmp_path, monkeypatch, capsys)
 
 
-def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> Seen:
+def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> AgedSnapshot:
     rates = Rates(started=started_per_s)
-    return Seen(HostStatistics(host, 0.0, 5.0, 1, 7, 1, 0, 0, 0, 0, 0.0, None, None, Totals(), rates, ()), age_s)
+    return AgedSnapshot(
+        HostStatistics(host, 0.0, 5.0, 1, 7, 1, 0, 0, 0, 0, 0.0, None, None, Totals(), rates, ()), age_s
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- hosts
 
 
 def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shell) -> None:
-    emq.known = Known(TOPICS, QUOTAS, 1, [snapshot("a", 123.0), snapshot("b", 50.0, age_s=60)])
+    emq.known = DatabaseView(TOPICS, QUOTAS, 1, [snapshot("a", 123.0), snapshot("b", 50.0, age_s=60)])
 
     @virtual
     async def scenario() -> None:
@@ -116,7 +118,7 @@ def test_the_state_of_a_host_is_what_an_operator_would_call_it(
         "a",
     )
     assert host_view.state(seen, "a", groups) == state
-    [row] = host_view.rows(seen, Known([], {"t/0": 1.0}, 1, []))
+    [row] = host_view.rows(seen, DatabaseView([], {"t/0": 1.0}, 1, []))
     assert row.state == state
 
 
@@ -142,7 +144,7 @@ def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
     }
     record = records.Record("online", 5, 1, "a", 0.0, dict.fromkeys(members, records.Pointer("i", 5, 0)))
     seen = cluster_view.View("online", record, members, {}, {}, "a")
-    known = Known([], {}, 1, [], trouble="quotas and rates are not known: no database today")
+    known = DatabaseView([], {}, 1, [], trouble="quotas and rates are not known: no database today")
     found = host_view.rows(seen, known)
     first, second = host_view.troubles(seen, found, known)
     assert first == known.trouble
@@ -235,7 +237,7 @@ def test_a_name_that_the_plan_does_not_know_is_refused_with_those_alike(emq: She
                 await emq(plan.plan, "ordesr")
             with pytest.raises(errors.UnknownTopic, match="did you mean 'web-1'"):
                 await emq(plan.plan, "web-2")
-            emq.known = Known([*TOPICS, Topic("new", 1)], QUOTAS, 2, [])
+            emq.known = DatabaseView([*TOPICS, Topic("new", 1)], QUOTAS, 2, [])
             with pytest.raises(errors.UnknownTopic, match="does not know 'new' yet"):
                 await emq(plan.plan, "new")
 
@@ -246,7 +248,7 @@ def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained(
     record = records.Record("online", 5, 1, "a", 0.0, {"a": records.Pointer("i", 5, 1)})
     groups = {g: cluster_view.Owned("a", records.Entry(5, "ring")) for g in ("t/0", "old/0")}
     seen = cluster_view.View("online", record, {"b": Running("i", "m", 1, 1.0, 0.0)}, {}, groups, "b")
-    known = Known([], {"t/0": 1.0}, 1, [])
+    known = DatabaseView([], {"t/0": 1.0}, 1, [])
     [gone] = plan_view.explanation(seen, known, "t/0")
     assert gone == "t/0 is on a, which is gone; the next plan gives it to another."
     [unknown] = plan_view.explanation(seen, known, "old/0")
@@ -264,8 +266,8 @@ def test_without_a_cluster_the_remedy_is_named(emq: Shell, line: str) -> None:
 def test_an_ensemble_that_does_not_answer_is_given_up_with_its_servers_and_reasons(
     emq: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def known(session: object) -> Known:
-        return Known([], {}, 0, [])
+    async def known(session: object) -> DatabaseView:
+        return DatabaseView([], {}, 0, [])
 
     monkeypatch.setattr(cluster, "known", known)
     original = cluster_view.opened

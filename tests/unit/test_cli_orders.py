@@ -12,7 +12,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.cli import hosts, orders, plan
-from emq.cli.cluster import Known
+from emq.cli.cluster import DatabaseView
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_without_waiting_and_without_a_database_an_order_is_only_written(emq: Sh
         async with Follower(meeting, "a"), Follower(meeting, "b"):
             await asyncio.sleep(5)
             assert await emq(orders.weight, "a", 2.0, wait=False) == "a is to have weight 2\n"
-            emq.known = Known([], {}, 0, [], "no database today")
+            emq.known = DatabaseView([], {}, 0, [], "no database today")
             assert "nothing is planned while the database is out of reach" in await emq(orders.drain, "b")
 
     scenario()

@@ -11,7 +11,7 @@ from support.virtual import virtual
 from emq import errors
 from emq.allocation import cluster_view
 from emq.cli import host_view
-from emq.cli.cluster import Known
+from emq.cli.cluster import DatabaseView
 
 
 @virtual
@@ -95,7 +95,7 @@ async def test_the_cluster_can_see_which_host_misses_the_database() -> None:
         await tree.open(lambda state: None)
         seen = await cluster_view.read(tree, "online")
         await tree.close()
-        known = Known([], {}, 0, [])
+        known = DatabaseView([], {}, 0, [])
         assert host_view.troubles(seen, host_view.rows(seen, known), known) == ["a: database away in this test"]
 
 

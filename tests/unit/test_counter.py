@@ -12,7 +12,7 @@ from emq.quota import borrowing
 from emq.quota.borrowing import BorrowingCounter
 from emq.quota.counter import Counter, WindowCounter, allowance
 from emq.quota.smooth import Bucket, SmoothCounter
-from emq.topics.shares import Division, Pace, pace, share_of
+from emq.topics.shares import Division, TokenSource, pace, share_of
 
 T = 1_700_000_000  # even
 
@@ -155,7 +155,7 @@ def test_borrowing_never_exceeds_the_sum_and_is_tried_again_soon() -> None:
 
 @pytest.mark.parametrize("qps", [0.3, 3.0, 6.4, 7.0, 150.0])
 def test_the_time_that_a_bucket_names_is_a_whole_microsecond_at_which_it_has_a_token(qps: float) -> None:
-    bucket = Bucket(Pace(share_of(qps), 1.0), 1_795_364_850_707_031)
+    bucket = Bucket(TokenSource(share_of(qps), 1.0), 1_795_364_850_707_031)
     now_us = 1_795_364_850_707_031
     for _ in range(200):
         next_us = bucket.next_us(now_us)

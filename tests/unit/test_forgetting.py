@@ -12,7 +12,7 @@ from emq.push.endpoint import Endpoints
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put
 from emq.topics.model import Kind, Topic, TopicOptions
-from storage_adapters.sql.rows import Known
+from storage_adapters.sql.rows import KnownRows
 from storage_adapters.sql.store import open_store
 
 MANY = 10_000
@@ -91,7 +91,7 @@ async def test_a_sql_store_remembers_a_bounded_number_of_rows(tmp_path: object) 
             await store.log.put([Put(f"t{n}/0/mid", [b"x"]) for n in range(start, start + 250)])
             assert len(known._queues) <= 500
             assert len(known._groups) <= 500
-        assert isinstance(known, Known)
+        assert isinstance(known, KnownRows)
         await store.log.put([Put("t0/0/mid", [b"again"])])
         [bounds] = await store.log.bounds(["t0/0/mid"])
         assert bounds.tail - bounds.head == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from emq.allocation.handoff import Handoff
 from emq.allocation.plan import drafting
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
-from emq.allocation.plan.plan import Plan, Why
+from emq.allocation.plan.plan import PlacementReason, Plan
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Running
 
 
@@ -171,7 +171,7 @@ def test_what_an_operator_wants_goes_before_what_a_host_is_set_to() -> None:
 
 
 def test_the_reason_of_a_move_is_kept_with_the_group() -> None:
-    lists = drafting.draft(9, {"t/0": "a"}, {"t/0": Why.WALKED}, {"a": running()}, previous({}, a="x"), NOW)
+    lists = drafting.draft(9, {"t/0": "a"}, {"t/0": PlacementReason.WALKED}, {"a": running()}, previous({}, a="x"), NOW)
     assert lists["a"]["t/0"].why == "walked"
 
 

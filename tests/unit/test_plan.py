@@ -12,7 +12,7 @@ from bench.cluster import allocation as bench
 from emq import errors
 from emq.allocation.plan import plan as plan_module
 from emq.allocation.plan.explain import explain, way
-from emq.allocation.plan.levelling import AIM, LOW, SHED, Why
+from emq.allocation.plan.levelling import AIM, LOW, SHED, PlacementReason
 from emq.allocation.plan.plan import BrokenPlan, Plan, plan
 from emq.allocation.plan.ring import Ring
 
@@ -46,7 +46,7 @@ def test_one_host_gets_everything() -> None:
 def test_with_more_hosts_than_groups_no_host_has_two() -> None:
     made = plan(groups(40), {f"host-{i}": 1.0 for i in range(100)})
     assert set(counts(made.owner).values()) == {1}
-    assert set(made.moved.values()) == {Why.ALONE}
+    assert set(made.moved.values()) == {PlacementReason.ALONE}
 
 
 def test_a_huge_group_has_a_host_to_itself_and_the_others_are_even() -> None:
@@ -88,7 +88,7 @@ def test_a_host_that_joins_is_filled_though_nobody_is_above_the_bound() -> None:
     before = plan(quotas, hosts).owner
     made = plan(quotas, {**hosts, "new": 1.0}, before)
     assert 0.95 <= counts(made.owner)["new"] / (4_000 / 101) <= 1.0
-    assert set(made.moved.values()) == {Why.EVENED}
+    assert set(made.moved.values()) == {PlacementReason.EVENED}
 
 
 def test_a_host_that_joins_takes_from_nobody_so_much_that_it_would_be_low() -> None:
@@ -203,8 +203,8 @@ def test_the_distance_orders_hosts_as_the_way_meets_them() -> None:
 def test_a_place_is_explained_by_the_way_around_the_ring() -> None:
     quotas = groups(1_000)
     made = plan(quotas, HOSTS)
-    walked = next(group for group, why in sorted(made.moved.items()) if why is Why.WALKED)
-    ringed = next(group for group, why in sorted(made.moved.items()) if why is Why.RING)
+    walked = next(group for group, why in sorted(made.moved.items()) if why is PlacementReason.WALKED)
+    ringed = next(group for group, why in sorted(made.moved.items()) if why is PlacementReason.RING)
     said = explain(ringed, quotas, HOSTS, made)
     assert "first on the way" in said[0]
     assert len(said) == 2

@@ -8,7 +8,7 @@ from redis.exceptions import AskError, MovedError, ResponseError
 
 from emq.storage.durability import Durability
 from storage_adapters.redis.cluster import ClusterServer
-from storage_adapters.redis.node_pipeline import Line
+from storage_adapters.redis.node_pipeline import NodePipeline
 from storage_adapters.redis.topology import HASH_SLOTS, Topology
 
 
@@ -19,13 +19,13 @@ async def test_a_node_that_names_a_port_alone_means_its_own_host(
 ) -> None:
     sent: list[str] = []
 
-    async def send(line: Line, *_: object, **__: object) -> bytes:
+    async def send(line: NodePipeline, *_: object, **__: object) -> bytes:
         sent.append(line.address)
         if len(sent) == 1:
             raise refusal(f"5 {named}:7001")
         return b"done"
 
-    monkeypatch.setattr(Line, "send", send)
+    monkeypatch.setattr(NodePipeline, "send", send)
     monkeypatch.setattr(Topology, "suspect", lambda self: None)
     topology = Topology([], lambda host, port: redis.asyncio.Redis(host=host, port=port), "redis+cluster://10.0.0.1")
     topology._served = ["10.0.0.1:7000"] * HASH_SLOTS

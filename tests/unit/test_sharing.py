@@ -7,7 +7,7 @@ import random
 import pytest
 
 from emq.places import sharing
-from emq.places.sharing import Crowd, Pace
+from emq.places.sharing import Crowd, HoldingTimes
 
 
 def test_the_longer_places_are_held_the_earlier_the_host_is_full() -> None:
@@ -38,8 +38,8 @@ def test_who_waits_is_told_when_there_is_room_and_not_before(held: int) -> None:
 S = 1_000_000
 
 
-def paced(n: int, at_s: int, took_s: float) -> Pace:
-    pace = Pace()
+def paced(n: int, at_s: int, took_s: float) -> HoldingTimes:
+    pace = HoldingTimes()
     for _ in range(n):
         pace.began(int((at_s - took_s) * S))
         pace.ended(int((at_s - took_s) * S), at_s * S)
@@ -47,7 +47,7 @@ def paced(n: int, at_s: int, took_s: float) -> Pace:
 
 
 def test_a_topic_that_settles_nothing_slows_down_and_one_that_is_idle_is_forgiven() -> None:
-    assert Pace().hold_s(100 * S) == sharing.UNKNOWN_S
+    assert HoldingTimes().hold_s(100 * S) == sharing.UNKNOWN_S
     pace = paced(20, 100, 0.05)
     pace.began(100 * S, 3)
     assert pace.hold_s(100 * S) < 0.1

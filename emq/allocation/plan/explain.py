@@ -1,4 +1,4 @@
-"""Why a group is where it is, in words."""
+"""PlacementReason a group is where it is, in words."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from emq import errors
 from emq.allocation.plan.levelling import AIM, LOW
 from emq.allocation.plan.loads import shares_of
-from emq.allocation.plan.plan import Plan, Why, effective
+from emq.allocation.plan.plan import PlacementReason, Plan, effective
 from emq.allocation.plan.ring import Ring
 
 _REASONS = {
-    Why.RING: "it was the first on the way around the ring when the group came",
-    Why.WALKED: "those before it on the way had no room, or others needed filling first",
-    Why.EVENED: "it was moved there to even out the loads",
-    Why.ALONE: "it is larger than a host's fair share and has the host to itself",
+    PlacementReason.RING: "it was the first on the way around the ring when the group came",
+    PlacementReason.WALKED: "those before it on the way had no room, or others needed filling first",
+    PlacementReason.EVENED: "it was moved there to even out the loads",
+    PlacementReason.ALONE: "it is larger than a host's fair share and has the host to itself",
 }
 
 

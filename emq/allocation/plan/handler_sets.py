@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Mapping
 
 from emq.allocation.plan import plan as planning
-from emq.allocation.plan.plan import Plan, Why
+from emq.allocation.plan.plan import PlacementReason, Plan
 
 Serves = Mapping[str, tuple[str, ...] | None]
 """By host, patterns of the topics that it has a handler for; None for all."""
@@ -29,7 +29,7 @@ def plan_for(
     if not choosy:
         return planning.plan(quotas, weights, previous, recent)
     owner: dict[str, str] = {}
-    moved: dict[str, Why] = {}
+    moved: dict[str, PlacementReason] = {}
     fullest = bound = 0.0
     for hosts, groups in sorted(_parts(choosy, quotas, weights).items(), key=lambda part: sorted(part[0])):
         part = planning.plan({g: quotas[g] for g in groups}, {h: weights[h] for h in hosts}, previous, recent)

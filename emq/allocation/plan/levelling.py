@@ -26,7 +26,7 @@ VAIN = 256
 """Walks among low hosts that may fail before those that are filled are taken off their ring."""
 
 
-class Why(enum.StrEnum):
+class PlacementReason(enum.StrEnum):
     """Why a group is where it is: what put it there last."""
 
     RING = "ring"
@@ -50,7 +50,7 @@ class Levelling:
     """
 
     def __init__(self, loads: Loads, ring: Ring, recent: Container[str] = ()) -> None:
-        self.why: dict[str, Why] = {}
+        self.why: dict[str, PlacementReason] = {}
         self._loads = loads
         self._ring = ring
         self._recent = recent
@@ -71,7 +71,7 @@ class Levelling:
             host = host or self._walk(self._ring, group, AIM) or loads.emptiest_for(loads.demand[group])
             assert host is not None
             loads.put(group, host)
-            self.why[group] = Why.RING if host == next(self._ring.way(group)) else Why.WALKED
+            self.why[group] = PlacementReason.RING if host == next(self._ring.way(group)) else PlacementReason.WALKED
 
     def even_out(self) -> None:
         """Move groups until no host is low or beyond its bound, as far as whole groups allow."""
@@ -88,7 +88,7 @@ class Levelling:
 
     def _move(self, group: str, host: str) -> None:
         self._loads.put(group, host)
-        self.why[group] = Why.EVENED
+        self.why[group] = PlacementReason.EVENED
 
     def _fill_low(self) -> bool:
         return sum(self._fill(host) for host in self._loads.below(LOW)) > 0

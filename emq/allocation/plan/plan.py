@@ -25,12 +25,12 @@ import math
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
-from emq.allocation.plan.levelling import SHED, Levelling, Why
+from emq.allocation.plan.levelling import SHED, Levelling, PlacementReason
 from emq.allocation.plan.loads import Loads, shares_of
 from emq.allocation.plan.ring import Ring
 from emq.topics.model import MICRO
 
-__all__ = ["BrokenPlan", "Plan", "Why", "effective", "plan"]
+__all__ = ["BrokenPlan", "Plan", "PlacementReason", "effective", "plan"]
 
 LEAST_WEIGHT = 1e-9
 """Of the largest weight; a host with less gets nothing."""
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     """
 
     owner: dict[str, str]
-    moved: dict[str, Why]
+    moved: dict[str, PlacementReason]
     max_over_mean: float = 0.0
     bound: float = SHED
 
@@ -93,7 +93,7 @@ def plan(
         levelling.even_out()
     owner = {**loads.owner, **alone}
     bound = _checked(demand, hosts, owner, alone)
-    why = {**levelling.why, **dict.fromkeys(alone, Why.ALONE)}
+    why = {**levelling.why, **dict.fromkeys(alone, PlacementReason.ALONE)}
     moved = {group: why[group] for group, host in owner.items() if before.get(group) != host}
     return Plan(owner, moved, _max_over_mean(demand, hosts, owner), bound)
 

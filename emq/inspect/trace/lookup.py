@@ -15,7 +15,7 @@ from emq.host.statistics import HostStatistics
 from emq.inspect.trace import timeline
 from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
 from emq.inspect.trace.places import QUEUE_SEARCH, Finder
-from emq.inspect.trace.timeline import Line
+from emq.inspect.trace.timeline import TimelineEntry
 from emq.inspect.trace.waiting_reasons import Reason, why
 from emq.offsets.checkpoints import CheckpointStore
 from emq.settings import Settings
@@ -65,7 +65,7 @@ class Trace:
     topic_name: str
     topic: Topic | None
     state: str
-    lines: Sequence[Line]
+    lines: Sequence[TimelineEntry]
     events: Sequence[Event]
     place: Place | None = None
     reasons: Sequence[Reason] = ()

@@ -11,7 +11,7 @@ from emq.trail import events, lives
 from emq.trail.events import Event
 
 
-class Line(NamedTuple):
+class TimelineEntry(NamedTuple):
     """Attributes:
     time_us: microseconds since the epoch, by the clock of the host or producer that recorded it.
     detail: for people.
@@ -26,7 +26,7 @@ CLAIMED = "claimed"
 """Not recorded by itself: when a started message had come into its host's buffer."""
 
 
-def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic | None) -> list[Line]:
+def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic | None) -> list[TimelineEntry]:
     """The lines in order of time.
 
     Args:
@@ -91,7 +91,7 @@ def _step(e: Event) -> lives.Step:
 # -------------------------------------------------------------------------------------------------------------- details
 
 
-def _of_message(found: Sequence[Event], topic: Topic | None) -> Iterator[Line]:
+def _of_message(found: Sequence[Event], topic: Topic | None) -> Iterator[TimelineEntry]:
     ready_us: int | None = None
     started: Event | None = None
     merged: list[Event] = []
@@ -104,28 +104,28 @@ def _of_message(found: Sequence[Event], topic: Topic | None) -> Iterator[Line]:
         if e.event == events.PUBLISHED:
             begun_us = e.published_us or e.time_us
             ready_us = max(begun_us, (e.due_ms or 0) * 1000)
-            yield Line(begun_us, e.event, _published(e, begun_us, topic))
+            yield TimelineEntry(begun_us, e.event, _published(e, begun_us, topic))
         elif e.event == events.STARTED:
             started = e
             if e.ready_us:
-                yield Line(e.ready_us, CLAIMED, f"by {e.source}, epoch {e.epoch}")
+                yield TimelineEntry(e.ready_us, CLAIMED, f"by {e.source}, epoch {e.epoch}")
             since_us = ready_us or e.published_us
             waited = f", waited {span((e.time_us - since_us) / 1000)}" if since_us else ""
-            yield Line(e.time_us, e.event, f"attempt {e.attempt} on {e.source}{waited}")
+            yield TimelineEntry(e.time_us, e.event, f"attempt {e.attempt} on {e.source}{waited}")
         else:
             ready_us = e.due_ms * 1000 if e.due_ms is not None else e.time_us
-            yield Line(e.time_us, e.event, _ended(e, started))
+            yield TimelineEntry(e.time_us, e.event, _ended(e, started))
             started = None
     yield from _merges(merged)
 
 
-def _merges(merged: Sequence[Event]) -> Iterator[Line]:
+def _merges(merged: Sequence[Event]) -> Iterator[TimelineEntry]:
     if merged:
         times = "once" if len(merged) == 1 else f"{len(merged):,} times"
         until = f", last {moment(merged[-1].time_us / 1000)}" if len(merged) > 1 else ""
         sources = sorted({e.source for e in merged})
         more = f" and {len(sources) - 3} others" if len(sources) > 3 else ""
-        yield Line(merged[0].time_us, events.MERGED, f"{times}{until}, by {', '.join(sources[:3])}{more}")
+        yield TimelineEntry(merged[0].time_us, events.MERGED, f"{times}{until}, by {', '.join(sources[:3])}{more}")
 
 
 def _published(e: Event, begun_us: int, topic: Topic | None) -> str:
@@ -153,9 +153,9 @@ def _ended(e: Event, started: Event | None) -> str:
     return f"by {e.source}"
 
 
-def _of_group(e: Event) -> Line:
+def _of_group(e: Event) -> TimelineEntry:
     if e.event == events.SKIPPED:
-        return Line(e.time_us, e.event, f"its offset was taken for a hole by {e.source}")
+        return TimelineEntry(e.time_us, e.event, f"its offset was taken for a hole by {e.source}")
     if e.event == events.DROPPED:
-        return Line(e.time_us, e.event, f"on purpose ({e.reason or 'max_length'}), found by {e.source}")
-    return Line(e.time_us, e.event, f"group {e.group} by {e.source}, epoch {e.epoch}")
+        return TimelineEntry(e.time_us, e.event, f"on purpose ({e.reason or 'max_length'}), found by {e.source}")
+    return TimelineEntry(e.time_us, e.event, f"group {e.group} by {e.source}, epoch {e.epoch}")

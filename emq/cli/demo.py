@@ -1,0 +1,37 @@
+"""`emq demo`: real traffic, trouble, and the proof that nothing was lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emq.cli.extras import needing
+from emq.cli.session import guard
+
+
+def demo(
+    store: Annotated[str, typer.Option(help="sqlite, memory or redis (a server is started for it).")] = "sqlite",
+    seconds: Annotated[
+        float, typer.Option(min=4, max=600, help="How long flights are replayed; set-up and proof come on top.")
+    ] = 36.0,
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, max=365, help="Days of flights in each half. (default: as many as --seconds allows)"),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep store and trail in this new or empty directory.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Watch real traffic of many tenants go out over HTTP, each at its own limit, and the proof that none was lost."""
+    if store not in ("sqlite", "memory", "redis"):
+        raise typer.BadParameter(f"{store!r} is not known; choose sqlite, memory or redis", param_hint="--store")
+
+    def run() -> None:
+        with needing("the demo", "demo"):
+            from emq.demo import run as module
+        raise typer.Exit(min(1, module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep)))
+
+    guard(run)

@@ -1,0 +1,59 @@
+"""`emq trail verify`: the proof from a trail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emq.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from emq.trail.proof import Expectations
+
+app = typer.Typer(no_args_is_help=True, help="The delivery ledger.")
+
+
+@command(app, "verify")
+async def verify(
+    session: Session,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the trail lies.", show_default=False)],
+    catalog: Annotated[
+        bool, typer.Option("--catalog", help="Judge caps and priorities by the topics as the catalog has them now.")
+    ] = False,
+    duplicates: Annotated[int, typer.Option(min=0, help="Repeated deliveries that a crash excuses.")] = 0,
+) -> None:
+    """Prove the promises from a trail. Exits with 1 if one is broken, or the trail is not complete.
+
+    Without --catalog, caps are not judged (a trail does not know them), and priorities as if all topics were strict.
+    """
+    from emq.trail import proof, report
+
+    expected = proof.Expectations(duplicates_allowed=duplicates)
+    if catalog:
+        expected = await _expected(session, duplicates)
+    found = proof.prove(directory, expected)
+    session.show({**found.to_dict(), "caps_judged": catalog}, lambda: report.render(found))
+    if not session.json and not catalog:
+        session.out.print("caps were not judged; --catalog judges them by the topics' present limits")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+async def _expected(session: Session, duplicates: int) -> Expectations:
+    from emq.trail.limits import limits
+    from emq.trail.proof import Expectations
+
+    async with session.app() as opened:
+        topics = await opened.catalog.list()
+    quotas, bursts = limits(topics)
+    return Expectations(
+        quotas=quotas,
+        bursts=bursts,
+        strict=[t.name for t in topics if t.options.priority_policy == "strict"],
+        serial=[t.name for t in topics if t.is_sorted and t.options.ordering == "slot"],
+        max_attempts={t.name: t.options.max_attempts for t in topics if not t.is_sorted},
+        rejects=[t.name for t in topics if not t.drops_oldest],
+        duplicates_allowed=duplicates,
+    )
