@@ -29,8 +29,9 @@ from emq.host.handlers import Handlers
 from emq.host.neighbours import Neighbours
 from emq.host.ownership import DRAIN_S, Ownership
 from emq.host.passage_loop import PassageLoop
+from emq.host.recorder import Parts, Recorder
 from emq.host.retirement import Retirement
-from emq.host.statistics import HostStatistics, Recorder
+from emq.host.statistics import HostStatistics
 from emq.loops.guard import Guard
 from emq.loops.slicing import in_slices
 from emq.loops.timekeeping import Timekeeper
@@ -213,7 +214,19 @@ class Host:
             self.slots.woken,
             self.lanes.doubted,
         )
-        self._recorder = Recorder(self, self._gauge, checkpoints, membership.host, clock)
+        parts = Parts(
+            ownership,
+            self.readiness,
+            self.puller,
+            self.slots,
+            dispatcher,
+            self.settler,
+            self.checkpointer,
+            self.guard,
+            timekeeper,
+            self._gauge,
+        )
+        self._recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.passage = PassageLoop(
             store.log,
             PassageStore(checkpoints.database, checkpoints.environment),

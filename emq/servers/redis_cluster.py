@@ -67,16 +67,6 @@ class RedisCluster:
                 return self._at(entry[3][1])
         raise ServerFailed(f"{master.address} has no replica now; restart one and wait until the cluster is well")
 
-    def move_slots(self, source: ClusterNode, target: ClusterNode, count: int) -> list[int]:
-        """Move `count` of a master's hash slots with their keys to another, one after the other, under load too.
-
-        Returns the hash slots that moved; fewer if the source has fewer.
-        """
-        slots = self.slots_of(source)[:count]
-        for slot in slots:
-            self.move_slot(slot, source, target)
-        return slots
-
     def move_slot(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
         """Move one hash slot with its keys, by the steps that the cluster's documentation prescribes."""
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))

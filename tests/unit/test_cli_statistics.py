@@ -9,7 +9,7 @@ from support.rig import ENVIRONMENT, Rig, Seen, rig
 from support.virtual import virtual
 
 from emq import errors
-from emq.host import statistics
+from emq.host import recorder, statistics
 from emq.host.host import Host
 from emq.host.statistics import HostStatistics
 
@@ -90,7 +90,7 @@ async def test_a_snapshot_has_at_most_a_hundred_topics_the_busiest_of_them() -> 
         async with r.consuming(Seen()):
             await asyncio.sleep(3)
             [snapshot] = await saved(r)
-    assert len(snapshot.busiest) == statistics.BUSIEST
+    assert len(snapshot.busiest) == recorder.BUSIEST
     assert snapshot.busiest[0].name == "zz-busy"
     assert snapshot.topics == 151
 
@@ -101,7 +101,7 @@ async def test_a_look_at_many_groups_lets_others_run_in_between() -> None:
         await r.topic("big", 30_000, group_qps=10)
         async with r.consuming(Seen()) as host:
             slices = len(list(host._recorder._look(r.clock.now())))
-    assert slices == 2 * 3_000 // statistics.SLICE_GROUPS  # to find the busiest topics, and to tell of those
+    assert slices == 2 * 3_000 // recorder.SLICE_GROUPS  # to find the busiest topics, and to tell of those
 
 
 @virtual

@@ -152,7 +152,7 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("secrets.token_urlsafe", token),
         mock.patch("emq.producer.router._now_s", virtual.monotonic),
         mock.patch("emq.host.assignments.time", virtual),
-        mock.patch("emq.host.statistics.INTERVAL_S", STATISTICS_S),
+        mock.patch("emq.host.recorder.INTERVAL_S", STATISTICS_S),
         mock.patch("emq.dispatch.settler.random", fixed),
     ):
         yield

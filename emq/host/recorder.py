@@ -1,0 +1,255 @@
+"""The statistics loop: saves a snapshot of the host each second, for those who look from outside.
+
+The loop is not on a message's way. It reads totals from counters that exist anyway. A topic's starts are what the
+counters of its groups granted and did not take back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from emq import errors
+from emq.clock import Clock
+from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.settler import Settler
+from emq.fetcher.puller import Puller
+from emq.fetcher.readiness import Readiness
+from emq.fetcher.slot_claimer import SlotClaimer
+from emq.groups.owned import Gauge, OwnedTopic
+from emq.host.ownership import Ownership
+from emq.host.statistics import IN_SLOT, HostStatistics, Rates, TopicStatistics, Totals
+from emq.loops.guard import Guard
+from emq.loops.timekeeping import Timekeeper
+from emq.offsets.checkpointer import Checkpointer
+from emq.offsets.checkpoints import CheckpointStore
+from emq.topics.model import State
+
+INTERVAL_S = 1.0
+"""How often a host that does something saves a snapshot."""
+
+IDLE_S = 5.0
+"""How often one that does nothing saves it, as a sign of life."""
+
+BUSIEST = 100
+"""Most topics in a snapshot, however many there are."""
+
+SLICE_GROUPS = 500
+"""Groups looked at before the event loop gets to serve others; about a third of a millisecond."""
+
+GROUPS_PER_S = 5_000
+"""Groups looked at in a second on average: a host with more renews its list of topics less often."""
+
+
+class Parts(NamedTuple):
+    """The parts of a host that count."""
+
+    ownership: Ownership
+    readiness: Readiness
+    puller: Puller
+    slots: SlotClaimer
+    dispatcher: Dispatcher
+    settler: Settler
+    checkpointer: Checkpointer
+    guard: Guard
+    timekeeper: Timekeeper | None
+    gauge: Gauge
+
+
+class _Mark(NamedTuple):
+    """What tells a host that does something from an idle one; cheap at any number of groups."""
+
+    totals: Totals
+    in_flight: int
+    buffered: int
+    groups: int
+    unreachable: tuple[str | None, str | None]
+
+
+class Recorder:
+    """Takes and saves the snapshots of one host.
+
+    Args:
+        parts: of the host; their counters are read.
+        checkpoints: its database and environment are where snapshots are saved.
+        name: of the host in its cluster.
+    """
+
+    def __init__(self, parts: Parts, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
+        self._parts = parts
+        self._database, self._environment = checkpoints.database, checkpoints.environment
+        self._name = name
+        self._clock = clock
+        self._born = clock.now()
+        self._lag_s = 0.0
+        self._rates = Rates()
+        self._busiest: tuple[TopicStatistics, ...] = ()
+        self._mark: _Mark | None = None
+        self._marked_at = self._looked_at = self._born
+        self._saved_at = float("-inf")
+        self._starts: dict[str, int] = {}
+        self._looks_wanted = 0
+
+    def latest(self) -> HostStatistics:
+        """A snapshot: totals as they are now, rates and topics as the loop last found them. Cheap."""
+        parts, totals = self._parts, self._totals()
+        now = self._clock.now()
+        return HostStatistics(
+            host=self._name,
+            time=now,
+            uptime_s=now - self._born,
+            topics=len(parts.ownership.owned),
+            groups=len(parts.ownership.groups),
+            queues=len(parts.ownership.queues),
+            ready_queues=len(parts.readiness),
+            buffered_messages=self._parts.gauge.messages,
+            buffered_bytes=self._parts.gauge.bytes,
+            in_flight=parts.dispatcher.in_flight,
+            loop_lag_s=self._lag_s,
+            store_unreachable=parts.puller.unreachable or parts.slots.unreachable,
+            database_unreachable=self._database.unreachable,
+            totals=totals,
+            rates=self._rates,
+            busiest=self._busiest,
+            clock=parts.timekeeper.state() if parts.timekeeper is not None else None,
+        )
+
+    async def record(self) -> None:
+        """Save a snapshot every `INTERVAL_S` (1 s) while something happens, else every `IDLE_S` (5 s).
+
+        Whether something happens is told from the host's total counters, so that an idle host, whatever it owns,
+        pays for one comparison a second. Topics are looked at one by one only after something happened, at most
+        `GROUPS_PER_S` (5,000) groups a second on average, in slices of `SLICE_GROUPS` (500). Ends by cancellation.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._round()
+            due = loop.time() + INTERVAL_S
+            await asyncio.sleep(INTERVAL_S)
+            self._lag_s = max(self._lag_s, loop.time() - due)
+
+    async def forget(self) -> None:
+        """The host has stopped: take its snapshot out of sight. Where the database does not answer, it grows stale."""
+        with contextlib.suppress(errors.DatabaseUnavailable):
+            await self._database.drop_host_stats(self._environment, self._name)
+
+    async def _round(self) -> None:
+        changed = self._take_rates()
+        if changed:
+            # A second look afterwards finds that nothing moves any more.
+            self._looks_wanted = 2
+        now = self._clock.now()
+        interval_s = max(INTERVAL_S, len(self._parts.ownership.groups) / GROUPS_PER_S)
+        look = self._looks_wanted > 0 and now - self._looked_at >= interval_s * 0.9
+        if look:
+            self._looks_wanted -= 1
+            for _ in self._look(now):
+                await asyncio.sleep(0)
+        if changed or look or now - self._saved_at >= IDLE_S:
+            await self._save()
+
+    def _take_rates(self) -> bool:
+        """Compute the rates since the last round; answers whether anything changed."""
+        parts, now = self._parts, self._clock.now()
+        unreachable = (parts.puller.unreachable, self._database.unreachable)
+        mark = _Mark(
+            self._totals(),
+            parts.dispatcher.in_flight,
+            self._parts.gauge.messages,
+            len(parts.ownership.groups),
+            unreachable,
+        )
+        before, elapsed = self._mark, max(1e-3, now - self._marked_at)
+        self._mark, self._marked_at = mark, now
+        if mark == before:
+            self._rates = Rates()
+            return False
+        old = before.totals if before is not None else Totals()
+        self._rates = Rates(
+            *((getattr(mark.totals, f) - getattr(old, f)) / elapsed for f in Rates.__struct_fields__),
+        )
+        return True
+
+    def _look(self, now: float) -> Iterator[None]:
+        """Find the busiest topics; yields between slices, so that a long list does not hold up the event loop."""
+        elapsed = max(1e-3, now - self._looked_at)
+        starts: dict[str, int] = {}
+        found: list[tuple[int, int, int, str]] = []
+        looked = 0
+        for name, owner in list(self._parts.ownership.owned.items()):
+            started = waiting = 0
+            for group in list(owner.groups.values()):
+                started += group.counter.reserved - group.counter.rolled_back
+                waiting += group.buffered + group.held
+                looked += 1
+                if looked % SLICE_GROUPS == 0:
+                    yield
+            starts[name] = started
+            # A change of pacing makes new counters, which begin at 0.
+            found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
+        owned, busiest = self._parts.ownership.owned, []
+        for began, _, _, name in heapq.nlargest(BUSIEST, found):
+            if name in owned:
+                busiest.append((yield from _topic(owned[name], began / elapsed)))
+        self._busiest = tuple(busiest)
+        self._starts, self._looked_at = starts, now
+
+    async def _save(self) -> None:
+        snapshot = self.latest()
+        text = msgspec.json.encode(snapshot).decode()
+        try:
+            await self._database.save_host_stats(self._environment, self._name, text, int(snapshot.time * 1000))
+        except errors.DatabaseUnavailable:
+            return  # the checkpointer says so already, and the next round tries again
+        self._saved_at, self._lag_s = snapshot.time, 0.0
+
+    def _totals(self) -> Totals:
+        parts = self._parts
+        return Totals(
+            fetched=parts.puller.fetched + parts.slots.fetched,
+            started=parts.dispatcher.started,
+            succeeded=parts.dispatcher.succeeded,
+            failed=parts.dispatcher.failed,
+            retried=parts.settler.retried,
+            dead=parts.settler.dead,
+            expired=parts.dispatcher.expired,
+            holes=parts.puller.holes,
+            checkpoints=parts.checkpointer.saved,
+            fenced=parts.ownership.lost_groups,
+            shrunk=parts.ownership.shrunk_queues,
+            broken=parts.guard.broken.total(),
+        )
+
+
+def _topic(owner: OwnedTopic, started_per_s: float) -> Generator[None, None, TopicStatistics]:
+    """Of one topic; yields between slices."""
+    topic, groups = owner.topic, list(owner.groups.values())
+    names = topic.priorities or (IN_SLOT,)
+    buffered, retries = dict.fromkeys(names, 0), 0
+    for looked, group in enumerate(groups, 1):
+        if looked % SLICE_GROUPS == 0:
+            yield
+        if not (group.buffered or group.held):
+            continue
+        retries += sum(group.retries.values())
+        for priority, buffer in zip(names, group.buffers, strict=True):
+            buffered[priority] += len(buffer)
+        for (index, _), held in group.blocked.items():
+            buffered[names[index]] += len(held)
+    return TopicStatistics(
+        name=topic.name,
+        qps=topic.qps,
+        state=topic.state.value,
+        groups=len(groups),
+        started_per_s=started_per_s,
+        in_flight=owner.in_flight,
+        max_in_flight=owner.limit,
+        bound=owner.handler is not None or topic.state is State.PAUSED,
+        buffered=buffered,
+        retries_buffered=retries,
+    )
