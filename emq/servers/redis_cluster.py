@@ -78,11 +78,6 @@ class RedisCluster:
         for node in (target, source, *(n for n in self.masters() if n not in (source, target))):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
-    def slots_of(self, node: ClusterNode) -> list[int]:
-        """The hash slots that a node serves, in ascending order."""
-        ranges = [(e[0], e[1]) for e in node.ask("CLUSTER", "SLOTS") if e[2][1] == node.port]
-        return [slot for first, last in sorted(ranges) for slot in range(first, last + 1)]
-
     def await_well(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until all running nodes agree that every hash slot is served.
 
