@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from emq import errors
+from emq.storage.names import parts_of
 
 MAGIC = b"EMQ1"
 """Before every node's data: format and its version."""
@@ -190,8 +191,8 @@ def encode_list(entries: Mapping[str, Entry]) -> list[bytes]:
     """A host's groups as the data of as many nodes as it takes."""
     topics: dict[str, list[tuple[int, Entry]]] = {}
     for group, entry in entries.items():
-        topic, _, index = group.rpartition("/")
-        topics.setdefault(topic, []).append((int(index), entry))
+        topic, index = parts_of(group)
+        topics.setdefault(topic, []).append((index, entry))
     return _chunks([*topics.items()]) if topics else []
 
 

@@ -9,6 +9,7 @@ import typer
 
 from emq import errors
 from emq.cli.session import Session
+from emq.storage.names import topic_of
 
 if TYPE_CHECKING:
     from emq.allocation.cluster_view import View
@@ -110,7 +111,7 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
     if name in view.groups:
         session.show(plan_view.group_data(view, known, name), lambda: plan_view.group_text(view, known, name))
         return
-    groups = plan_view.sorted_groups([group for group in view.groups if group.rpartition("/")[0] == name])
+    groups = plan_view.sorted_groups([group for group in view.groups if topic_of(group) == name])
     if groups:  # a host of the same name is found by `emq hosts`
         session.show(
             {"topic": name, "groups": plan_view.groups_data(view, known, groups)},
@@ -128,7 +129,7 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
 def _unknown(view: View, known: DatabaseView, name: str) -> str:
     if name in known.quotas or any(topic.name == name for topic in known.topics):
         return f"the plan does not know {name!r} yet, which the catalog has; look again in a moment"
-    names = {*view.hosts, *view.groups, *(group.rpartition("/")[0] for group in view.groups)}
+    names = {*view.hosts, *view.groups, *(topic_of(group) for group in view.groups)}
     alike = difflib.get_close_matches(name, sorted(names), n=2)
     hint = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else "; see: emq plan"
     return f"the plan has no group, topic or host {name!r}{hint}"

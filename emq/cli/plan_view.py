@@ -17,6 +17,7 @@ from emq.allocation.plan.plan import Plan, effective
 from emq.cli import host_view, output
 from emq.cli.cluster import DatabaseView
 from emq.cli.host_view import HostRow
+from emq.storage.names import parts_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -213,7 +214,7 @@ def host_text(view: View, known: DatabaseView, host: HostRow, *, wide: bool = Tr
 
 def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str]:
     """By topic, then by number."""
-    return sorted(groups, key=lambda group: (group.rpartition("/")[0], int(group.rpartition("/")[2])))
+    return sorted(groups, key=parts_of)
 
 
 def _group_table(

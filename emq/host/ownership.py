@@ -30,7 +30,8 @@ from emq.quota import pacing
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim
-from emq.storage.log_store import Bounds, Trim, group_of
+from emq.storage.log_store import Bounds, Trim
+from emq.storage.names import group_of, index_of, priority_of, topic_of
 from emq.storage.slot_store import Recover
 from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
@@ -301,7 +302,7 @@ class Ownership:
 
     def _record_dropped(self, name: str, head: int) -> None:
         """What a topic that drops its oldest messages has dropped before the queue had an owner."""
-        group, _, priority = name.rpartition("/")
+        group, priority = group_of(name), priority_of(name)
         topic = self.topics.get(topic_of(group))
         if self._trail.enabled and topic is not None and topic.drops_oldest:
             place, first = topic.priorities.index(priority), self._store.log.first_offset
@@ -323,7 +324,7 @@ class Ownership:
                 checkpoint.watermark,
             )
             if self._trail.enabled:
-                group, _, priority = name.rpartition("/")
+                group, priority = group_of(name), priority_of(name)
                 topic = topics[topic_of(group)]  # as it was asked about; it may have been deleted meanwhile
                 index = topic.priorities.index(priority)
                 self._trail.lost(topic.name, index_of(group), index, upto, max(known, upto + 1), now_us)
@@ -604,11 +605,3 @@ class Ownership:
         timeout_s = owner.topic.options.handler_timeout_s
         owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
         owner.batch_size = binding.batch_size
-
-
-def topic_of(group: str) -> str:
-    return group.rpartition("/")[0]
-
-
-def index_of(group: str) -> int:
-    return int(group.rpartition("/")[2])

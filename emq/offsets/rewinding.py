@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from emq import errors
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.answers import FAILURES, Failure, of_each
-from emq.storage.log_store import Bounds, LogStore, Read, group_of
+from emq.storage.log_store import Bounds, LogStore, Read
+from emq.storage.names import group_of
 
 
 async def rewound(

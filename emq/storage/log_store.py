@@ -11,11 +11,6 @@ from emq.storage.durability import Durability
 from emq.storage.marks import Mark
 
 
-def group_of(queue: str) -> str:
-    """The group's name, `<topic>/<group>`, of a queue's name."""
-    return queue[: queue.rindex("/")]
-
-
 def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLost:
     """What adapters answer with.
 

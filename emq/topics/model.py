@@ -7,7 +7,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -262,17 +262,6 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _plain(qps: float, group_qps: float, active: int, groups: int) -> Division:
     """The division over all groups; remembered, since a shrunk topic is asked once for each of thousands of groups."""
     return Division(0, qps, group_qps, active, tuple(range(active, groups)))
-
-
-class QueueName(NamedTuple):
-    topic: str
-    group: int
-    priority: str
-
-    @classmethod
-    def parse(cls, queue: str) -> QueueName:
-        topic, group, priority = queue.split("/")
-        return cls(topic, int(group), priority)
 
 
 _KEEPS = {"first": Keep.FIRST, "last": Keep.LAST, "earliest": Keep.LOWEST, "latest": Keep.HIGHEST}

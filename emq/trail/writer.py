@@ -16,6 +16,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import errors
 from emq.clock import Clock
 from emq.message import Message
+from emq.storage.names import parts_of
 from emq.trail import columns, events, schema, segments
 from emq.trail.options import TrailOptions, TrailStatistics
 
@@ -203,16 +204,16 @@ class Trail:
             self._other(events.REPLAYED, now_us, topic, group, priority=priority, id=message_id)
 
     def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
-        topic, _, group = topic_group.rpartition("/")
-        self._other(events.OWNED, now_us, topic, int(group), epoch=epoch)
+        topic, group = parts_of(topic_group)
+        self._other(events.OWNED, now_us, topic, group, epoch=epoch)
         if not self._early:
             with self._state:
                 self._early = True
                 self._state.notify_all()
 
     def released(self, topic_group: str, epoch: int, now_us: int) -> None:
-        topic, _, group = topic_group.rpartition("/")
-        self._other(events.RELEASED, now_us, topic, int(group), epoch=epoch)
+        topic, group = parts_of(topic_group)
+        self._other(events.RELEASED, now_us, topic, group, epoch=epoch)
 
     def _append(self, batch: columns.Batch) -> None:
         self._batches.append(batch)

@@ -12,8 +12,9 @@ from emq.app import App
 from emq.inspect import dead_letters
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.answers import served
+from emq.storage.names import QueueName
 from emq.storage.store import Store
-from emq.topics.model import QueueName, Topic
+from emq.topics.model import Topic
 
 PAGE = 1_000
 CHUNK = 3_000

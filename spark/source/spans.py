@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from emq import errors
 from emq.storage.log_store import Batch, Bounds, Read
-from emq.topics.model import QueueName, Topic
+from emq.storage.names import QueueName
+from emq.topics.model import Topic
 from spark.source.filters import Wanted
 
 CALL = 5_000

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from emq.app import App
 from emq.storage.log_store import Bounds
-from emq.topics.model import QueueName
+from emq.storage.names import QueueName
 from spark.source import schema as source_schema
 from spark.source.connection import Connection, connected_app
 from spark.source.filters import Wanted

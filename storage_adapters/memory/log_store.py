@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from emq import errors
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import Mark
+from emq.storage.names import group_of
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import FIRST_OFFSET, Queue, World
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from emq import errors
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import Mark, digest
+from emq.storage.names import group_of
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.deadline import DeadlineClient

@@ -55,6 +55,8 @@ import zlib
 
 from redis.crc import key_slot
 
+from emq.storage.names import parts_of
+
 HASH_SLOTS = 16_384
 
 RANGES = 128
@@ -127,7 +129,7 @@ class SlotKeys:
     """The keys of one slot of a sorted topic; all lie in one hash slot, that of `store`."""
 
     def __init__(self, environment: str, slot: str) -> None:
-        topic, _, index = slot.rpartition("/")
+        topic, index = parts_of(slot)
         prefix = "" if environment == "online" else f"{environment}:"
         self.store = f"{prefix}{topic}_{index}"
 

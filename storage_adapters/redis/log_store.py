@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from emq import errors
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import Mark
+from emq.storage.names import group_of
 from storage_adapters.redis.keys import Shard, shard_of
 from storage_adapters.redis.refusals import not_owner
 from storage_adapters.redis.server import Scripts

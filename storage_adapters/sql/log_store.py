@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from emq import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, group_of, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import digest
+from emq.storage.names import group_of
 from storage_adapters.sql.backend import Backend, Transaction
 from storage_adapters.sql.damage import damaged
 from storage_adapters.sql.rows import Group, KnownRows, Queue, not_owner, save_groups, save_queues

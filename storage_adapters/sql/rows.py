@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from emq import errors
 from emq.storage.durability import Durability
-from emq.storage.log_store import group_of
+from emq.storage.names import group_of
 from storage_adapters.sql.backend import Transaction
 from storage_adapters.sql.damage import MOST, damaged
 

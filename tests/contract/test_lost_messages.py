@@ -9,8 +9,9 @@ from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
 from emq.storage import marks
-from emq.storage.log_store import Batch, Put, Read, Trim, group_of
+from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.marks import Mark
+from emq.storage.names import group_of
 from emq.storage.store import Store
 from storage_adapters.redis.keys import shard_of
 

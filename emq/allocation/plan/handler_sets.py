@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping
 
 from emq.allocation.plan import plan as planning
 from emq.allocation.plan.plan import PlacementReason, Plan
+from emq.storage.names import topic_of
 
 Serves = Mapping[str, tuple[str, ...] | None]
 """By host, patterns of the topics that it has a handler for; None for all."""
@@ -47,7 +48,7 @@ def _parts(
     able: dict[str, frozenset[str]] = {}
     parts: dict[frozenset[str], list[str]] = {}
     for group in quotas:
-        topic = group.rpartition("/")[0]
+        topic = topic_of(group)
         hosts = able.get(topic)
         if hosts is None:
             hosts = serve_all | {host for host, matcher in choosy.items() if matcher.match(topic)}

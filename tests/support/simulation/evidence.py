@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint
-from emq.storage import lane_store, log_store, slot_store
+from emq.storage import lane_store, log_store, names, slot_store
 from support.doubles import group_of_entry
 from support.simulation.epochs import Epochs
 from support.simulation.folding import Folding
@@ -352,21 +352,21 @@ class Evidence:
         self.lost_at.append(self.now)
         for checkpoint in batch:
             self.happened["rewound"] += 1
-            group = log_store.group_of(checkpoint.queue)
+            group = names.group_of(checkpoint.queue)
             self.note(group, f"{host} goes back to {checkpoint}")
             self.progress.rewound(checkpoint.queue)
             self.loads.setdefault((host, group), {})[checkpoint.queue] = checkpoint
 
     def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
         for queue in queues:
-            group = log_store.group_of(queue)
+            group = names.group_of(queue)
             checkpoint = found.get(queue, Checkpoint(queue, 0, 1))
             self.progress.loaded(host, group, checkpoint)
             self.loads.setdefault((host, group), {})[queue] = checkpoint
 
     def checkpoints_saved(self, host: str, batch: Sequence[Checkpoint], refused: Sequence[str]) -> None:
         for checkpoint in batch:
-            group = log_store.group_of(checkpoint.queue)
+            group = names.group_of(checkpoint.queue)
             if checkpoint.queue in refused:
                 self.refusals["checkpoint"] += 1
                 self.note(group, f"{host}: checkpoint of {checkpoint.queue} under {checkpoint.epoch} is refused")
