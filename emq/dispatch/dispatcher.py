@@ -8,17 +8,16 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, cast
 
-from emq.clock import LONGEST_TIMER_S, Clock
+from emq.clock import LONGEST_TIMER_S
 from emq.dispatch import retry
-from emq.groups.owned import BatchHandler, Broken, Claims, Handler, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.context import HostContext
+from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
-from emq.loops.lease import Lease
 from emq.message import Message
 from emq.places import sharing
-from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
 
@@ -84,29 +83,19 @@ class Dispatcher:
 
     def __init__(
         self,
-        clock: Clock,
         outcomes: Outcomes,
-        trail: TrailSink,
-        on_drained: Callable[[OwnedGroup], None],
-        on_dirty: Callable[[OwnedQueue], None],
+        context: HostContext,
         max_in_flight: int = MAX_IN_FLIGHT,
-        lease: Lease | None = None,
         claims: Claims | None = None,
     ) -> None:
-        """Args:
-        on_drained: called after a visit, when some of the group's buffers may want to be refilled.
-        on_dirty: called when a queue's progress changed for the first time since its last checkpoint.
-        lease: past it nothing is started; None for one without an end.
-        claims: of the slots of sorted topics; None where there are none.
-        """
+        """`claims`: of the slots of sorted topics; None where there are none."""
+        self._clock = context.clock
+        self._events = context.events
+        self._trail = context.trail
+        self._lease = context.lease
         self._claims = claims or Claims()
-        self._lease = lease or Lease()
         self._lease.on_renewed.append(self._wake)
-        self._clock = clock
         self._outcomes = outcomes
-        self._trail = trail
-        self._on_drained = on_drained
-        self._on_dirty = on_dirty
         self._max_in_flight = max_in_flight
         self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
@@ -121,7 +110,6 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
         self._cancelling = False
-        self.on_broken: Broken | None = None
         self.in_flight = 0
         self.started = 0
         self.succeeded = 0
@@ -320,7 +308,7 @@ class Dispatcher:
                         queue.tracker.finish(message.offset)
                         if not queue.dirty:
                             queue.dirty = True
-                            self._on_dirty(queue)
+                            self._events.dirty(queue)
                     else:
                         self._count(group, 1)
                         self._acknowledge(group, message)
@@ -385,7 +373,7 @@ class Dispatcher:
             group.busy = False
             if group.buffered:
                 self.ready(group)
-            self._on_drained(group)
+            self._events.drained(group)
 
     def _expire_taken(self, group: OwnedGroup, message: Message) -> None:
         if message.key is not None:
@@ -396,7 +384,7 @@ class Dispatcher:
         if self._granted:
             group.counter.release(self._granted, self._clock.now())
             self._granted = 0
-        self._on_drained(group)
+        self._events.drained(group)
         if group.buffered and not group.stopping and not group.busy:
             self._rotation.append(group)
         else:
@@ -459,9 +447,7 @@ class Dispatcher:
 
     def _broke(self, group: OwnedGroup, bug: Exception) -> None:
         """Something besides a handler broke in a visit: what is in flight of the group may never be settled."""
-        if self.on_broken is None:
-            raise bug
-        self.on_broken("dispatch", group, bug)
+        self._events.broken("dispatch", group, bug)
 
     def _park(self, group: OwnedGroup, until: float, now: float) -> None:
         """Leave a group that was granted nothing `now` until then."""
@@ -552,7 +538,7 @@ class Dispatcher:
         queue.tracker.finish(message.offset)
         if not queue.dirty:
             queue.dirty = True
-            self._on_dirty(queue)
+            self._events.dirty(queue)
 
     def _enter_flight(self, group: OwnedGroup, messages: Sequence[Message]) -> None:
         self._count(group, len(messages))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
 
-from emq.clock import Clock
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.loops.slicing import in_slices
-from emq.message import Message
 
 GRANULARITY_S = 0.05
 """How late an expired message may be found in its buffer. It never starts late: a start looks at the time, too."""
@@ -27,17 +25,10 @@ class Expiry:
 
     def __init__(
         self,
-        clock: Clock,
-        on_expired: Callable[[OwnedGroup, Message], None],
-        on_drained: Callable[[OwnedGroup], None],
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_expired: called with each message that was taken out of its group.
-        on_drained: called after that, since the group's buffers may want to be refilled.
-        """
-        self._clock = clock
-        self._on_expired = on_expired
-        self._on_drained = on_drained
+        self._clock = context.clock
+        self._events = context.events
         self._bucket_of: dict[OwnedGroup, int] = {}
         self._buckets: dict[int, dict[OwnedGroup, None]] = {}
         self._order: list[int] = []
@@ -86,7 +77,7 @@ class Expiry:
         if group.stopping or not group.expires_us:
             return
         for message in group.take_expired(self._clock.now_us()):
-            self._on_expired(group, message)
-        self._on_drained(group)
+            self._events.expired(group, message)
+        self._events.drained(group)
         if group.expires_us:
             self.watch(group)

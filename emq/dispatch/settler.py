@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from emq import errors, message
-from emq.clock import Clock
 from emq.dispatch import retry
 from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.groups.owned_slot import OwnedSlot
 from emq.loops.aside import Aside, Call
@@ -20,7 +20,6 @@ from emq.storage import slot_store
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.trail import events
-from emq.trail.sink import TrailSink
 
 BATCH = 2_000
 BATCH_BYTES = 4 << 20
@@ -78,34 +77,15 @@ class Settler:
         self,
         lanes: LaneStore,
         members: MemberSettler,
-        clock: Clock,
-        trail: TrailSink,
-        *,
-        on_acknowledged: Callable[[OwnedGroup, int], None],
-        on_settled: Callable[[OwnedGroup, message.Message], None],
-        on_refused: Callable[[OwnedGroup, message.Message], None],
-        on_due: Callable[[str, int], None],
-        on_lost: Callable[[OwnedGroup], None],
+        context: HostContext,
         seed: int | None = None,
     ) -> None:
-        """Args:
-        on_acknowledged: called with a number of messages whose success the store knows; no longer in flight.
-        on_settled: as that, with each message that failed or expired.
-        on_refused: called with each message that failed or expired and that the store did not take, because the group
-            has a newer owner. It is in flight no more, and not finished: the newer owner delivers it again.
-        on_due: called with lane, or the slot's address, and time (ms) of each retry that waits there.
-        on_lost: called when the group has a newer owner, which will deliver the message again.
-        """
+        self._clock = context.clock
+        self._events = context.events
+        self._trail = context.trail
         self._lanes = lanes
         self._members = members
         self.acknowledge_member = members.acknowledge
-        self._clock = clock
-        self._trail = trail
-        self._on_acknowledged = on_acknowledged
-        self._on_settled = on_settled
-        self._on_refused = on_refused
-        self._on_due = on_due
-        self._on_lost = on_lost
         self._random = random.Random(seed)
         self._pending: deque[_Pending] = deque()
         self._resting: list[_Pending] = []
@@ -289,21 +269,21 @@ class Settler:
             self._idle.set()
         if isinstance(answer, errors.NotOwner):
             self.refused += 1
-            self._on_lost(group)
+            self._events.lost(group)
         elif answer and decision is not None:
             self._record(m, decision)
             if decision.due_ms is not None and m.member is None:
-                self._on_due(group.name, decision.due_ms)
+                self._events.due(group.name, decision.due_ms)
         if m.member is not None and group.slot is not None:
             group.slot.let_go((m.member,))
             if decision is not None and decision.rests and decision.due_ms is not None:
-                self._on_due(group.slot.address, decision.due_ms)
+                self._events.due(group.slot.address, decision.due_ms)
         if decision is None:
-            self._on_acknowledged(group, 1)
+            self._events.acknowledged(group, 1)
         elif isinstance(answer, errors.NotOwner):
-            self._on_refused(group, m)
+            self._events.refused(group, m)
         else:
-            self._on_settled(group, m)
+            self._events.settled(group, m)
 
     def _record(self, m: message.Message, decision: retry.Decision) -> None:
         now_us = self._clock.now_us()

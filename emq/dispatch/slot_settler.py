@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from emq import errors
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.groups.owned_slot import OwnedSlot
 from emq.loops.aside import Aside, Call
@@ -79,17 +80,10 @@ class MemberSettler:
     def __init__(
         self,
         store: SortedStore,
-        *,
-        on_acknowledged: Callable[[OwnedGroup, int], None],
-        on_lost: Callable[[OwnedGroup], None],
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_acknowledged: called with how many members of a group the store has let go of; they are in flight no more.
-        on_lost: called when a group has a newer owner.
-        """
+        self._events = context.events
         self._store = store
-        self._on_acknowledged = on_acknowledged
-        self._on_lost = on_lost
         self._done: deque[OwnedSlot] = deque()
         self._something = asyncio.Event()
         self._troubles = Troubles("messages that ran wait to be settled")
@@ -160,7 +154,7 @@ class MemberSettler:
                     slot.let_go([settles[place].member for place in mine])
                     if of_slot.count(True) != len(of_slot):
                         self._refused(slot, of_slot)
-                    self._on_acknowledged(slot.group, len(mine))
+                    self._events.acknowledged(slot.group, len(mine))
 
         await self.settle(settles, [slot for slot, _ in batch], settled)
 
@@ -253,7 +247,7 @@ class MemberSettler:
         self.void += sum(answer is False for answer in answers)
         if refused := sum(isinstance(answer, errors.NotOwner) for answer in answers):
             self.refused += refused
-            self._on_lost(slot.group)
+            self._events.lost(slot.group)
 
 
 def _claimed_anew(slot: OwnedSlot, settle: SlotSettle) -> bool:

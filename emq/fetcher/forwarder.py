@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from emq import errors
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.message import Message
 from emq.storage.answers import FAILURES, of_each
@@ -71,17 +72,15 @@ class Forwarder:
     def __init__(
         self,
         lanes: LaneStore,
-        *,
         topic_now: Callable[[str], Awaitable[Topic]],
-        on_lost: Callable[[OwnedGroup], None],
+        context: HostContext,
     ) -> None:
         """Args:
-        topic_now: the topic of that name as the catalog has it.
-        on_lost: called when the group has a newer owner, which will forward the entry again.
+        topic_now: reads the topic of that name from the catalog.
         """
+        self._events = context.events
         self._lanes = lanes
         self._topic_now = topic_now
-        self._on_lost = on_lost
         self._pending: deque[_Entry] = deque()
         self._batch: list[_Entry] = []
         self._something = asyncio.Event()
@@ -128,7 +127,7 @@ class Forwarder:
             entry.group.lane_out -= 1
             entry.group.retries[entry.message.priority] -= 1
             if isinstance(answer, errors.NotOwner):
-                self._on_lost(entry.group)
+                self._events.lost(entry.group)
             else:
                 self.forwarded += bool(entry.added)
         return left

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from emq import errors, message
-from emq.clock import Clock
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
-from emq.groups.owned import Broken, OwnedGroup
+from emq.groups.context import HostContext
+from emq.groups.owned import OwnedGroup
 from emq.loops.aside import Aside, Call
-from emq.loops.lease import Lease
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneStore
@@ -45,43 +44,14 @@ class LaneClaimer:
     def __init__(
         self,
         store: LaneStore,
-        clock: Clock,
-        *,
-        on_buffered: Callable[[OwnedGroup], None],
-        on_expiring: Callable[[OwnedGroup], None],
-        on_schedule: Callable[[OwnedGroup, message.Message], None],
-        on_moved: Callable[[OwnedGroup, message.Message, bytes, int], None],
-        on_claimed: Callable[[OwnedGroup, str], None],
-        on_damaged: Callable[[OwnedGroup, message.Message, str], None],
-        on_lost: Callable[[OwnedGroup], None],
-        on_broken: Broken | None = None,
-        lease: Lease | None = None,
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_buffered: called when a group received messages.
-        on_expiring: called when some of them have a time to live.
-        on_schedule: called with an entry that publishes again and again, instead of buffering it.
-        on_moved: called with an entry whose key belongs to another group now, its body and the time of the claim,
-            instead of buffering it.
-        on_claimed: called with the id of each entry that was claimed.
-        on_damaged: called with each entry that could not be decoded, and why; its payload is the stored record.
-        on_lost: called when the store says that the group has a newer owner.
-        on_broken: called with a group whose entries could not be worked off; None to raise instead.
-        lease: whether anything may be claimed; None for always.
-        """
+        self._clock = context.clock
+        self._events = context.events
+        self._lease = context.lease
         self._store = store
-        self._clock = clock
-        self._on_buffered = on_buffered
-        self._on_expiring = on_expiring
-        self._on_schedule = on_schedule
-        self._on_moved = on_moved
-        self._on_claimed = on_claimed
-        self._on_damaged = on_damaged
-        self._on_lost = on_lost
-        self._on_broken = on_broken
-        self._lease = lease or Lease()
         self._groups: dict[str, OwnedGroup] = {}
-        self._due = DueTimes(clock)
+        self._due = DueTimes(context.clock)
         self._troubles = Troubles("delayed messages and retries wait")
         self._claiming: set[str] = set()
         self._again: set[str] = set()
@@ -144,7 +114,7 @@ class LaneClaimer:
             cut = sum(len(body) for answer in found for _, body in answer.entries) >= CLAIM_BYTES
             for group, claim, answer in zip(groups, claims, answers, strict=True):
                 if isinstance(answer, errors.NotOwner):
-                    self._on_lost(group)
+                    self._events.lost(group)
                 elif isinstance(answer, FAILURES):
                     self._failed(group, answer, now_ms)
                 elif not group.stopping and self._groups.get(group.name) is group:
@@ -152,9 +122,7 @@ class LaneClaimer:
                     try:
                         self._buffer(group, claim, answer, now_ms, cut)
                     except Exception as exc:  # of one lane only
-                        if self._on_broken is None:
-                            raise
-                        self._on_broken("lanes", group, exc)
+                        self._events.broken("lanes", group, exc)
         finally:
             self._claiming.difference_update(lanes)
             for lane in self._again.intersection(lanes):
@@ -184,7 +152,7 @@ class LaneClaimer:
             elif isinstance(claimed, FAILURES):
                 self._failed(group, claimed, now_ms)
             else:
-                self._on_lost(group)
+                self._events.lost(group)
         recovered = await of_each(self._store.recover([(g.name, g.epoch) for g in owned], now_ms + 1), len(owned))
         for group, answer in zip(owned, recovered, strict=True):
             if isinstance(answer, FAILURES):
@@ -196,7 +164,7 @@ class LaneClaimer:
         group.lane_out += len(claimed.entries)
         taken: Counter[int] = Counter()
         for id_, body in claimed.entries:
-            self._on_claimed(group, id_)
+            self._events.claimed(group, id_)
             damage = ""
             try:
                 m = message.read(body)
@@ -212,22 +180,22 @@ class LaneClaimer:
             taken[m.priority] += 1
             if damage:
                 log.error("entry %s of lane %s: %s; it is a dead letter now, see emq dead", id_, group.name, damage)
-                self._on_damaged(group, m, damage)
+                self._events.damaged(group, m, damage)
                 continue
             if m.schedule is not None:
-                self._on_schedule(group, m)
+                self._events.schedule_due(group, m)
                 continue
             group.retries[m.priority] = group.retries.get(m.priority, 0) + 1
             if is_moved(group, m):
-                self._on_moved(group, m, body, now_ms)
+                self._events.moved(group, m, body, now_ms)
                 continue
             m.layout = group.owner.topic.layout
             group.push(m.priority, [m])
             if m.expires_us:
                 group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
-                self._on_expiring(group)
+                self._events.expiring(group)
         if claimed.entries:
-            self._on_buffered(group)
+            self._events.ready(group)
         if claimed.next_due_ms is not None and _is_claimed(group):  # a resumed topic is looked at anew
             rooms = _rooms(group, self._clock.now())
             more = any(rooms) if cut else _may_have_more(claim.rooms, rooms, taken)

@@ -6,21 +6,19 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from emq import errors, message
-from emq.clock import Clock
 from emq.fetcher.readiness import Readiness
-from emq.groups.owned import Broken, Gauge, OwnedGroup, OwnedQueue
+from emq.groups.context import HostContext
+from emq.groups.owned import OwnedQueue
 from emq.loops.aside import Aside, Call
-from emq.loops.lease import Lease
 from emq.loops.troubles import Troubles
 from emq.storage import marks
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.key_layouts import KeyGate
-from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
 
@@ -44,42 +42,15 @@ class Puller:
         self,
         store: LogStore,
         readiness: Readiness,
-        gauge: Gauge,
-        clock: Clock,
-        trail: TrailSink,
-        *,
-        on_buffered: Callable[[OwnedGroup], None],
-        on_expiring: Callable[[OwnedGroup], None],
-        on_dirty: Callable[[OwnedQueue], None],
-        on_damaged: Callable[[OwnedGroup, message.Message, str], None],
-        on_lost: Callable[[OwnedGroup], None],
-        on_shrunk: Callable[[OwnedGroup], None],
-        on_broken: Broken | None = None,
-        lease: Lease | None = None,
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_buffered: called when a group received messages.
-        on_expiring: called when some of them have a time to live.
-        on_dirty: called when holes were skipped.
-        on_damaged: called with each message that could not be decoded, and why; its payload is the stored record.
-        on_lost: called when the store says that the group has a newer owner.
-        on_shrunk: called when the store came back from a crash without messages that were read.
-        on_broken: called with a group whose messages could not be worked off; None to raise instead.
-        lease: whether anything may be read; None for always.
-        """
+        self._clock = context.clock
+        self._events = context.events
+        self._trail = context.trail
+        self._lease = context.lease
+        self._gauge = context.gauge
         self._store = store
         self._readiness = readiness
-        self._gauge = gauge
-        self._clock = clock
-        self._trail = trail
-        self._on_buffered = on_buffered
-        self._on_expiring = on_expiring
-        self._on_dirty = on_dirty
-        self._on_damaged = on_damaged
-        self._on_lost = on_lost
-        self._on_shrunk = on_shrunk
-        self._on_broken = on_broken
-        self._lease = lease or Lease()
         self._troubles = Troubles("what lies there waits")
         self._resting: list[tuple[float, int, OwnedQueue]] = []
         self._tickets = itertools.count()
@@ -117,16 +88,14 @@ class Puller:
             queue.listed = False
             self._troubles.well(queue.name)
             if isinstance(batch, errors.NotOwner):
-                self._on_lost(queue.group)
+                self._events.lost(queue.group)
             elif isinstance(batch, errors.MessagesLost):
-                self._on_shrunk(queue.group)
+                self._events.shrunk(queue.group)
             elif not queue.group.stopping:
                 try:
                     self._buffer(queue, batch, now_us)
                 except Exception as exc:  # of one queue only
-                    if self._on_broken is None:
-                        raise
-                    self._on_broken("fetch", queue.group, exc)
+                    self._events.broken("fetch", queue.group, exc)
 
     def _rest(self, queue: OwnedQueue, for_s: float) -> None:
         """Leave the queue listed, so that nobody else adds it, and read it again after a pause; one timer for all."""
@@ -163,8 +132,8 @@ class Puller:
             group.push(queue.priority, messages)
             self.fetched += len(messages)
             if group.expires_us:
-                self._on_expiring(group)
-            self._on_buffered(group)
+                self._events.expiring(group)
+            self._events.ready(group)
         self._readiness.drained(group)
 
     def _decoded(self, queue: OwnedQueue, batch: Batch, now_us: int) -> list[message.Message]:
@@ -227,7 +196,7 @@ class Puller:
                 offset=offset,
                 ready_us=now_us,
             )
-            self._on_damaged(queue.group, m, reason)
+            self._events.damaged(queue.group, m, reason)
 
     def _skip_holes(self, queue: OwnedQueue, start: int, batch: Batch) -> None:
         """Offsets that hold nothing count as finished, each gap once."""
@@ -241,7 +210,7 @@ class Puller:
             at = offset + 1
         if not queue.dirty:
             queue.dirty = True
-            self._on_dirty(queue)
+            self._events.dirty(queue)
 
     def _record(self, queue: OwnedQueue, start: int, end: int) -> None:
         topic = queue.group.owner.topic

@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from emq import errors, message
-from emq.clock import Clock
 from emq.fetcher.due_times import DueTimes
-from emq.groups.owned import MAX_BUFFER, Broken, Claims, OwnedGroup, OwnedTopic
+from emq.groups.context import HostContext
+from emq.groups.owned import MAX_BUFFER, Claims, OwnedGroup, OwnedTopic
 from emq.groups.owned_slot import OwnedSlot
 from emq.loops.aside import Aside, Call
-from emq.loops.lease import Lease
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import (
@@ -96,33 +95,14 @@ class SlotClaimer(Claims):
     def __init__(
         self,
         store: SortedStore,
-        clock: Clock,
-        *,
-        on_buffered: Callable[[OwnedGroup], None],
-        on_expiring: Callable[[OwnedGroup], None],
-        on_expired: Callable[[OwnedGroup, message.Message], None],
-        on_damaged: Callable[[OwnedGroup, message.Message, str], None],
-        on_lost: Callable[[OwnedGroup], None],
-        on_broken: Broken | None = None,
-        lease: Lease | None = None,
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_expired: called with each message that had expired when it was looked at.
-        on_damaged: called with each message whose stored record is damaged, and why.
-        on_broken: called with a group whose members could not be worked off; None to raise instead.
-        The others are as for `emq.fetcher.lane_claimer.LaneClaimer`.
-        """
+        self._clock = context.clock
+        self._events = context.events
+        self._lease = context.lease
         self._store = store
-        self._clock = clock
-        self._on_buffered = on_buffered
-        self._on_expiring = on_expiring
-        self._on_expired = on_expired
-        self._on_damaged = on_damaged
-        self._on_lost = on_lost
-        self._on_broken = on_broken
-        self._lease = lease or Lease()
         self._slots: dict[str, OwnedSlot] = {}
-        self._due = DueTimes(clock)
+        self._due = DueTimes(context.clock)
         self._troubles = Troubles("what lies there waits")
         self._looks_s = 0.0
         self.fetched = 0
@@ -323,7 +303,7 @@ class SlotClaimer(Claims):
         for wanted, answer in zip(taken, answers, strict=True):
             slot = wanted.slot
             if isinstance(answer, errors.NotOwner):
-                self._on_lost(slot.group)
+                self._events.lost(slot.group)
             elif isinstance(answer, FAILURES):
                 self._failed(slot, answer, now_ms)
             elif not slot.group.stopping and self._slots.get(slot.address) is slot:
@@ -331,9 +311,7 @@ class SlotClaimer(Claims):
                 try:
                     self._buffer(wanted, answer, now_ms)
                 except Exception as exc:  # of one slot only
-                    if self._on_broken is None:
-                        raise
-                    self._on_broken("slots", slot.group, exc)
+                    self._events.broken("slots", slot.group, exc)
             else:
                 late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
         if late:
@@ -375,8 +353,8 @@ class SlotClaimer(Claims):
                 slot.buffered += len(messages)
                 group.push(0, messages)
                 if group.expires_us:
-                    self._on_expiring(group)
-                self._on_buffered(group)
+                    self._events.expiring(group)
+                self._events.ready(group)
         due_ms = slot.due_ms(claimed.next_score)
         if due_ms is None:
             return
@@ -403,7 +381,7 @@ class SlotClaimer(Claims):
             damaged[0][1],
         )
         for m, why in damaged:
-            self._on_damaged(slot.group, m, why)
+            self._events.damaged(slot.group, m, why)
         return sound
 
     def _looked_at(self, wanted: _Wanted, messages: list[message.Message]) -> list[message.Message]:
@@ -412,7 +390,7 @@ class SlotClaimer(Claims):
         alive = []
         for m in messages:
             if 0 < m.expires_us <= now_us:
-                self._on_expired(slot.group, m)
+                self._events.expired(slot.group, m)
             else:
                 alive.append(m)
         slot.look_ms = 0
@@ -434,7 +412,7 @@ class SlotClaimer(Claims):
             slot.returning = [m for m in slot.returning if id(m) not in gone]
             slot.let_go(list(gone.values()))
             if any(isinstance(answer, errors.NotOwner) for answer in mine):
-                self._on_lost(slot.group)
+                self._events.lost(slot.group)
             elif failures := [answer for answer in mine if isinstance(answer, FAILURES)]:
                 self._rest(slot, failures[0])
             else:
@@ -473,7 +451,7 @@ class SlotClaimer(Claims):
                     slot.returning += [m for m in taken if id(m) not in gone]
                 group.release_key(key)
             if group.buffered:
-                self._on_buffered(group)
+                self._events.ready(group)
             if slot.returning:
                 self._at(slot, 0)
             else:
@@ -551,7 +529,7 @@ class SlotClaimer(Claims):
             if lost:
                 slot.suspect.clear()
             if isinstance(answer, errors.NotOwner):
-                self._on_lost(slot.group)
+                self._events.lost(slot.group)
 
 
 def give_back(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from emq.fetcher.readiness import Readiness
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.loops.slicing import in_slices
 from emq.storage.store import Store
@@ -36,23 +37,13 @@ class Waker:
         queues: Mapping[str, OwnedQueue],
         groups: Mapping[str, OwnedGroup],
         readiness: Readiness,
-        on_lanes: Callable[[Iterable[str]], None],
-        on_slots: Callable[[Iterable[str]], None],
-        on_doubt: Callable[[OwnedGroup], None],
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_lanes: called with the names of lanes that have an earlier due time than they were armed with.
-        on_slots: called with the addresses of slots that have something in front of what they were armed with.
-        on_doubt: called with each group when wake-ups may have been lost, and the store may have come back from a
-            crash; looks at its lane.
-        """
+        self._events = context.events
         self._store = store
         self._queues = queues
         self._groups = groups
         self._readiness = readiness
-        self._on_lanes = on_lanes
-        self._on_slots = on_slots
-        self._on_doubt = on_doubt
         self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
 
     def open(self) -> None:
@@ -74,19 +65,19 @@ class Waker:
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
                 elif name.endswith("/"):
-                    self._on_slots((name,))
+                    self._events.slots_woken((name,))
                 else:
-                    self._on_lanes((name,))
+                    self._events.lanes_woken((name,))
 
     async def _doubt(self) -> None:
         """Look at everything, lanes first: they note the moment."""
         groups = list(self._groups.values())
         async for group in in_slices(groups, TOGETHER):
             if self._groups.get(group.name) is group:
-                self._on_doubt(group)
+                self._events.doubted(group)
                 self.look_at(group.queues)
                 if group.slot is not None:
-                    self._on_slots((group.slot.address,))
+                    self._events.slots_woken((group.slot.address,))
 
     async def sweep(self) -> None:
         """Look at a slice of all queues and lanes each second. Ends by cancellation."""
@@ -95,7 +86,7 @@ class Waker:
             for i in range(SLICES):
                 await asyncio.sleep(SWEEP_S / SLICES)
                 self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
-                self._on_lanes(_slice(lanes, i))
+                self._events.lanes_woken(_slice(lanes, i))
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,11 +23,13 @@ from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.waker import Waker
-from emq.groups.owned import Gauge, OwnedGroup
+from emq.groups.context import HostContext
+from emq.groups.events import HostEvents
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.handlers import Handlers
 from emq.host.neighbours import Neighbours
-from emq.host.ownership import DRAIN_S, Ownership
+from emq.host.ownership import DRAIN_S, Loops, Ownership
 from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Parts, Recorder
 from emq.host.retirement import Retirement
@@ -84,7 +86,7 @@ class HostOptions(msgspec.Struct, frozen=True):
     max_in_flight: int = 20_000
 
 
-class Host:
+class Host(HostEvents):
     """Consumes the groups that its membership assigns to it, until told to stop.
 
     States: *created*, *running* (`run` was awaited), *stopping* (`stop`: nothing more starts, messages in flight are
@@ -125,101 +127,46 @@ class Host:
         self._stop = asyncio.Event()
         self._ends_s = 0.0
 
-        self.ownership = ownership = Ownership(store, checkpoints, handlers, clock, trail, self._gauge)
-        self.assignments = assignments = Assignments(
-            membership, ownership, clock, options.drain_s, self._look_at_catalog
+        context = HostContext(clock, self, trail, membership.lease, self._gauge)
+        self.readiness = Readiness()
+        self.puller = Puller(store.log, self.readiness, context)
+        self.lanes = LaneClaimer(store.lanes, context)
+        self.slots = SlotClaimer(store.sorted, context)
+        self.members = MemberSettler(store.sorted, context)
+        self.settler = Settler(store.lanes, self.members, context)
+        self.dispatcher = Dispatcher(self.settler, context, options.max_in_flight, self.slots)
+        self.expiry = Expiry(context)
+        self.firing = Firing(store.lanes, store.sorted, context)
+        self.forwarder = Forwarder(store.lanes, catalog.get, context)
+        self.checkpointer = Checkpointer(checkpoints, store.log, context, options.checkpoint_s, options.max_unsaved_s)
+        loops = Loops(
+            self.readiness,
+            self.lanes,
+            self.slots,
+            self.dispatcher,
+            self.expiry,
+            self.firing,
+            self.forwarder,
+            self.checkpointer,
+            self._look,
         )
-        self.running = assignments.ready
+        self.ownership = ownership = Ownership(store, checkpoints, handlers, loops, context)
+        self.waker = Waker(store, ownership.queues, ownership.groups, self.readiness, context)
+        passages = PassageStore(checkpoints.database, checkpoints.environment)
+        self.passage = PassageLoop(store.log, passages, catalog, ownership, context)
+        self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk, clock)
+        self.assignments = Assignments(membership, ownership, clock, options.drain_s, self._look_at_catalog)
+        self.running = self.assignments.ready
         """Set once the first assignment is acquired."""
-
-        lost, shrunk, lease = assignments.fenced, assignments.shrunk, membership.lease
         self.timekeeper = timekeeper
         if timekeeper is not None:
-            timekeeper.bind(lease)
-        self.readiness = Readiness()
-        self.checkpointer = Checkpointer(
-            checkpoints,
-            store.log,
-            clock,
-            on_lost=lost,
-            on_shrunk=shrunk,
-            on_saved=self.readiness.checkpointed,
-            interval_s=options.checkpoint_s,
-            max_unsaved_s=options.max_unsaved_s,
-        )
-        self.members = MemberSettler(store.sorted, on_acknowledged=self._acknowledged, on_lost=lost)
-        self.settler = Settler(
-            store.lanes,
-            self.members,
-            clock,
-            trail,
-            on_acknowledged=self._acknowledged,
-            on_settled=self._settled,
-            on_refused=self._settling_refused,
-            on_due=self._due,
-            on_lost=lost,
-        )
-        self.slots = SlotClaimer(
-            store.sorted,
-            clock,
-            on_buffered=self._buffered,
-            on_expiring=self._expiring,
-            on_expired=self._expired,
-            on_damaged=self._damaged,
-            on_lost=lost,
-            on_broken=self._broken,
-            lease=lease,
-        )
-        self.dispatcher = dispatcher = Dispatcher(
-            clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight, lease, self.slots
-        )
-        dispatcher.on_broken = self._broken
-        self.expiry = Expiry(clock, dispatcher.expire, self._drained)
-        self.firing = Firing(store.lanes, store.sorted, clock, trail, on_due=self._due, on_lost=lost)
-        self.forwarder = Forwarder(store.lanes, topic_now=catalog.get, on_lost=lost)
-        self.lanes = LaneClaimer(
-            store.lanes,
-            clock,
-            on_buffered=dispatcher.ready,
-            on_expiring=self.expiry.watch,
-            on_schedule=self.firing.put,
-            on_moved=self.forwarder.put,
-            on_claimed=self._claimed,
-            on_damaged=dispatcher.damaged,
-            on_lost=lost,
-            on_broken=self._broken,
-            lease=lease,
-        )
-        self.puller = Puller(
-            store.log,
-            self.readiness,
-            self._gauge,
-            clock,
-            trail,
-            on_buffered=dispatcher.ready,
-            on_expiring=self.expiry.watch,
-            on_dirty=self.checkpointer.dirty,
-            on_damaged=dispatcher.damaged,
-            on_lost=lost,
-            on_shrunk=shrunk,
-            on_broken=self._broken,
-            lease=lease,
-        )
-        self.waker = Waker(
-            store,
-            ownership.queues,
-            ownership.groups,
-            self.readiness,
-            self.lanes.woken,
-            self.slots.woken,
-            self.lanes.doubted,
-        )
+            timekeeper.bind(membership.lease)
         parts = Parts(
             ownership,
             self.readiness,
             self.puller,
             self.slots,
-            dispatcher,
+            self.dispatcher,
             self.settler,
             self.checkpointer,
             self.guard,
@@ -227,25 +174,6 @@ class Host:
             self._gauge,
         )
         self._recorder = Recorder(parts, checkpoints, membership.host, clock)
-        self.passage = PassageLoop(
-            store.log,
-            PassageStore(checkpoints.database, checkpoints.environment),
-            catalog,
-            ownership.moving,
-            ownership.something_moves,
-            save=self.checkpointer.save,
-            on_ready=dispatcher.ready,
-            on_lost=lost,
-        )
-        self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk, clock)
-        ownership.loops.dispatcher = self.dispatcher
-        ownership.loops.readiness = self.readiness
-        ownership.loops.unsettled = self._unsettled
-        ownership.loops.lanes = self.lanes
-        ownership.loops.slots = self.slots
-        ownership.loops.checkpointer = self.checkpointer
-        ownership.loops.expiry = self.expiry
-        ownership.loops.look = self._look
 
     async def run(self) -> None:
         """Consume until `stop` is called.
@@ -433,51 +361,73 @@ class Host:
         if version > self._version:
             await self.refresh()
 
-    # -------------------------------------------------------------------------------------------------- small wiring
+    # ------------------------------------------------------------------------- what follows from what the parts report
 
-    def _broken(self, name: str, group: OwnedGroup, failure: Exception) -> None:
-        """A loop could not go on with this group: it is taken out of all loops and acquired again from the store."""
-        self.guard.note(name, "the group starts again from its checkpoint", failure, group.name)
-        self.assignments.shrunk(group)
+    def ready(self, group: OwnedGroup) -> None:
+        self.dispatcher.ready(group)
 
-    def _settled(self, group: OwnedGroup, message: Message) -> None:
-        self.dispatcher.settled(group, message)
+    def expiring(self, group: OwnedGroup) -> None:
+        self.expiry.watch(group)
 
-    def _settling_refused(self, group: OwnedGroup, message: Message) -> None:
-        self.dispatcher.refused(group, message)
-
-    def _acknowledged(self, group: OwnedGroup, n: int) -> None:
-        self.dispatcher.acknowledged(group, n)
-
-    def _due(self, name: str, due_ms: int) -> None:
-        """Something waits until then: in a lane, or at the address of a slot."""
-        if name.endswith("/"):
-            self.slots.rests(name, due_ms)
-        else:
-            self.lanes.at(name, due_ms)
-
-    def _claimed(self, group: OwnedGroup, id_: str) -> None:
-        """An entry of the group's lane was claimed, which proves that it was put there."""
+    def claimed(self, group: OwnedGroup, id_: str) -> None:
         self.settler.claimed(group, id_)
         self.firing.claimed(group, id_)
 
-    def _buffered(self, group: OwnedGroup) -> None:
-        self.dispatcher.ready(group)
+    def schedule_due(self, group: OwnedGroup, message: Message) -> None:
+        self.firing.put(group, message)
 
-    def _expiring(self, group: OwnedGroup) -> None:
-        self.expiry.watch(group)
+    def moved(self, group: OwnedGroup, message: Message, body: bytes, now_ms: int) -> None:
+        self.forwarder.put(group, message, body, now_ms)
 
-    def _expired(self, group: OwnedGroup, message: Message) -> None:
-        self.dispatcher.expire(group, message)
-
-    def _damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
         self.dispatcher.damaged(group, message, reason)
 
-    def _unsettled(self, group: OwnedGroup) -> int:
-        return self.dispatcher.unsettled(group) + self.firing.unsettled(group) + self.forwarder.unsettled(group)
+    def expired(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.expire(group, message)
 
-    def _drained(self, group: OwnedGroup) -> None:
+    def drained(self, group: OwnedGroup) -> None:
         if group.slot is None:
             self.readiness.drained(group)
         else:
             self.slots.drained(group.slot)
+
+    def acknowledged(self, group: OwnedGroup, n: int) -> None:
+        self.dispatcher.acknowledged(group, n)
+
+    def settled(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.settled(group, message)
+
+    def refused(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.refused(group, message)
+
+    def due(self, name: str, due_ms: int) -> None:
+        if name.endswith("/"):  # the address of a slot
+            self.slots.rests(name, due_ms)
+        else:
+            self.lanes.at(name, due_ms)
+
+    def dirty(self, queue: OwnedQueue) -> None:
+        self.checkpointer.dirty(queue)
+
+    def saved(self) -> None:
+        self.readiness.checkpointed()
+
+    def lanes_woken(self, names: Iterable[str]) -> None:
+        self.lanes.woken(names)
+
+    def slots_woken(self, addresses: Iterable[str]) -> None:
+        self.slots.woken(addresses)
+
+    def doubted(self, group: OwnedGroup) -> None:
+        self.lanes.doubted(group)
+
+    def lost(self, group: OwnedGroup) -> None:
+        self.assignments.fenced(group)
+
+    def shrunk(self, group: OwnedGroup) -> None:
+        self.assignments.shrunk(group)
+
+    def broken(self, loop: str, group: OwnedGroup, failure: Exception) -> None:
+        """The group is taken out of all loops and acquired again from the store."""
+        self.guard.note(loop, "the group starts again from its checkpoint", failure, group.name)
+        self.assignments.shrunk(group)

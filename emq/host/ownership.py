@@ -10,15 +10,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import NamedTuple
 
 from emq import errors
-from emq.clock import Clock
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
+from emq.fetcher.forwarder import Forwarder
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.slot_claimer import SlotClaimer, give_back
 from emq.groups import priority
+from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit, queue_capacity
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit, queue_capacity
 from emq.groups.owned_slot import OwnedSlot
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers, is_pattern, with_timeout
@@ -27,6 +28,7 @@ from emq.offsets import rewinding
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.quota import pacing
+from emq.schedule.firing import Firing
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim
@@ -36,7 +38,6 @@ from emq.storage.slot_store import Recover
 from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
-from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
 
@@ -65,19 +66,26 @@ class Acquired(NamedTuple):
     waiting: Mapping[str, Failure] = {}
 
 
-class Loops:
-    """The loops that ownership has to tell about groups that come and go; `emq.host.host` makes them."""
+class Loops(NamedTuple):
+    """The loops that ownership tells about groups that come and go.
 
-    dispatcher: Dispatcher
+    Attributes:
+        look: reads the catalog if the catalog has changed.
+    """
+
     readiness: Readiness
     lanes: LaneClaimer
     slots: SlotClaimer
-    checkpointer: Checkpointer
+    dispatcher: Dispatcher
     expiry: Expiry
-    unsettled: Callable[[OwnedGroup], int]
-    """What is under way in a group: messages in flight, schedules being fired."""
+    firing: Firing
+    forwarder: Forwarder
+    checkpointer: Checkpointer
     look: Callable[[], Awaitable[object]]
-    """Reads the catalog if it has changed."""
+
+    def unsettled(self, group: OwnedGroup) -> int:
+        """How much of the group is under way: messages in flight, schedules being fired, entries being handed on."""
+        return self.dispatcher.unsettled(group) + self.firing.unsettled(group) + self.forwarder.unsettled(group)
 
 
 class Ownership:
@@ -99,17 +107,16 @@ class Ownership:
         store: Store,
         checkpoints: CheckpointStore,
         handlers: Handlers,
-        clock: Clock,
-        trail: TrailSink,
-        gauge: Gauge,
+        loops: Loops,
+        context: HostContext,
     ) -> None:
         self._store = store
         self._checkpoints = checkpoints
         self._handlers = handlers
-        self._clock = clock
-        self._trail = trail
-        self._gauge = gauge
-        self.loops = Loops()
+        self._clock = context.clock
+        self._trail = context.trail
+        self._gauge = context.gauge
+        self.loops = loops
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
         self.groups: dict[str, OwnedGroup] = {}
@@ -526,6 +533,10 @@ class Ownership:
             topic = self.topics.get(name)
             if topic is not None and topic.group(topic.groups - 1) in self.groups:
                 yield topic
+
+    async def save(self) -> None:
+        """Checkpoint what is finished."""
+        await self.loops.checkpointer.save()
 
     def moving(self) -> list[OwnedTopic]:
         """Topics with groups here, keys of which may be moving between groups."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from emq import errors
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.host.ownership import Ownership
 from emq.loops.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Bounds, LogStore, Trim
@@ -51,29 +53,15 @@ class PassageLoop:
         log_store: LogStore,
         passages: PassageStore,
         catalog: Catalog,
-        moving: Callable[[], Iterable[OwnedTopic]],
-        something_moves: asyncio.Event,
-        *,
-        save: Callable[[], Awaitable[None]],
-        on_ready: Callable[[OwnedGroup], None],
-        on_lost: Callable[[OwnedGroup], None],
+        ownership: Ownership,
+        context: HostContext,
         interval_s: float = PASS_S,
     ) -> None:
-        """Args:
-        moving: topics with a group here and with earlier layouts.
-        something_moves: set while any topic has earlier layouts.
-        save: checkpoints what is finished.
-        on_ready: called with a group in which messages may start that the gate held back.
-        on_lost: called when the store says that the group has a newer owner.
-        """
+        self._events = context.events
         self._log = log_store
         self._passages = passages
         self._catalog = catalog
-        self._moving = moving
-        self._something_moves = something_moves
-        self._save = save
-        self._on_ready = on_ready
-        self._on_lost = on_lost
+        self._ownership = ownership
         self._interval_s = interval_s
         self._known: dict[tuple[str, int, int], Passage] = {}
         self._passed: dict[str, dict[int, int]] = {}
@@ -83,11 +71,11 @@ class PassageLoop:
         """Look every quarter of a second while something moves. Ends by cancellation."""
         while True:
             # Larger ones less often, since each pass looks at each of their groups.
-            groups = sum(len(owner.groups) for owner in self._moving())
+            groups = sum(len(owner.groups) for owner in self._ownership.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
-            if not (owners := [*self._moving()]):
+            if not (owners := [*self._ownership.moving()]):
                 self._known, self._passed, self._progress = {}, {}, None
-                await self._something_moves.wait()
+                await self._ownership.something_moves.wait()
                 continue
             for step in (self._open, self._raise, self._note, self._forget):
                 try:
@@ -106,7 +94,7 @@ class PassageLoop:
             of_topic = self._passed.get(owner.topic.name, {})
             if owner.gate is not None and owner.gate.passed != of_topic:
                 for group in owner.set_gate(KeyGate(owner.topic, of_topic)):
-                    self._on_ready(group)
+                    self._events.ready(group)
 
     async def _learn(self, names: Collection[str]) -> None:
         self._known = await self._passages.load(names)
@@ -122,7 +110,7 @@ class PassageLoop:
         refused = await raise_queues(self._log, self._passages, olds)
         for group in groups:
             if group.name in refused:
-                self._on_lost(group)
+                self._events.lost(group)
 
     def _is_noted(self, group: OwnedGroup) -> bool:
         topic = group.owner.topic
@@ -145,7 +133,7 @@ class PassageLoop:
                     break
                 passed.append((group, p._replace(passed=True)))
         if passed:
-            await self._save()  # a crash must not repeat what the groups have passed
+            await self._ownership.save()  # a crash must not repeat what the groups have passed
             await self._passages.note(await self._still_owned(passed))
 
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:
@@ -161,7 +149,7 @@ class PassageLoop:
             trims = [Trim(group.queues[0].name, 0, group.epoch) for group in part]
             for group, answer in zip(part, await of_each(self._log.trim(trims), len(trims)), strict=True):
                 if isinstance(answer, errors.NotOwner):
-                    self._on_lost(group)
+                    self._events.lost(group)
                 elif not isinstance(answer, FAILURES):
                     owned.add(group.name)
         return [p for group, p in passed if group.name in owned and not group.lost]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from emq import errors
-from emq.clock import Clock
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Troubles
@@ -52,26 +52,15 @@ class Checkpointer:
         self,
         checkpoints: CheckpointStore,
         store: LogStore,
-        clock: Clock,
-        *,
-        on_lost: Callable[[OwnedGroup], None],
-        on_shrunk: Callable[[OwnedGroup], None],
-        on_saved: Callable[[], None] = lambda: None,
+        context: HostContext,
         interval_s: float = CHECKPOINT_S,
         max_unsaved_s: float = MAX_UNSAVED_S,
     ) -> None:
-        """Args:
-        on_lost: called with a group whose checkpoint was refused.
-        on_shrunk: called when the store came back from a crash without messages that were read.
-        on_saved: called when progress was saved.
-        max_unsaved_s: see `MAX_UNSAVED_S`.
-        """
+        """`max_unsaved_s`: see `MAX_UNSAVED_S`."""
+        self._clock = context.clock
+        self._events = context.events
         self._checkpoints = checkpoints
         self._store = store
-        self._clock = clock
-        self._on_lost = on_lost
-        self._on_saved = on_saved
-        self._on_shrunk = on_shrunk
         self._interval_s = interval_s
         self._max_unsaved_s = max_unsaved_s
         self._dirty: list[OwnedQueue] = []
@@ -155,7 +144,7 @@ class Checkpointer:
         self.saved += len(batch)
         async for queue, checkpoint in in_slices(zip(saving, batch, strict=True), TOGETHER):
             if queue.name in refused:
-                self._on_lost(queue.group)
+                self._events.lost(queue.group)
                 continue
             covered = checkpoint.watermark + sum(end - start for start, end in checkpoint.finished)
             queue.group.ahead -= covered - queue.covered
@@ -163,7 +152,7 @@ class Checkpointer:
             if checkpoint.watermark > queue.saved:
                 queue.saved = checkpoint.watermark
                 self._untrimmed[queue.name] = queue
-        self._on_saved()
+        self._events.saved()
 
     async def trim(self) -> None:
         """Drop from the store what the checkpoints are past, later by the topic's retention."""
@@ -199,9 +188,9 @@ class Checkpointer:
         answers = await of_each(self._store.trim(trims), len(due))
         for (queue, upto), answer in zip(due, answers, strict=True):
             if isinstance(answer, errors.NotOwner):
-                self._on_lost(queue.group)
+                self._events.lost(queue.group)
             elif isinstance(answer, errors.MessagesLost):
-                self._on_shrunk(queue.group)
+                self._events.shrunk(queue.group)
             elif isinstance(answer, FAILURES):
                 self._troubles.failed(queue.name, answer)
                 self._untrimmed.setdefault(queue.name, queue)

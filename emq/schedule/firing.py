@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from emq import errors, message
-from emq.clock import Clock
+from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
@@ -21,7 +21,6 @@ from emq.schedule import schedule as spec
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import SortedStore
-from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
 
@@ -124,22 +123,13 @@ class Firing:
         self,
         lanes: LaneStore,
         slots: SortedStore,
-        clock: Clock,
-        trail: TrailSink,
-        *,
-        on_due: Callable[[str, int], None],
-        on_lost: Callable[[OwnedGroup], None],
+        context: HostContext,
     ) -> None:
-        """Args:
-        on_due: called with lane and time (ms) of what came to wait there.
-        on_lost: called when the group has a newer owner, which will fire the schedule again.
-        """
+        self._clock = context.clock
+        self._events = context.events
+        self._trail = context.trail
         self._lanes = lanes
         self._slots = slots
-        self._clock = clock
-        self._trail = trail
-        self._on_due = on_due
-        self._on_lost = on_lost
         self._pending: deque[tuple[OwnedGroup, Message]] = deque()
         self._turns: dict[int, _Turn] = {}
         self._sent: dict[tuple[str, str], _Turn] = {}
@@ -224,7 +214,7 @@ class Firing:
                 self._rest(self._to_add, turn, failures[0])
             elif any(isinstance(answer, errors.NotOwner) for answer in of_turn):
                 self._ended(turn)
-                self._on_lost(turn.group)
+                self._events.lost(turn.group)
             else:
                 added.append(turn)
                 self.fired += len(turn.occurrences)
@@ -232,7 +222,7 @@ class Firing:
                     self._record_placed(turn, of_turn)
                 elif turn.occurrences:
                     self._record(turn)
-                    self._on_due(turn.group.name, turn.occurrences[0][1])
+                    self._events.due(turn.group.name, turn.occurrences[0][1])
         return added
 
     async def _settle(self, turns: Sequence[_Turn]) -> None:
@@ -260,11 +250,11 @@ class Firing:
             self._ended(turn)
             turn.group.lane_out -= 1
             if isinstance(answer, errors.NotOwner):
-                self._on_lost(turn.group)
+                self._events.lost(turn.group)
             elif turn.reason:
                 log.error("schedule %s of topic %s is a dead letter: %s", turn.entry.id, turn.entry.topic, turn.reason)
             elif turn.due_ms is not None:
-                self._on_due(turn.group.name, turn.due_ms)
+                self._events.due(turn.group.name, turn.due_ms)
 
     def _kept(self, turns: Iterable[_Turn], is_dropped: Callable[[OwnedGroup], bool]) -> list[_Turn]:
         kept = []

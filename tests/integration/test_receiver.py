@@ -9,6 +9,7 @@ from support.rig import Rig, rig, until
 from support.virtual import virtual
 
 from emq import App, errors
+from emq.groups.events import HostEvents
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
 from emq.host.host import Host
@@ -189,8 +190,8 @@ async def test_whoever_receives_hears_that_the_host_has_ended() -> None:
         def taken(*_: object) -> None:
             raise errors.HostConflict("another host has this store")
 
-        app.host.puller._on_buffered = taken
-        app.host.puller._on_broken = None  # so that its loop meets it
+        app.host.ready = taken  # type: ignore[method-assign]
+        app.host.broken = lambda loop, group, failure: HostEvents().broken(loop, group, failure)  # its loop meets it
         await app.publish("t", "hello")
         await asyncio.sleep(0.1)
         with pytest.raises(errors.HostConflict, match="another host"):

@@ -37,8 +37,8 @@ MUTANTS = (
         "L",
         "a failed message counts as finished although the store refused to take its retry",
         "emq/dispatch/settler.py",
-        "self._on_refused(group, m)",
-        "self._on_settled(group, m)",
+        "self._events.refused(group, m)",
+        "self._events.settled(group, m)",
         "tests/unit/test_settler.py::test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried",
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS = (
         "O",
         "a refused verdict does not tell that the group has a newer owner",
         "emq/dispatch/settler.py",
-        "self.refused += 1\n            self._on_lost(group)",
+        "self.refused += 1\n            self._events.lost(group)",
         "self.refused += 1",
         "tests/unit/test_settler.py::test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried",
     ),
@@ -55,7 +55,7 @@ MUTANTS = (
         "O",
         "a refused acknowledgement in a slot does not tell that the group has a newer owner",
         "emq/dispatch/slot_settler.py",
-        "self.refused += refused\n            self._on_lost(slot.group)",
+        "self.refused += refused\n            self._events.lost(slot.group)",
         "self.refused += refused",
         "tests/integration/test_sorted_topics.py::"
         "test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more",

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
 
 from emq import errors
 from emq.clock import ManualClock
+from emq.groups.context import HostContext
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
@@ -47,14 +49,12 @@ class Bench:
         self.saved = Saved()
         self.clock = ManualClock()
         self.store = FaultyStore(MemoryStore())
-        self.lost: list[OwnedGroup] = []
-        self.shrunk: list[OwnedGroup] = []
+        events = RecordedEvents()
+        self.lost, self.shrunk = events.losses, events.shrinks
         self.checkpointer = Checkpointer(
             self.saved,  # type: ignore[arg-type]
             self.store.log,
-            self.clock,
-            on_lost=self.lost.append,
-            on_shrunk=self.shrunk.append,
+            HostContext(self.clock, events),
         )
 
     async def queue(self, name: str = "t", messages: int = 10, retention_s: float = 0.0) -> OwnedQueue:

@@ -9,6 +9,7 @@ import pytest
 
 from emq.clock import ManualClock
 from emq.dispatch.dispatcher import GRID_S, VISIT, Dispatcher
+from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
@@ -18,7 +19,6 @@ from emq.quota.counter import Counter as GroupCounter
 from emq.quota.counter import WindowCounter
 from emq.quota.smooth import SmoothCounter
 from emq.topics.model import Topic
-from emq.trail.sink import NullTrail
 
 T = 1_000_000_000
 
@@ -64,9 +64,7 @@ class Bench:
         self.gate: asyncio.Event | None = None
         self.batch_size = batch_size
         self.outcomes = Outcomes()
-        self.dispatcher = Dispatcher(
-            self.clock, self.outcomes, NullTrail(), lambda group: None, lambda queue: None, lease=lease
-        )
+        self.dispatcher = Dispatcher(self.outcomes, HostContext(self.clock, lease=lease or Lease()))
 
     def group(self, name: str, counter: GroupCounter, messages: int, qps: float = 1000.0) -> OwnedGroup:
         owner = OwnedTopic(Topic(name, qps, priorities=("p",)))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
@@ -19,6 +20,7 @@ from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
 from emq.fetcher.slot_claimer import room
+from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
 from emq.groups.owned_slot import OwnedSlot
@@ -29,7 +31,6 @@ from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.topics.model import Kind, Topic, TopicOptions
-from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
 
@@ -48,42 +49,15 @@ class Bench:
         self.clock = LoopClock()
         self.world = World(self.clock)
         self.store = FaultyStore(MemoryStore(self.world))
-        self.buffered: list[OwnedGroup] = []
-        self.expiring: list[OwnedGroup] = []
-        self.schedules: list[tuple[OwnedGroup, message.Message]] = []
-        self.dirty: list[OwnedQueue] = []
-        self.damaged: list[tuple[OwnedGroup, message.Message, str]] = []
-        self.lost: list[OwnedGroup] = []
-        self.shrunk: list[OwnedGroup] = []
-        self.moved: list[tuple[object, ...]] = []
+        events = RecordedEvents()
+        context = HostContext(self.clock, events, lease=lease or Lease(), gauge=self.gauge)
+        self.buffered, self.expiring, self.dirty = events.buffered, events.with_expiry, events.changes
+        self.schedules, self.moved, self.damaged = events.schedules, events.moves, events.damages
+        self.lost, self.shrunk = events.losses, events.shrinks
         self.group = self.new_group(qps)
         self.queue = self.group.queues[0]
-        self.puller = Puller(
-            self.store.log,
-            self.readiness,
-            self.gauge,
-            self.clock,
-            NullTrail(),
-            on_buffered=self.buffered.append,
-            on_expiring=self.expiring.append,
-            on_dirty=self.dirty.append,
-            on_damaged=lambda group, m, why: self.damaged.append((group, m, why)),
-            on_lost=self.lost.append,
-            on_shrunk=self.shrunk.append,
-            lease=lease,
-        )
-        self.lanes = LaneClaimer(
-            self.store.lanes,
-            self.clock,
-            on_buffered=self.buffered.append,
-            on_expiring=self.expiring.append,
-            on_schedule=lambda *given: self.schedules.append(given),
-            on_moved=lambda *given: self.moved.append(given),
-            on_claimed=lambda *_: None,
-            on_damaged=lambda group, m, why: self.damaged.append((group, m, why)),
-            on_lost=self.lost.append,
-            lease=lease,
-        )
+        self.puller = Puller(self.store.log, self.readiness, context)
+        self.lanes = LaneClaimer(self.store.lanes, context)
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
         owner = OwnedTopic(Topic(name, qps, priorities=("p",)))

@@ -14,6 +14,7 @@ from support.virtual import LoopClock, virtual
 
 from emq import errors, message
 from emq.fetcher.forwarder import Forwarder, is_moved
+from emq.groups.context import HostContext
 from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.message import Message
@@ -40,7 +41,7 @@ class Hosts:
     def __init__(self, picture: Topic = TWO) -> None:
         self.lanes: Any = FaultyStore(MemoryStore(World(LoopClock()))).lanes
         self.catalog: list[Topic | None] = [picture]
-        self.forwarder = Forwarder(self.lanes, topic_now=self._topic_now, on_lost=lambda group: None)
+        self.forwarder = Forwarder(self.lanes, self._topic_now, HostContext(LoopClock()))
         self.group = OwnedGroup(OwnedTopic(picture), 0, EPOCH, WindowCounter(50, 0), STRICT, Gauge())
         self.group.retries[0] = 0
 

@@ -14,6 +14,7 @@ from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.context import HostContext
 from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.groups.owned_slot import OwnedSlot
 from emq.groups.priority import policy_for
@@ -97,7 +98,7 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
 
     store.sorted.replace("settle", settle)
     done: set[bytes] = set()
-    settler = MemberSettler(store.sorted, on_acknowledged=lambda *_: None, on_lost=lambda _: None)
+    settler = MemberSettler(store.sorted, HostContext(clock))
     verdicts = [
         SlotSettle(slot.slot, entry.member, SlotVerdict.ACK, entry.token, EPOCH)
         for slot, found in zip(owned, claimed, strict=True)

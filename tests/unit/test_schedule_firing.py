@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
 
 from emq import errors, message
 from emq.clock import ManualClock
+from emq.groups.context import HostContext
 from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
@@ -44,6 +46,14 @@ class Taken(NullTrail):
         self.rows.append(row)
 
 
+class Losing(RecordedEvents):
+    """A group with a newer owner is marked as lost, as a host does."""
+
+    def lost(self, group: OwnedGroup) -> None:
+        super().lost(group)
+        group.lost = True
+
+
 class Bench:
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
@@ -51,25 +61,17 @@ class Bench:
         self.topic = Topic("t", 10, priorities=("high", "low"), options=TopicOptions(**options))
         self.group = self.owned(EPOCH)
         self.trail = Taken()
-        self.due: list[tuple[str, int]] = []
-        self.lost: list[OwnedGroup] = []
-        self.firing = Firing(
-            self.store.lanes,
-            self.store.sorted,
-            self.clock,
-            self.trail,
-            on_due=lambda lane, due_ms: self.due.append((lane, due_ms)),
-            on_lost=self.lose,
-        )
+        self.events = Losing()
+        self.due, self.lost = self.events.waits, self.events.losses
+        self.firing = self.new_firing()
+
+    def new_firing(self) -> Firing:
+        return Firing(self.store.lanes, self.store.sorted, HostContext(self.clock, self.events, self.trail))
 
     def owned(self, epoch: int) -> OwnedGroup:
         group = OwnedGroup(OwnedTopic(self.topic), 0, epoch, WindowCounter(1, 0), policy_for(self.topic), Gauge())
         group.buffers = [deque(), deque()]
         return group
-
-    def lose(self, group: OwnedGroup) -> None:
-        self.lost.append(group)
-        group.lost = True
 
     @property
     def now_ms(self) -> int:
@@ -208,7 +210,7 @@ async def test_a_crash_between_the_adds_and_the_settle_gives_each_occurrence_onc
     assert await b.store.lanes.recover([(LANE, heir.epoch)]) == [1]
     b.clock.advance(1)
     done, again = await b.claim(heir), []
-    b.firing = Firing(b.store.lanes, b.store.sorted, b.clock, b.trail, on_due=lambda *_: None, on_lost=b.lose)
+    b.firing = b.new_firing()
     async with b.running():
         for m in done:
             if m.schedule is not None:

@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.dispatch.settler import Settler
 from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.context import HostContext
 from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.groups.owned_slot import OwnedSlot
 from emq.groups.priority import policy_for
@@ -36,25 +38,14 @@ class Bench:
         topic = Topic("t", 10, priorities=("p",), options=TopicOptions(max_attempts=2, backoff_s=(5.0,), jitter=0.0))
         self.group = OwnedGroup(OwnedTopic(topic), 0, EPOCH, WindowCounter(1, 0), policy_for(topic), Gauge())
         self.group.buffers = [deque()]
-        self.settled: list[str] = []
-        self.refused: list[str] = []
-        self.acknowledged = 0
-        self.due: list[tuple[str, int]] = []
-        self.lost: list[OwnedGroup] = []
-        self.settler = Settler(
-            self.store.lanes,
-            MemberSettler(self.store.sorted, on_acknowledged=lambda *_: None, on_lost=self.lost.append),
-            self.clock,
-            NullTrail(),
-            on_acknowledged=self._acknowledge,
-            on_settled=lambda _, m: self.settled.append(m.id),
-            on_refused=lambda _, m: self.refused.append(m.id),
-            on_due=lambda slot, due_ms: self.due.append((slot, due_ms)),
-            on_lost=self.lost.append,
-        )
+        self.events = events = RecordedEvents()
+        self.settled, self.refused, self.due, self.lost = events.settles, events.refusals, events.waits, events.losses
+        context = HostContext(self.clock, events)
+        self.settler = Settler(self.store.lanes, MemberSettler(self.store.sorted, context), context)
 
-    def _acknowledge(self, _: OwnedGroup, n: int) -> None:
-        self.acknowledged += n
+    @property
+    def acknowledged(self) -> int:
+        return self.events.successes
 
     @contextlib.asynccontextmanager
     async def settling(self) -> AsyncIterator[None]:

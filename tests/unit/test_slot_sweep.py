@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from support.virtual import LoopClock, virtual
 
 from emq.fetcher.slot_claimer import SWEEP_S, SlotClaimer
+from emq.groups.context import HostContext
 from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
 from emq.groups.owned_slot import OwnedSlot
 from emq.groups.priority import STRICT
@@ -42,21 +43,10 @@ class Store:
 
 
 def claimer(store: Store, slots: int) -> SlotClaimer:
-    def ignore(*_: Any) -> None:
-        """Nothing is claimed here."""
-
     async def handle(m: Message) -> None:
         """A handler."""
 
-    made = SlotClaimer(
-        cast(SortedStore, store),
-        LoopClock(),
-        on_buffered=ignore,
-        on_expiring=ignore,
-        on_expired=ignore,
-        on_damaged=ignore,
-        on_lost=ignore,
-    )
+    made = SlotClaimer(cast(SortedStore, store), HostContext(LoopClock()))
     owner = OwnedTopic(Topic("t", 10, kind=Kind.PRIORITY, priorities=(), slots=slots))
     owner.handler = handle
     for i in range(slots):

@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
+from support.recorded_events import RecordedEvents
 from support.virtual import virtual
 
+from emq.clock import ManualClock
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.waker import SLICES, SWEEP_S, Waker
+from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.owned_slot import OwnedSlot
@@ -44,9 +47,8 @@ class Bench:
         for i in range(groups):
             self.add(f"t{i}")
         self.woken: list[str] = []
-        self.lanes: list[str] = []
-        self.slots: list[str] = []
-        self.doubted: list[str] = []
+        events = RecordedEvents()
+        self.lanes, self.slots, self.doubted = events.lanes, events.slots, events.doubts
         readiness = Readiness()
         readiness.woken = lambda queue: self.woken.append(queue.name)  # type: ignore[method-assign]
         self.waker = Waker(
@@ -54,9 +56,7 @@ class Bench:
             self.queues,
             self.groups,
             readiness,
-            self.lanes.extend,
-            self.slots.extend,
-            lambda group: self.doubted.append(group.name),
+            HostContext(ManualClock(), events),
         )
 
     def add(self, name: str, kind: Kind = Kind.LOG) -> OwnedGroup:

@@ -10,13 +10,13 @@ from typing import Any, cast
 from emq.clock import ManualClock
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
+from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.model import Topic
-from emq.trail.sink import NullTrail
 
 
 class SlowStore:
@@ -45,22 +45,7 @@ def owned_queue() -> OwnedQueue:
 async def test_a_wakeup_that_overtakes_the_answer_of_an_empty_read_leads_to_another_read() -> None:
     store, readiness, queue = SlowStore(), Readiness(), owned_queue()
 
-    def nothing(_: object) -> None:
-        pass
-
-    puller = Puller(
-        cast(LogStore, store),
-        readiness,
-        Gauge(),
-        ManualClock(),
-        NullTrail(),
-        on_buffered=nothing,
-        on_expiring=nothing,
-        on_dirty=nothing,
-        on_damaged=lambda *_: None,
-        on_lost=nothing,
-        on_shrunk=nothing,
-    )
+    puller = Puller(cast(LogStore, store), readiness, HostContext(ManualClock()))
     task = asyncio.create_task(puller.pull())
     readiness.add(queue)
     answer = await store.asked.get()
