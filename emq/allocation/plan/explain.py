@@ -1,4 +1,4 @@
-"""PlacementReason a group is where it is, in words."""
+"""Why a group is where it is, in words."""
 
 from __future__ import annotations
 
