@@ -19,7 +19,7 @@ answers.
 
 Queues are named `<topic>/<group>/<priority>`, groups and their lanes `<topic>/<group>`; an adapter instance serves
 one environment and keeps its keys apart from the other's. Adapters are found by the scheme of their URL through the
-entry-point group `emq.stores`; see `storage_adapters` for those of this project and `emq.storage.opening` for the lookup.
+entry-point group `emq.stores`; see `storage_adapters` for those of this project; `emq.storage.opening` does the lookup.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> N
     script = f"""
 import asyncio
 from emq.storage.environment import Environment
-from emq.storage.store import Put
+from emq.storage.log_store import Put
 from storage_adapters.sql import open_store
 
 async def main():
