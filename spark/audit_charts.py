@@ -13,8 +13,9 @@ from emq.model import MICRO, Topic
 from emq.trail import events
 from spark.audit_caps import Cap
 from spark.audit_events import SENT
+from spark.audit_overview import STEPS
 from spark.audit_owners import Pause
-from spark.audit_seconds import STEPS
+from spark.audit_seconds import OWNED
 
 BUCKETS = 120
 TENANTS = 40
@@ -85,8 +86,9 @@ def of(
         findings: of this audit, of which those about caps are drawn.
         topics: as the catalog has them; none if it is not known.
         seconds: see `spark.audit_seconds.counted`.
-        waits: rows of `spark.audit_seconds.waits`.
+        waits: see `spark.audit_overview.Overview`.
     """
+    seconds = seconds.where(~F.col("event").isin(*OWNED))
     first, last = seconds.agg(F.min("second"), F.max("second")).collect()[0]
     first, last = first or 0, last or 0
     step = max(1, -(-(last - first + 1) // BUCKETS))

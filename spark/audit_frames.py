@@ -5,14 +5,24 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq.trail.owners import Ownership
-from spark import audit_events, audit_lives, audit_messages, audit_owners, audit_seconds
+from spark import (
+    audit_events,
+    audit_lives,
+    audit_local,
+    audit_messages,
+    audit_overview,
+    audit_owners,
+    audit_seconds,
+)
 from spark.audit_input import Input
 from spark.audit_options import AuditOptions
+from spark.audit_overview import Overview
 from spark.audit_state import State
 
 
@@ -29,6 +39,7 @@ class Frames:
         self._spark = spark
         self._state = state
         self._scratch = scratch
+        self._rows: dict[str, int] = {}
         self.carries = options.state is not None
         self.since_us = found.last_us - options.carried_us
         self.sent = audit_events.of_ledger(spark, found.ledger)
@@ -37,11 +48,28 @@ class Frames:
         self.recent = state.carried("recent", audit_events.TRAIL)
         self.rows = self.new.unionByName(self.recent)
 
+    @property
+    def _none(self) -> DataFrame:
+        """No events."""
+        return audit_local.nothing(self._spark, audit_events.TRAIL)
+
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
         """The frame, computed now and read from `scratch` from then on."""
-        place = str(self._scratch / name)
-        frame.write.mode("overwrite").parquet(place)
+        place = self._scratch / name
+        frame.write.mode("overwrite").parquet(str(place))
+        self._rows[name] = sum(pq.read_metadata(path).num_rows for path in place.glob("part-*.parquet"))
+        if not self._rows[name]:
+            return audit_local.nothing(self._spark, frame.schema)
         return self._spark.read.schema(frame.schema).parquet(audit_events.literal(place))
+
+    def has(self, name: str) -> bool:
+        """Whether what was kept under this name has any rows."""
+        return self._rows[name] > 0
+
+    @functools.cached_property
+    def overview(self) -> Overview:
+        """What one pass over all events tells."""
+        return audit_overview.of(self.new, self.recent)
 
     @functools.cached_property
     def seconds(self) -> DataFrame:
@@ -52,7 +80,7 @@ class Frames:
     @functools.cached_property
     def owners(self) -> list[Ownership]:
         """All ownerships."""
-        found = audit_owners.table(self.new, self.seconds)
+        found = audit_owners.table(self.seconds)
         found = audit_owners.merged(found, self._state.carried("owners", audit_owners.FIELDS))
         return [Ownership(**row.asDict()) for row in found.collect()]
 
@@ -61,12 +89,14 @@ class Frames:
         """When each owner took its group and let go of it: topic, group, source, epoch, owned_us, released_us."""
         rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us) for o in self.owners]
         shape = "topic string, `group` int, source string, epoch long, owned_us long, released_us long"
-        return self._spark.createDataFrame(rows, shape)
+        return audit_local.frame(self._spark, rows, shape)
 
     @functools.cached_property
     def messages(self) -> DataFrame:
         """Counts of messages whose ids are published once."""
-        found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & (~_comes_back() | _is_copy())))
+        # Telling ids that come back from others costs more than the rest, and mostly there are none.
+        chosen = (~_comes_back() | audit_events.is_copy()) if self.overview.comes_back else F.lit(True)
+        found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & chosen))
         if self._state.saved.audits:
             found = audit_messages.merged(found, self._state.carried("messages", audit_messages.COUNTED))
         return audit_messages.judged(found)
@@ -74,7 +104,14 @@ class Frames:
     @functools.cached_property
     def ranges(self) -> DataFrame:
         """Offsets that were dropped, skipped or lost; few, and asked for often."""
-        return self.kept("ranges", audit_events.only(self.rows, events.DROPPED, events.SKIPPED, events.LOST))
+        if not self.overview.ranges:
+            return self._none
+        return self.kept("ranges", audit_events.only(self.rows, *audit_events.RANGES))
+
+    @property
+    def losses(self) -> DataFrame:
+        """Offsets that a store has lost."""
+        return audit_events.only(self.ranges, events.LOST)
 
     @functools.cached_property
     def outcomes(self) -> list[Row]:
@@ -87,7 +124,7 @@ class Frames:
     @property
     def contents(self) -> DataFrame:
         """Events of ids that come back."""
-        return self.rows.where(_comes_back())
+        return self.rows.where(_comes_back()) if self.overview.comes_back else self._none
 
     @functools.cached_property
     def steps(self) -> DataFrame:
@@ -110,7 +147,3 @@ class Frames:
 
 def _comes_back() -> Column:
     return audit_events.is_slot_id()
-
-
-def _is_copy() -> Column:
-    return audit_events.is_copy()

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from emq.model import MICRO, Topic
 from emq.trail.owners import Ownership, by_group
-from spark import audit_messages, audit_offsets, audit_owners
+from spark import audit_local, audit_messages, audit_offsets, audit_owners
 from spark.audit_frames import Frames
 from spark.audit_input import Input
 from spark.audit_options import AuditOptions
@@ -56,12 +56,12 @@ def hand_on(
     state.hand_on(
         saved,
         {
-            "messages": spark.createDataFrame([], audit_messages.COUNTED).unionByName(
+            "messages": audit_local.nothing(spark, audit_messages.COUNTED).unionByName(
                 lately.select(columns).unionByName(open_.select(columns))
             ),
             "recent": frames.carried_rows(unusual.where("is_life")),
             "seconds": frames.seconds.where(F.col("second") >= frames.since_us // MICRO),
-            "owners": spark.createDataFrame(owners, audit_owners.FIELDS),
+            "owners": audit_local.frame(spark, owners, audit_owners.FIELDS),
             "known": known,
         },
     )

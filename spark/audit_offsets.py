@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark import audit_unique
+from spark import audit_local, audit_unique
 from spark.audit_events import SENT, only
 from spark.audit_findings import found_in
 from spark.audit_store import QueueView, StoreView
@@ -78,9 +78,9 @@ def placed(
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = frame_of_queues(spark, store.queues)
-    waiting = spark.createDataFrame(list(store.waiting), _IDS).distinct().withColumn("waits", F.lit(True))
+    waiting = audit_local.frame(spark, store.waiting, _IDS).distinct().withColumn("waits", F.lit(True))
     letters = [(letter[0], letter[1]) for letter in store.dead]
-    dead = spark.createDataFrame(letters, _IDS).distinct().withColumn("died", F.lit(True))
+    dead = audit_local.frame(spark, letters, _IDS).distinct().withColumn("died", F.lit(True))
     joined = (
         ranged.join(F.broadcast(queues), ["topic", "group", "priority"], "left")
         .join(waiting, ["topic", "id"], "left")
@@ -91,6 +91,12 @@ def placed(
         moved = F.col("place").isin(*LOST) & (F.col("last_us") >= store.at_us - slack_us)
         found = found.withColumn("place", F.when(moved, QUEUED).otherwise(F.col("place")))
     return _excused(found, store, blind, reached)
+
+
+def nowhere(messages: DataFrame) -> DataFrame:
+    """As `placed`, where no message is open."""
+    shape = messages.withColumn("place", F.lit(None).cast("string")).schema
+    return audit_local.nothing(messages.sparkSession, shape)
 
 
 def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
@@ -106,7 +112,7 @@ def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
 
 def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
     """Checkpoints and bounds as a data frame."""
-    return spark.createDataFrame([tuple(queue) for queue in queues], QUEUES)
+    return audit_local.frame(spark, queues, QUEUES)
 
 
 def _added(queues: DataFrame) -> list[str]:
@@ -172,7 +178,7 @@ def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: Data
     order, so what it did after its trail had ended began there, or lies above all that it had started.
     """
     spark = found.sparkSession
-    claimed = spark.createDataFrame([tuple(lane) for lane in store.lanes], "topic string, `group` int, claimed int")
+    claimed = audit_local.frame(spark, store.lanes, "topic string, `group` int, claimed int")
     joined = (
         found.join(F.broadcast(claimed), ["topic", "group"], "left")
         .join(F.broadcast(blind), ["topic", "group"], "left")
@@ -265,18 +271,26 @@ def offsets_of(published: DataFrame) -> DataFrame:
     )
 
 
-def one_offset(published: DataFrame, sums: DataFrame, losses: DataFrame) -> DataFrame:
-    """Two messages that were published at one offset (M), but for those that a store lost.
+def doubtful(sums: DataFrame) -> DataFrame:
+    """The queues of which the sums do not prove that each offset comes once, and that trail and ledger tell the same.
 
     Args:
-        published: see `published`.
-        sums: see `offsets_of`. They prove most queues: each offset comes once, and trail and ledger tell the same.
-        losses: lost rows.
+        sums: see `offsets_of`.
     """
     told = ("n", "low", "high", "pairs")
     agree = sums.groupBy(*_QUEUE).agg(*(F.count_distinct(name).alias(name) for name in told))
     differ = agree.where(" or ".join(f"{name} > 1" for name in told))
-    doubtful = audit_unique.doubtful(sums, (*_QUEUE, "event")).select(*_QUEUE).unionByName(differ.select(*_QUEUE))
+    return audit_unique.doubtful(sums, (*_QUEUE, "event")).select(*_QUEUE).unionByName(differ.select(*_QUEUE))
+
+
+def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame) -> DataFrame:
+    """Two messages that were published at one offset (M), but for those that a store lost.
+
+    Args:
+        published: see `published`.
+        doubtful: see `doubtful`.
+        losses: lost rows.
+    """
     place = (*_QUEUE, "offset")
     hashed = audit_unique.at(published, doubtful, _QUEUE).withColumn("hash", F.xxhash64("id"))
     counted = hashed.groupBy(*place).agg(

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from emq import errors
 from emq.model import Topic
+from spark import audit_local
 from spark.audit_events import literal
 from spark.audit_input import SourceRun
 from spark.audit_store import QueueView
@@ -86,7 +87,7 @@ class State:
         """What the last audit left under a name; empty if it left nothing."""
         place = None if self.directory is None else self.directory / f"audit-{self.saved.audits}" / name
         if place is None or not place.exists():
-            return self._spark.createDataFrame([], schema)
+            return audit_local.nothing(self._spark, schema)
         return self._spark.read.schema(schema).parquet(literal(place))
 
     def hand_on(self, saved: Saved, frames: dict[str, DataFrame]) -> None:
