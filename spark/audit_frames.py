@@ -55,12 +55,16 @@ class Frames:
 
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
         """The frame, computed now and read from `scratch` from then on."""
-        place = self._scratch / name
+        place = self.place(name)
         frame.write.mode("overwrite").parquet(str(place))
         self._rows[name] = sum(pq.read_metadata(path).num_rows for path in place.glob("part-*.parquet"))
         if not self._rows[name]:
             return audit_local.nothing(self._spark, frame.schema)
         return self._spark.read.schema(frame.schema).parquet(audit_events.literal(place))
+
+    def place(self, name: str) -> Path:
+        """Where a frame is kept."""
+        return self._scratch / name
 
     def has(self, name: str) -> bool:
         """Whether what was kept under this name has any rows."""

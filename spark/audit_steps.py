@@ -35,10 +35,10 @@ from spark import (
     audit_lives,
     audit_local,
     audit_messages,
+    audit_numbering,
     audit_offsets,
     audit_owners,
     audit_result,
-    audit_unique,
     audit_waiting,
     ledger,
 )
@@ -79,7 +79,7 @@ class Steps:
         if options.topics is not None:
             self._catalogs = [options.topics, *options.earlier, *(seen.topics for seen in state.saved.catalogs)]
         self._caps = audit_caps.of_catalogs(self._catalogs)
-        self._reports = Reports(spark, state, scratch)
+        self._reports = Reports(spark, state, self._frames)
 
     def run(self, findings: Path | None) -> Audit:
         """All steps; `findings` as for `spark.offset_audit.audit`."""
@@ -89,7 +89,6 @@ class Steps:
         owners = by_group(frames.owners)
         self._judge_owners(owners)
         uncapped = self._judge_aligned_caps()
-        self._judge_ledger()
         self._say("following each message")
         unusual, counts = self._messages()
         unknown = self._unknown()
@@ -116,7 +115,7 @@ class Steps:
             self._state.saved,
             {**counts, **self._ledger_counts(), "uncapped": uncapped},
             places,
-            audit_findings.kinds(found),
+            audit_findings.kinds(found) if self._reports else [],
             waits,
             audit_charts.of(
                 frames.seconds,
@@ -198,22 +197,6 @@ class Steps:
         kept = frames.kept("messages", unusual)
         return kept, {name: int(value or 0) for name, value in counted.get.items()}
 
-    def _judge_ledger(self) -> None:
-        """Numbers that a ledger tells of twice, though no attempt of the run has died."""
-        sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
-        mine = self._frames.sent.where(F.col("run").isin(sure))
-        place = ("run", "partition")
-        sums = self._frames.kept("numbers", audit_unique.sums(mine, place, "seq"))
-        doubtful = self._frames.kept("doubtful numbers", audit_unique.doubtful(sums, place))
-        if self._frames.has("doubtful numbers"):
-            counted = audit_unique.at(mine, doubtful, place).groupBy(*place, "seq")
-            twice = counted.agg(F.count("*").alias("n"), F.max("id").alias("id")).where(F.col("n") > 1)
-            text = F.format_string("number %d of run %s is in the ledger %d times", "seq", "run", "n")
-            found = audit_findings.found_in(twice, audit_findings.EVIDENCE, "a number twice", "id", text=text)
-            self._reports.add(found)
-        if any(row["odd"] for row in self._frames.outcomes):
-            self._reports.add(audit_events.odd_rows(self._frames.sent))
-
     def _dead(self) -> DataFrame:
         """The dead letters of the store: topic, id, and how many letters there are of each."""
         store = self._options.store
@@ -275,16 +258,26 @@ class Steps:
         """Open messages with their places, and how many there are in each."""
         frames = self._frames
         placed, places = self._placed(unusual, owners) if counts["open"] else (audit_offsets.nowhere(unusual), {})
-        published = audit_offsets.published(frames.rows)
-        doubtful = audit_offsets.doubtful(frames.kept("offsets", audit_offsets.offsets_of(published)))
-        doubtful = frames.kept("doubtful offsets", doubtful)
-        if frames.has("doubtful offsets"):
-            self._reports.add(audit_offsets.one_offset(published, doubtful, frames.losses))
+        self._judge_unique()
         if frames.overview.ranges:
             drops = audit_events.only(frames.ranges, events.DROPPED)
             self._reports.add(audit_offsets.dropped(drops, sorted(self._topics() - self._dropping())))
         self._judge_dead(unusual, counts)
         return placed, places
+
+    def _judge_unique(self) -> None:
+        """Offsets, and numbers of ledgers of whose run no attempt has died, that are told of twice."""
+        frames = self._frames
+        sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
+        sent = frames.sent.where(F.col("run").isin(sure))
+        published = audit_numbering.published(frames.rows)
+        sums = frames.kept("offsets", audit_numbering.offsets_of(published, audit_numbering.numbers(sent)))
+        doubtful = frames.kept("doubtful", audit_numbering.doubtful(sums))
+        if frames.has("doubtful"):
+            self._reports.add(audit_numbering.twice(sent, doubtful))
+            self._reports.add(audit_numbering.one_offset(published, doubtful, frames.losses))
+        if any(row["odd"] for row in frames.outcomes):
+            self._reports.add(audit_events.odd_rows(frames.sent))
 
     def _topics(self) -> set[str]:
         return {t.name for topics in self._catalogs for t in topics}
