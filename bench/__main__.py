@@ -13,37 +13,37 @@ import rich.console
 import rich.table
 import uvloop
 
-from bench.figures import Benchmark, Figure, holds
-from bench.stage import STORES, Stage
+from bench.support.figures import Benchmark, Figure, holds
+from bench.support.stage import STORES, Stage
 from emq.errors import EMQError
 
-NAMES = (
-    "floor",
-    "host",
-    "idle",
-    "wake",
-    "trail",
-    "publish",
-    "caps",
-    "isolation",
-    "rmq",
-    "timer",
-    "merge",
-    "allocation",
-    "handoff",
-    "scale",
-    "audit",
-    "load",
-    "source",
-)
+NAMES = {
+    "floor": "engine",
+    "host": "engine",
+    "idle": "engine",
+    "wake": "engine",
+    "trail": "engine",
+    "publish": "engine",
+    "caps": "engine",
+    "isolation": "engine",
+    "rmq": "sorted",
+    "timer": "sorted",
+    "merge": "sorted",
+    "allocation": "cluster",
+    "handoff": "cluster",
+    "scale": "cluster",
+    "audit": "spark",
+    "load": "spark",
+    "source": "spark",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     benchmarks: dict[str, Benchmark] = {}
-    for name in NAMES:
-        module = importlib.import_module(f"bench.{name}")
+    for name, room in NAMES.items():
+        module = importlib.import_module(f"bench.{room}.{name}")
         benchmarks[name] = module.BENCHMARK
         command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
         first = module.BENCHMARK.stores[0]

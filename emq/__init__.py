@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emq.app import App
-    from emq.durability import Durability
     from emq.errors import EMQError, PartialFailure, Reject, Retry
+    from emq.groups.receiver import Delivery
     from emq.message import Message
-    from emq.model import Environment, Kind, State, Topic, TopicOptions
-    from emq.receiver import Delivery
     from emq.settings import Settings
+    from emq.storage.durability import Durability
+    from emq.topics.model import Environment, Kind, State, Topic, TopicOptions
 
 __all__ = [
     "App",
@@ -33,19 +33,19 @@ __all__ = [
 
 _HOMES = {
     "App": "emq.app",
-    "Durability": "emq.durability",
+    "Durability": "emq.storage.durability",
     "EMQError": "emq.errors",
-    "Environment": "emq.model",
-    "Delivery": "emq.receiver",
-    "Kind": "emq.model",
+    "Environment": "emq.topics.model",
+    "Delivery": "emq.groups.receiver",
+    "Kind": "emq.topics.model",
     "Message": "emq.message",
     "PartialFailure": "emq.errors",
     "Reject": "emq.errors",
     "Retry": "emq.errors",
     "Settings": "emq.settings",
-    "State": "emq.model",
-    "Topic": "emq.model",
-    "TopicOptions": "emq.model",
+    "State": "emq.topics.model",
+    "Topic": "emq.topics.model",
+    "TopicOptions": "emq.topics.model",
 }
 
 

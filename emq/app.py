@@ -14,27 +14,30 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from emq import errors, patience, settings, statistics, stores
-from emq.admin import Admin
+from emq import errors, settings
 from emq.allocation.membership import LocalCluster, Membership
-from emq.allocation.tree import Tree
-from emq.catalog import Catalog
+from emq.allocation.tree.protocol import Tree
 from emq.clock import SystemClock
 from emq.database import Database
 from emq.database.environment_time import EnvironmentTime
-from emq.dead_letters import EVERY, Letter, Selection
-from emq.dead_letters import find as find_dead
-from emq.handlers import Handlers
-from emq.host import Host, HostOptions
-from emq.model import Environment, Kind, Topic, TopicOptions
-from emq.neighbours import Neighbours
+from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
+from emq.host import statistics
+from emq.host.handlers import Handlers
+from emq.host.host import Host, HostOptions
+from emq.host.neighbours import Neighbours
+from emq.inspect import planned as book
+from emq.inspect.admin import Admin
+from emq.inspect.dead_letters import EVERY, Letter, Selection
+from emq.inspect.dead_letters import find as find_dead
+from emq.loops import patience
+from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
-from emq.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
-from emq.schedule import book
-from emq.schedule.levels import Delay
-from emq.storage import Store
-from emq.timekeeping import Timekeeper
+from emq.schedule.delay_levels import Delay
+from emq.storage import opening
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
+from emq.topics.model import Environment, Kind, Topic, TopicOptions
 from emq.trail.sink import NullTrail, TrailSink
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -130,13 +133,13 @@ class App:
         return await Database.open(self.settings.database_url)
 
     async def _open_store(self) -> Store:
-        return await stores.open_store(self.settings.store, self.settings.environment, self.clock)
+        return await opening.open_store(self.settings.store, self.settings.environment, self.clock)
 
     async def _waited(self, url: str, opened: Callable[[], Awaitable[Part]]) -> Part:
         """A file is there or not; a server may be about to start."""
         if not self._patient or url.partition(":")[0] in ("sqlite", "memory"):
             return await opened()
-        return await patience.waited(stores.hide_password(url), opened, self._say_that_it_waits)
+        return await patience.waited(opening.hide_password(url), opened, self._say_that_it_waits)
 
     async def _say_that_it_waits(self, why: str) -> None:
         """So that whoever looks at the hosts sees this one, and what it waits for; in vain without the database."""
@@ -287,7 +290,8 @@ class App:
 
         Args:
             qps: most starts a second, over all its groups and priorities.
-            kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see `emq.model.Kind`.
+            kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
+                `emq.topics.model.Kind`.
             slots: of a sorted topic, a power of two; 0 for as many as its qps asks for.
             exist_ok: leave a topic of that name as it is instead of raising `TopicExists`.
 
@@ -365,7 +369,7 @@ class App:
         return await self.admin.recall(topic, ids)
 
     async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
-        """The topic's dead letters that are meant, read in pages; see `emq.dead_letters.find`, and `replay` there."""
+        """Yield the topic's dead letters that `selection` means, read in pages; see `emq.inspect.dead_letters.find`."""
         async for letter in find_dead(self.store, await self.catalog.get(topic), selection):
             yield letter
 
@@ -459,7 +463,7 @@ class App:
         if not self.store.shared:
             if self.settings.cluster:
                 raise errors.InvalidSettings(
-                    f"store {stores.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
+                    f"store {opening.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
                     "use redis:// or postgresql://, or leave `cluster` empty"
                 )
             return LocalCluster(self._next_epoch).member(self.host_name())
@@ -487,10 +491,10 @@ class App:
         options = self.settings
         if not options.cluster:
             if options.database_is_private:
-                from emq.allocation.memory_tree import MemoryEnsemble
+                from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 
                 return MemoryEnsemble(self.clock).tree(options.session_timeout_s)
-            from emq.allocation.database_tree import DatabaseTree
+            from emq.allocation.tree.database import DatabaseTree
 
             return DatabaseTree(options.database_url, options.session_timeout_s)
         try:

@@ -40,8 +40,8 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         started_us: when this delivery was started, by the host's clock; the time by which caps are judged.
         member: of a message that was claimed from a slot: the member; None for all others.
         token: of a message that was claimed from a slot: names the claim.
-        layout: of a message with a key: the layout by which it came to its group; see `emq.layouts`. A log queue stores
-            it in the place of `group`, which follows from the queue.
+        layout: of a message with a key: the layout by which it came to its group; see `emq.topics.key_layouts`. A log
+            queue stores it in the place of `group`, which follows from the queue.
     """
 
     id: str

@@ -12,8 +12,9 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from emq import errors, stores
-from emq.model import Environment
+from emq import errors
+from emq.storage import opening
+from emq.topics.model import Environment
 
 DEFAULT_FILE = "emq.toml"
 
@@ -170,7 +171,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         ),
         (
             settings.cluster == "" or settings.cluster.startswith(("zookeeper://", "zookeepers://")),
-            f"cluster {stores.hide_password(settings.cluster)!r} must begin with zookeeper:// or zookeepers://",
+            f"cluster {opening.hide_password(settings.cluster)!r} must begin with zookeeper:// or zookeepers://",
         ),
         (settings.cluster_auth in ("digest", "sasl"), f"cluster_auth {settings.cluster_auth!r} must be digest or sasl"),
         (

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from emq import App, Message, errors
-from emq.schedule import levels
+from emq.schedule import delay_levels
 
 app = App(os.environ.get("EMQ_STORE", "memory:"))
 
@@ -36,8 +36,8 @@ async def publish(name: str, seconds: float, **when: Any) -> None:
 async def main() -> None:
     async with app:
         own = {"payment check": 1.25}
-        topic = await app.create_topic("orders", qps=100, delay_levels={**levels.ROCKETMQ, **own}, exist_ok=True)
-        print(f"{len(levels.ROCKETMQ)} levels: {', '.join(levels.ROCKETMQ)}")
+        topic = await app.create_topic("orders", qps=100, delay_levels={**delay_levels.ROCKETMQ, **own}, exist_ok=True)
+        print(f"{len(delay_levels.ROCKETMQ)} levels: {', '.join(delay_levels.ROCKETMQ)}")
         async with app.running():
             await asyncio.sleep(1)
             await publish("level", 1.0, delay="1s")

@@ -3,7 +3,7 @@
     spark.register(session)
     session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
 
-See `spark.datasource` for what can be read and written. Needs the extra `spark` and Java 17 or newer.
+See `spark.source.datasource` for what can be read and written. Needs the extra `spark` and Java 17 or newer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def register(session: SparkSession) -> None:
     from spark.session import require_packages
 
     require_packages()
-    from spark.datasource import EMQDataSource
+    from spark.source.datasource import EMQDataSource
 
     session.dataSource.register(EMQDataSource)
     # Spark refuses sources that take filters unless this is set.

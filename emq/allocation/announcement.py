@@ -7,8 +7,9 @@ import asyncio
 import msgspec
 
 from emq import errors
-from emq.allocation import records, tree
+from emq.allocation import records
 from emq.allocation.records import Paths, Running
+from emq.allocation.tree import protocol
 
 RETRY_S = 0.2
 
@@ -20,7 +21,7 @@ class Announcement:
         said: what it holds, as far as is known; None while there is none of this session's.
     """
 
-    def __init__(self, coordination: tree.Tree, paths: Paths, host: str) -> None:
+    def __init__(self, coordination: protocol.Tree, paths: Paths, host: str) -> None:
         self._tree = coordination
         self._path = paths.host(host)
         self._host = host
@@ -32,7 +33,7 @@ class Announcement:
         """Say it for the first time; False while another one of this name is there."""
         try:
             await self._tree.create(self._path, records.encode(running), ephemeral=True)
-        except tree.NodeExists:
+        except protocol.NodeExists:
             node = await self._own()
             if node is None:
                 return False
@@ -62,7 +63,7 @@ class Announcement:
             self._unsure = True
             await self._look_again()
             raise
-        except tree.Conflict:
+        except protocol.Conflict:
             await self._look_again()
             await asyncio.sleep(RETRY_S)
             return False
@@ -93,6 +94,6 @@ class Announcement:
         if node is not None:
             self._version = node.version
 
-    async def _own(self) -> tree.Node | None:
+    async def _own(self) -> protocol.Node | None:
         node = await self._tree.read(self._path)
         return node if node is not None and node.session == self._tree.session else None

@@ -8,15 +8,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import model
-from emq.allocation import drafting, records
-from emq.allocation.drafting import Place, Previous
+from emq.allocation import records
 from emq.allocation.leader import DEBOUNCE_S
-from emq.allocation.levelling import ENOUGH, SHED
-from emq.allocation.loads import shares_of
-from emq.allocation.plan import plan
+from emq.allocation.plan import drafting
+from emq.allocation.plan.drafting import Place, Previous
+from emq.allocation.plan.levelling import ENOUGH, SHED
+from emq.allocation.plan.loads import shares_of
+from emq.allocation.plan.plan import plan
 from emq.allocation.records import Pointer, Record, Running
-from emq.model import Topic
+from emq.topics import model
+from emq.topics.model import Topic
 
 GROUPS = 20_000
 """As many as are shared out where nothing else is said."""

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable
 
 from emq import errors
-from emq.allocation import tree
 from emq.allocation.records import Paths
+from emq.allocation.tree import protocol
 from emq.clock import Clock
-from emq.lease import Lease
+from emq.loops.lease import Lease
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Heartbeat:
     """
 
     def __init__(
-        self, coordination: tree.Tree, paths: Paths, clock: Clock, lease: Lease, complain: Callable[[str], None]
+        self, coordination: protocol.Tree, paths: Paths, clock: Clock, lease: Lease, complain: Callable[[str], None]
     ) -> None:
         self._tree = coordination
         self._paths = paths
@@ -93,7 +93,7 @@ class Heartbeat:
                     self._lease.suspend()
                     left_s = max(0.0, self._lease.until - self._clock.now())
                     self._complain(f"{exc}; this host goes on for {left_s:.1f} s")
-                except tree.NodeMissing:
+                except protocol.NodeMissing:
                     self._lease.suspend()  # the session is no more; the tree is about to say so
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._tree.timeout_s / BEATS):

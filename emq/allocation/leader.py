@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from emq import errors
-from emq.allocation import drafting, plan, planned, records, serving, tree
-from emq.allocation.drafting import NOBODY, Place, Previous
+from emq.allocation import published_plan, records
+from emq.allocation.plan import drafting, handler_sets, plan
+from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
+from emq.allocation.tree import protocol
 from emq.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ class Leader:
 
     def __init__(
         self,
-        coordination: tree.Tree,
+        coordination: protocol.Tree,
         environment: str,
         host: str,
         next_generation: Callable[[int], Awaitable[int]],
@@ -94,7 +96,7 @@ class Leader:
         self._done: object = None
         self._watchers: dict[str, Callable[[], None]] = {}
         self._outdated: set[str] = set()
-        self._nodes: dict[str, tree.Node | None] = {}
+        self._nodes: dict[str, protocol.Node | None] = {}
         self._swept = False
         self._told = ""
         self._debounce_first = debounce_first
@@ -106,8 +108,8 @@ class Leader:
         self._quotas, self._catalog = quotas, catalog
         self._changed.set()
 
-    def session_changed(self, state: tree.SessionState) -> None:
-        if state is tree.SessionState.LOST:
+    def session_changed(self, state: protocol.SessionState) -> None:
+        if state is protocol.SessionState.LOST:
             self._candidate, self.leading = "", False
         self._nodes.clear()
         self._changed.set()
@@ -132,13 +134,13 @@ class Leader:
                     self._unable_since = self._clock.now()
                 self._complain(f"{exc}; the plan stays as it is")
                 await asyncio.sleep(RETRY_S)
-            except (tree.Conflict, tree.NodeMissing, tree.NodeExists):
+            except (protocol.Conflict, protocol.NodeMissing, protocol.NodeExists):
                 self._in_force = None  # somebody else has planned
                 await asyncio.sleep(RETRY_S)
             except plan.BrokenPlan:
                 log.exception("a plan broke its own rules; the plan in force stays")
                 await self._changed.wait()
-            except (errors.ForeignTree, tree.NodeTooLarge) as exc:
+            except (errors.ForeignTree, protocol.NodeTooLarge) as exc:
                 self._in_force = None
                 self._complain(f"{exc}; nothing is planned")
                 await asyncio.sleep(FOREIGN_S)
@@ -254,7 +256,7 @@ class Leader:
             # Its node may be there as the lists' parent, with nothing in it.
             node = await self._tree.read(self._paths.serverlist)
             if node is not None and node.data:
-                raise tree.Conflict("another plan came into force")
+                raise protocol.Conflict("another plan came into force")
             if node is None:
                 await self._tree.create(self._paths.serverlist)
             version = 0
@@ -318,20 +320,20 @@ class Leader:
 
     async def _read(self) -> _InForce:
         node = await self._tree.read(self._paths.serverlist)
-        record = planned.record_of(node, self._paths, self._environment)
+        record = published_plan.record_of(node, self._paths, self._environment)
         if node is None or record is None:
             return _InForce(None, -1, None)
         hosts = list(record.lists)
         lists = await asyncio.gather(
-            *(planned.read_list(self._tree, self._paths, host, record.lists[host]) for host in hosts)
+            *(published_plan.read_list(self._tree, self._paths, host, record.lists[host]) for host in hosts)
         )
         places: dict[str, Place] = {}
         for host, entries in zip(hosts, lists, strict=True):
             if entries is None:
                 again = await self._tree.read(self._paths.serverlist)
                 if again is not None and again.version == node.version:
-                    raise planned.gone(self._paths, host)
-                raise tree.Conflict("another plan came into force")
+                    raise published_plan.gone(self._paths, host)
+                raise protocol.Conflict("another plan came into force")
             places |= {group: Place(host, entry) for group, entry in entries.items()}
         incarnations = {h: p.incarnation for h, p in record.lists.items() if h != NOBODY}
         return _InForce(record, node.version, Previous(places, incarnations))
@@ -391,7 +393,7 @@ def _planned(
 ) -> tuple[plan.Plan, dict[str, str], bool]:
     """The new plan, the host of each group, and whether anything moves."""
     before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
-    made = serving.plan_for(
+    made = handler_sets.plan_for(
         {h: m.serves for h, m in members.items()}, quotas, weights, before, drafting.recent(previous)
     )
     owner = drafting.places(made, quotas)

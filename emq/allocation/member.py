@@ -12,17 +12,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Protocol
 
 from emq import errors
-from emq.allocation import planned, records, tree
+from emq.allocation import published_plan, records
 from emq.allocation.announcement import Announcement
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
+from emq.allocation.tree import protocol
 from emq.clock import Clock
-from emq.guard import Guard
-from emq.lease import Lease
-from emq.slicing import in_slices
+from emq.loops.guard import Guard
+from emq.loops.lease import Lease
+from emq.loops.slicing import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class ClusterMembership:
 
     def __init__(
         self,
-        coordination: tree.Tree,
+        coordination: protocol.Tree,
         environment: str,
         host: str,
         next_generation: Callable[[int], Awaitable[int]],
@@ -252,12 +253,12 @@ class ClusterMembership:
 
     # ------------------------------------------------------------------------------------------------------ the session
 
-    def _session(self, state: tree.SessionState) -> None:
-        if state is tree.SessionState.SUSPENDED:
+    def _session(self, state: protocol.SessionState) -> None:
+        if state is protocol.SessionState.SUSPENDED:
             self.lease.suspend()
-        elif state is tree.SessionState.CONNECTED:
+        elif state is protocol.SessionState.CONNECTED:
             self._heartbeat.connected()
-        elif state is tree.SessionState.LOST:
+        elif state is protocol.SessionState.LOST:
             self._expire(f"the session of host {self.host} has expired")
         self._changed.set()
         self._leader.session_changed(state)
@@ -277,7 +278,7 @@ class ClusterMembership:
 
     async def _enter(self) -> bool:
         """Put this host's nodes into the tree; False while another one of its name is there."""
-        await planned.read_record(self._tree, self._paths, self._environment)
+        await published_plan.read_record(self._tree, self._paths, self._environment)
         incarnation, session = secrets.token_hex(6), self._tree.session
         # The lease first: who sees the host running may rely on its heartbeats.
         await self._heartbeat.begin(incarnation)
@@ -316,16 +317,16 @@ class ClusterMembership:
                 self._complain(f"{exc}; trying again")
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
-            except tree.NodeMissing:
+            except protocol.NodeMissing:
                 self._expire(f"somebody deleted node {self._paths.host(self.host)}")
                 self._changed.set()
-            except (errors.ForeignTree, tree.NodeTooLarge) as exc:
+            except (errors.ForeignTree, protocol.NodeTooLarge) as exc:
                 self._complain(f"{exc}; this host keeps what it has")
                 await asyncio.sleep(FOREIGN_S)
 
     async def _look(self) -> None:
         era = self._era
-        record = await planned.read_record(self._tree, self._paths, self._environment, self._changed.set)
+        record = await published_plan.read_record(self._tree, self._paths, self._environment, self._changed.set)
         if record is not None and record.generation != self._handoff.generation:
             entries = await self._read_entries(record)
             if entries is None or era != self._era:
@@ -352,12 +353,12 @@ class ClusterMembership:
         if pointer is None or pointer.incarnation != self._incarnation:
             return {}
         if pointer != self._pointer:
-            entries = await planned.read_list(self._tree, self._paths, self.host, pointer)
+            entries = await published_plan.read_list(self._tree, self._paths, self.host, pointer)
             if entries is None:
-                again = await planned.read_record(self._tree, self._paths, self._environment)
+                again = await published_plan.read_record(self._tree, self._paths, self._environment)
                 if again is not None and again.generation != record.generation:
                     return None
-                raise planned.gone(self._paths, self.host)
+                raise published_plan.gone(self._paths, self.host)
             self._entries, self._pointer = entries, pointer
         return self._entries
 

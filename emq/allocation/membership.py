@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from emq.allocation.plan import plan
-from emq.lease import Lease
+from emq.allocation.plan.plan import plan
+from emq.loops.lease import Lease
 
 
 class Assignment(NamedTuple):

@@ -114,7 +114,7 @@ class Entry(NamedTuple):
 
     Attributes:
         epoch: the generation in which the host got it; its fencing number.
-        why: of `emq.allocation.plan.Why`.
+        why: of `emq.allocation.plan.plan.Why`.
         after: who must have let go of it before.
     """
 

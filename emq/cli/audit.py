@@ -16,8 +16,8 @@ from emq.cli.session import Session
 from emq.cli.times import given_span_s
 
 if TYPE_CHECKING:
-    from emq.model import Topic
-    from spark.audit_store import StoreView
+    from emq.topics.model import Topic
+    from spark.audit.store import StoreView
 
 _MANY = "May be given more than once."
 
@@ -69,8 +69,9 @@ def audit(
     catalog for the caps. Without one, what was not delivered is only counted.
     """
     with needing("the audit", "spark"):
-        from spark import audit_report, audit_view, offset_audit
         from spark import session as spark_session
+        from spark.audit import offset_audit, view
+        from spark.audit import report as audit_report
 
         spark_session.require()
     if report is not None:
@@ -99,15 +100,15 @@ def audit(
             result = offset_audit.audit(spark, options, findings, say)
     if report is not None:
         audit_report.write(report, result)
-    session.show(result.to_dict(), lambda: audit_view.render(result))
+    session.show(result.to_dict(), lambda: view.render(result))
     raise typer.Exit(result.exit_status)
 
 
 async def _look(session: Session) -> tuple[list[Topic], StoreView]:
-    from spark import audit_store
+    from spark.audit import store
 
     async with session.app() as app:
-        return await audit_store.look(app)
+        return await store.look(app)
 
 
 def _default_store() -> str:
@@ -117,7 +118,7 @@ def _default_store() -> str:
 
 
 def _read_topics(path: Path) -> list[Topic]:
-    from emq import catalog_file, model
+    from emq.topics import catalog_file, model
 
     fmt = "json" if path.suffix == ".json" else "toml"
     try:

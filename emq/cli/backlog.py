@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from emq.model import Topic
-from emq.statistics import IN_SLOT
+from emq.host.statistics import IN_SLOT
+from emq.topics.model import Topic
 
 if TYPE_CHECKING:
-    from emq.admin import Admin
+    from emq.inspect.admin import Admin
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 from emq import errors
 from emq.app import App
-from emq.handlers import Binding, Handlers
+from emq.host.handlers import Binding, Handlers
 
 log = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 from emq import errors
-from emq.allocation import forecast, view
-from emq.allocation.tree import Tree
-from emq.catalog import Catalog
+from emq.allocation import cluster_view, forecast
+from emq.allocation.tree.protocol import Tree
 from emq.cli import snapshots
 from emq.cli.session import Session
 from emq.cli.snapshots import Seen
 from emq.database import Database, environment_time
-from emq.model import Topic
 from emq.settings import Settings
-from emq.stores import hide_password
+from emq.storage.opening import hide_password
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic
 
 ALONE = ("memory", "sqlite")
 """Schemes of stores from which one host alone consumes."""
@@ -48,7 +48,7 @@ def meet(settings: Settings) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def tree_of(session: Session, timeout_s: float = view.OPEN_S) -> AsyncIterator[Tree]:
+async def tree_of(session: Session, timeout_s: float = cluster_view.OPEN_S) -> AsyncIterator[Tree]:
     """The coordination tree in which the hosts meet that the settings mean, open for the length of a block.
 
     Raises:
@@ -65,7 +65,7 @@ async def tree_of(session: Session, timeout_s: float = view.OPEN_S) -> AsyncIter
     if not settings.cluster:
         servers = f"no database at {hide_password(settings.database_url)}"
     with _reasons() as reasons:
-        tree = view.opened(session.app().coordination(), servers, timeout_s)
+        tree = cluster_view.opened(session.app().coordination(), servers, timeout_s)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 opened = await stack.enter_async_context(tree)

@@ -10,11 +10,12 @@ import signal
 
 import uvloop
 
-from emq import collecting, errors
+from emq import errors
 from emq.app import App
 from emq.cli import binding, output, supervisor
 from emq.cli.session import Session
-from emq.stores import hide_password
+from emq.host import garbage_collection
+from emq.storage.opening import hide_password
 
 log = logging.getLogger("emq")
 
@@ -85,7 +86,7 @@ async def _announce(app: App) -> None:
     while app.host is None:  # noqa: ASYNC110 (the host is made in the first steps of `run`)
         await asyncio.sleep(0.01)
     await app.host.running.wait()
-    collecting.shorten_pauses()
+    garbage_collection.shorten_pauses()
     ownership = app.host.ownership
     if app.store.shared and ownership.topics and not ownership.groups:
         log.info("a member of the cluster [%s], which has no groups for it yet; Ctrl-C stops", app.settings.environment)

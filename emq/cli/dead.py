@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from emq.app import App
-    from emq.dead_letters import Letter, Selection
+    from emq.inspect.dead_letters import Letter, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, put them back, or throw them away.")
 
@@ -42,8 +42,8 @@ async def list_(
 
     Example: emq dead list 'shop.*' --since 2h --reason timeout
     """
-    from emq import dead_letters
     from emq.cli.topics import matching
+    from emq.inspect import dead_letters
 
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason)
@@ -71,7 +71,7 @@ async def show(
 
     Example: emq dead show shop 3-5d41402abc4b2a76b9719d91
     """
-    from emq import dead_letters
+    from emq.inspect import dead_letters
 
     async with session.app() as opened:
         of_topic = await opened.catalog.get(topic)
@@ -102,7 +102,7 @@ async def replay(
 
     Example: emq dead replay shop --reason 'HTTP 503' --rate 10
     """
-    from emq import dead_letters
+    from emq.inspect import dead_letters
 
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
@@ -138,7 +138,7 @@ async def purge(
 
     Example: emq dead purge shop --until 30d --yes
     """
-    from emq import dead_letters
+    from emq.inspect import dead_letters
 
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason, ids)
@@ -152,7 +152,7 @@ async def purge(
 def _selection(
     opened: App, since: str | None, until: str | None, reason: str, ids: list[str] | None = None
 ) -> Selection:
-    from emq.dead_letters import EVERY
+    from emq.inspect.dead_letters import EVERY
 
     selection = EVERY._replace(reason=reason, ids=frozenset(ids or ()))
     if since is not None:

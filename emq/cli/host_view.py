@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from emq.allocation.drafting import NOBODY
+from emq.allocation.cluster_view import Holding, View
 from emq.allocation.heartbeat import MAX_AHEAD_S
-from emq.allocation.loads import shares_of
-from emq.allocation.plan import effective
+from emq.allocation.plan.drafting import NOBODY
+from emq.allocation.plan.loads import shares_of
+from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
-from emq.allocation.view import Holding, View
 from emq.cli import output
 from emq.cli.cluster import Known
 

@@ -31,7 +31,7 @@ async def hosts(
 
     Example: emq hosts --watch
     """
-    from emq.allocation import view
+    from emq.allocation import cluster_view
     from emq.cli import cluster, host_view, refreshing
 
     if not cluster.meet(session.settings):
@@ -42,7 +42,7 @@ async def hosts(
 
         async def look() -> tuple[object, Callable[[], RenderableType]]:
             known = await cluster.known(session)
-            seen = await view.read(tree, session.settings.environment)
+            seen = await cluster_view.read(tree, session.settings.environment)
             wide = session.out.width >= refreshing.WIDE
             return host_view.data(seen, known), lambda: host_view.render(seen, known, wide=wide)
 

@@ -14,7 +14,7 @@ from emq.cli.session import Session
 from emq.cli.times import SPANS, span_s
 
 if TYPE_CHECKING:
-    from spark.load_generator import Progress as Told
+    from spark.load.generator import Progress as Told
 
 
 def load(
@@ -49,14 +49,16 @@ def load(
     Example: emq load plan.toml --ledger ledger --store redis://localhost --seed 7
     """
     with needing("the load generator", "spark"):
-        from spark import load_generator, load_plan, load_report
         from spark import session as spark_session
+        from spark.load import generator
+        from spark.load import plan as load_plan
+        from spark.load import report as load_report
 
         spark_session.require()
     seconds = None if duration is None else span_s(duration)
     if duration is not None and not seconds:
         raise typer.BadParameter(f"{duration!r} is not a duration; write it as {SPANS}", param_hint="--duration")
-    options = load_generator.LoadOptions(
+    options = generator.LoadOptions(
         load_plan.read(plan),
         session.settings,
         ledger,
@@ -68,7 +70,7 @@ def load(
         create=not no_create,
     )
     with _progress(session) as told, spark_session.borrowed("emq load", cores, memory, **spark_session.QUICK) as spark:
-        report = load_generator.run(spark, options, told)
+        report = generator.run(spark, options, told)
     session.show(report, lambda: load_report.render(report))
     raise typer.Exit(0 if report.ok else 1)
 

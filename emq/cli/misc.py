@@ -25,7 +25,7 @@ def settings(
     import msgspec
 
     from emq import settings as module
-    from emq.stores import hide_password
+    from emq.storage.opening import hide_password
 
     if defaults:
         typer.echo(module.defaults_file())

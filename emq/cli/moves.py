@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Self
 
-from emq.allocation import drafting, view
-from emq.allocation.drafting import NOBODY
-from emq.allocation.plan import effective, plan
+from emq.allocation import cluster_view
+from emq.allocation.cluster_view import Holding, View
+from emq.allocation.plan import drafting
+from emq.allocation.plan.drafting import NOBODY
+from emq.allocation.plan.plan import effective, plan
 from emq.allocation.records import Order
-from emq.allocation.tree import Tree
-from emq.allocation.view import Holding, View
+from emq.allocation.tree.protocol import Tree
 from emq.cli import output
 
 LOOK_S = 0.2
@@ -38,8 +39,8 @@ class Moves:
 
     @classmethod
     async def of(cls, tree: Tree, environment: str, quotas: Mapping[str, float]) -> Self:
-        """Look at the cluster, before the order. Raises as `emq.allocation.view.read`."""
-        return cls(tree, await view.read(tree, environment), quotas)
+        """Look at the cluster, before the order. Raises as `emq.allocation.cluster_view.read`."""
+        return cls(tree, await cluster_view.read(tree, environment), quotas)
 
     def would_leave_nobody(self, host: str, order: Order) -> bool:
         """Whether, with such an order, no member would have a weight any more, while some have one now."""
@@ -59,7 +60,7 @@ class Moves:
         now_s = asyncio.get_running_loop().time
         deadline = now_s() + timeout_s
         while True:
-            self.now = await view.read(self._tree, self.before.environment)
+            self.now = await cluster_view.read(self._tree, self.before.environment)
             left = len(self._to_move()) or (0 if self.now.has_let_go(host) else 1)
             if not left or now_s() > deadline:
                 return left

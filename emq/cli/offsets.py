@@ -11,9 +11,9 @@ from emq.cli import output
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from emq import model
     from emq.app import App
     from emq.offsets.checkpoints import Checkpoint
+    from emq.topics import model
 
 app = typer.Typer(no_args_is_help=True, help="How far a topic's queues are consumed, and setting that anew.")
 
@@ -106,8 +106,8 @@ async def refuse_if_consumed(opened: App) -> None:
     A store of one host's own tells by itself whether its place is taken; else this takes it, until `opened` is closed,
     so that none starts meanwhile. On a shared store, a host is taken to run while its snapshot is fresh.
     """
-    from emq import statistics
     from emq.cli import snapshots
+    from emq.host import statistics
 
     hosts = [s.host.host for s in await snapshots.load(opened) if s.live]
     named = f"host {', '.join(map(repr, hosts))}" if hosts else "a host"

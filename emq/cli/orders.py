@@ -90,7 +90,7 @@ async def _give(
     timeout_s: float,
     yes: bool,
 ) -> None:
-    from emq.allocation import orders
+    from emq.allocation import operator_orders
     from emq.allocation.records import Order
     from emq.cli import cluster
     from emq.cli.moves import Moves
@@ -107,7 +107,7 @@ async def _give(
                 f"No other host with a weight is left: nobody would consume the groups of {host}. Do it all the same?",
                 yes,
             )
-        await orders.give(tree, session.settings.environment, host, change)
+        await operator_orders.give(tree, session.settings.environment, host, change)
         there = host in before.members
         waits = wait and there and not known.trouble
         left = await _settle(session, moves, host, timeout_s) if waits else None

@@ -11,7 +11,7 @@ from emq import errors
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
-    from emq.allocation.view import View
+    from emq.allocation.cluster_view import View
     from emq.cli.cluster import Known
 
 _PANEL = "Simulation"
@@ -91,7 +91,7 @@ async def plan(
         wanted = simulation.Wanted(hosts, topics, qps, skew, kill, add, weight, message_us, utilisation, seed)
         await simulation.run(session, wanted)
         return
-    from emq.allocation import view
+    from emq.allocation import cluster_view as view
     from emq.cli import cluster, plan_view, refreshing
 
     async with cluster.tree_of(session) as tree:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from emq.allocation import explain
-from emq.allocation.drafting import NOBODY
-from emq.allocation.levelling import Why
-from emq.allocation.plan import Plan, effective
-from emq.allocation.view import Holding, View
+from emq.allocation.cluster_view import Holding, View
+from emq.allocation.plan import explain
+from emq.allocation.plan.drafting import NOBODY
+from emq.allocation.plan.levelling import Why
+from emq.allocation.plan.plan import Plan, effective
 from emq.cli import host_view, output
 from emq.cli.cluster import Known
 from emq.cli.host_view import HostRow
@@ -41,8 +41,8 @@ class GroupRow(msgspec.Struct, frozen=True):
         quota: starts a second; None where the catalog does not know the group.
         host: None if nobody's.
         since_s: about when its host got it, in seconds since the epoch.
-        why: one of `emq.allocation.levelling.Why`, or empty where it never moved.
-        holding: one of `emq.allocation.view.Holding`.
+        why: one of `emq.allocation.plan.levelling.Why`, or empty where it never moved.
+        holding: one of `emq.allocation.cluster_view.Holding`.
         awaited: hosts that may still hold it.
     """
 

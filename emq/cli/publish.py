@@ -21,13 +21,13 @@ from emq.cli.session import Session, fail
 if TYPE_CHECKING:
     import asyncio
 
-    from emq.cli.lines import Defaults, Publisher
+    from emq.cli.message_lines import Defaults, Publisher
 
 STDIN = "-"
 
 
 class MissedName(enum.StrEnum):
-    """What becomes of occurrences that nobody was there for, as in `emq.schedule.spec`."""
+    """What becomes of occurrences that nobody was there for, as in `emq.schedule.schedule`."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -95,7 +95,7 @@ def publish(
 
     Example: emq publish reports daily --cron '0 9 * * 1-5' --tz Europe/Berlin
     """
-    from emq.cli.lines import Defaults
+    from emq.cli.message_lines import Defaults
 
     if topic == STDIN:
         topic, payloads = None, [STDIN]
@@ -127,23 +127,23 @@ def publish(
 async def _publish_arguments(
     session: Session, told: Defaults, payloads: Sequence[str], again: dict[str, Any] | None
 ) -> None:
-    from emq.cli import lines
+    from emq.cli import message_lines
 
     assert told.topic is not None  # it comes before the payloads
     async with session.app(recorded=True) as app:
         topic = await app.catalog.get(told.topic)
         if again is None:
             items = [
-                lines.item(i, topic, payload.encode(), told, app.clock.now_us())
+                message_lines.item(i, topic, payload.encode(), told, app.clock.now_us())
                 for i, payload in enumerate(payloads, 1)
             ]
-            ids = await lines.send(app, items)
+            ids = await message_lines.send(app, items)
         else:
             if told.delay is not None:
-                again["delay_ms"] = lines.delay_ms_of(topic, told.delay)
+                again["delay_ms"] = message_lines.delay_ms_of(topic, told.delay)
             said = {name: getattr(told, name) for name in ("key", "headers", "ttl_s")}
             said["at"] = told.at and told.at.at_s(app.clock.now())
-            said["priority"] = lines.priority_of(topic, told.priority)
+            said["priority"] = message_lines.priority_of(topic, told.priority)
             ids = [await app.schedule(topic.name, payload, **again, **said) for payload in payloads]
     shown = ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")
     to = f"{output.count(len(ids), 'message')} to {told.topic!r}: {shown}"
@@ -195,7 +195,7 @@ def _at(text: str | None) -> times.When | None:
 def _publish_lines(session: Session, defaults: Defaults) -> None:
     import asyncio
 
-    from emq.cli.lines import Publisher
+    from emq.cli.message_lines import Publisher
 
     with asyncio.Runner() as runner:
         app = session.app(recorded=True)
@@ -218,11 +218,11 @@ def _publish_lines(session: Session, defaults: Defaults) -> None:
 
 def _follow(session: Session, patience: _Patience, publisher: Publisher) -> str | None:
     """Publish what standard input brings, chunk by chunk; answers what went wrong, if anything."""
-    from emq.cli import lines
+    from emq.cli import message_lines
 
     with _progress(session) as advance, patience.asked_for():
         try:
-            for chunk in lines.chunks(sys.stdin.buffer):
+            for chunk in message_lines.chunks(sys.stdin.buffer):
                 patience.run(publisher.publish(chunk))
                 advance(sum(map(len, chunk)) + len(chunk), publisher.published)
         except errors.EMQError as exc:

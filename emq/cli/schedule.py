@@ -13,7 +13,7 @@ from emq.cli.session import Session, command
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq.schedule.book import Planned
+    from emq.inspect.planned import Planned
 
 app = typer.Typer(no_args_is_help=True, help="Look at what is delayed and scheduled, and take it back.")
 
@@ -34,7 +34,7 @@ async def list_(
 ) -> None:
     """List what waits for its time, by due time: delayed messages, schedules and retries."""
     from emq.cli.topics import matching
-    from emq.schedule import book
+    from emq.inspect import planned as book
 
     async with session.app() as opened:
         topics = await matching(opened, pattern)
@@ -61,7 +61,7 @@ async def show(
     session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 ) -> None:
     """Show one entry in full, with the next occurrences of a schedule."""
-    from emq.schedule import book
+    from emq.inspect import planned as book
 
     async with session.app() as opened:
         planned = await book.get(opened.store.lanes, await opened.catalog.get(topic), message_id)
@@ -103,7 +103,7 @@ async def levels(
     ] = None,
 ) -> None:
     """List the delay levels of a topic, or RocketMQ's, which a topic may be given."""
-    from emq.schedule import levels as named
+    from emq.schedule import delay_levels as named
 
     if topic is None:
         found = named.ROCKETMQ
@@ -132,9 +132,9 @@ def _data(planned: Planned, *, next_: bool = False) -> dict[str, Any]:
 
 
 def _upcoming(planned: Planned) -> list[tuple[int, int]]:
-    from emq.schedule import course
+    from emq.schedule import occurrences
 
-    return course.upcoming(planned.schedule, UPCOMING) if planned.schedule is not None else []
+    return occurrences.upcoming(planned.schedule, UPCOMING) if planned.schedule is not None else []
 
 
 def _facts(planned: Planned) -> RenderableType:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from emq.app import App
-    from emq.dead_letters import Letter
-    from emq.schedule.book import Planned
+    from emq.inspect.dead_letters import Letter
+    from emq.inspect.planned import Planned
     from emq.settings import Settings
 
 _Listed = TypeVar("_Listed", "Letter", "Planned")
@@ -32,7 +32,7 @@ PIPE_WIDTH = 160
 
 
 class World(enum.StrEnum):
-    """The environments, as in `emq.model`, which is not loaded for `--help`."""
+    """The environments, as in `emq.topics.model`, which is not loaded for `--help`."""
 
     ONLINE = "online"
     SANDBOX = "sandbox"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from emq import model
 from emq.allocation import forecast
 from emq.allocation.forecast import Forecast, Step
 from emq.allocation.leader import DEBOUNCE_S
 from emq.cli import cluster, output
 from emq.cli.session import Session
 from emq.database import urls
+from emq.topics import model
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from emq import statistics
-from emq.statistics import HostStatistics, Rates, Totals
+from emq.host import statistics
+from emq.host.statistics import HostStatistics, Rates, Totals
 
 if TYPE_CHECKING:
     from emq.app import App

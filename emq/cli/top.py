@@ -16,8 +16,8 @@ from emq.app import App
 from emq.cli import backlog as backlogs
 from emq.cli import output, snapshots
 from emq.cli.snapshots import Seen, TopicTotal
-from emq.model import Topic
-from emq.statistics import IN_SLOT
+from emq.host.statistics import IN_SLOT
+from emq.topics.model import Topic
 
 MANY = 300
 """With more topics than this, only those that the hosts count among their busiest are looked at."""

@@ -12,8 +12,8 @@ import msgspec
 
 from emq import errors
 from emq.cli import output, times
-from emq.model import Topic, TopicOptions
-from emq.schedule import levels
+from emq.schedule import delay_levels
+from emq.topics.model import Topic, TopicOptions
 
 PUSH = "push."
 ATTRIBUTE = "attributes."
@@ -110,7 +110,7 @@ def _file(topic: str, key: str, name: str) -> str:
 
 def _levels(topic: str, key: str, text: str) -> dict[str, float]:
     if text.lower() == ROCKETMQ:
-        return dict(levels.ROCKETMQ)
+        return dict(delay_levels.ROCKETMQ)
     if text.lower() == "none":
         return {}
     found: dict[str, float] = {}

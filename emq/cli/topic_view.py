@@ -9,15 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from emq.answers import served
 from emq.cli import output, topic_settings
 from emq.cli.backlog import Backlog
-from emq.model import Kind, Topic, TopicOptions, quotas
 from emq.offsets.checkpoints import Checkpoint
-from emq.producer.slots import AGING_EPOCH_S
-from emq.schedule import levels
-from emq.slots import RETRIES, SlotState
-from emq.storage import LaneState, Store
+from emq.producer.sorted_topics import AGING_EPOCH_S
+from emq.schedule import delay_levels
+from emq.storage.answers import served
+from emq.storage.slot_store import RETRIES, SlotState
+from emq.storage.store import LaneState, Store
+from emq.topics.model import Kind, Topic, TopicOptions, quotas
 
 MAX_GROUPS = 20
 """Groups shown in the table; JSON has all."""
@@ -208,5 +208,5 @@ def _shown(value: Any) -> str:
 
 
 def _level(name: str, seconds: float) -> str:
-    span = levels.written(seconds * 1000)
+    span = delay_levels.written(seconds * 1000)
     return output.plain(name) if name == span.replace(" ", "") else f"{output.plain(name)} {span}"

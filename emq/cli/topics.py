@@ -15,7 +15,7 @@ from emq.cli.session import Session, command
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq.model import Topic
+    from emq.topics.model import Topic
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 
@@ -24,7 +24,7 @@ Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern o
 
 
 class KindName(enum.StrEnum):
-    """The kinds of topics, as in `emq.model`, which is not loaded for `--help`."""
+    """The kinds of topics, as in `emq.topics.model`, which is not loaded for `--help`."""
 
     LOG = "log"
     RANGE_MERGE = "range_merge"
@@ -61,7 +61,7 @@ async def create(
     Example: emq topic create mail --qps 20 --set delay_levels=remind=30m,final=2h
     """
     from emq.cli import topic_settings
-    from emq.model import Kind, Topic, TopicOptions
+    from emq.topics.model import Kind, Topic, TopicOptions
 
     pairs = list(settings or ()) + ([f"push.url={url}"] if url is not None else [])
     given = topic_settings.parse(name, pairs)
@@ -259,8 +259,8 @@ async def import_(
 
     Example: emq topic import topics.toml
     """
-    from emq import catalog_file
     from emq.cli import topic_settings
+    from emq.topics import catalog_file
 
     try:
         text = file.read_text()
@@ -282,7 +282,7 @@ async def matching(app: Any, pattern: str) -> list[Topic]:
 
 
 async def _set_state(session: Session, name: str, state: str, text: str) -> None:
-    from emq.model import State
+    from emq.topics.model import State
 
     async with session.app() as opened:
         topic = await opened.admin.set_state(name, State(state))
@@ -293,7 +293,7 @@ def _is_as_asked(made: Topic, asked: Topic) -> bool:
     """Whether a topic has the settings asked for; slots and priorities of a sorted one follow from others."""
     import msgspec
 
-    from emq import model
+    from emq.topics import model
 
     if asked.is_sorted:
         asked = msgspec.structs.replace(asked, slots=model.split(asked).slots, priorities=())

@@ -14,8 +14,8 @@ from emq.cli.session import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq.trace.facts import Place
-    from emq.trace.lookup import Trace
+    from emq.inspect.trace.facts import Place
+    from emq.inspect.trace.lookup import Trace
 
 MANY_MESSAGES, MANY_SEGMENTS = 5_000, 500
 """From so many on a bar shows how far the search is."""
@@ -35,7 +35,7 @@ async def trace(
     and the hosts' latest snapshots. Changes nothing.
     """
     from emq.cli import snapshots
-    from emq.trace import lookup
+    from emq.inspect.trace import lookup
 
     async with session.app() as opened:
         hosts = [seen.host for seen in await snapshots.load(opened) if seen.live]
@@ -60,7 +60,7 @@ def _data(found: Trace) -> dict[str, Any]:
 def _shown(found: Trace) -> RenderableType:
     from rich.console import Group
 
-    from emq.trace.why import moment
+    from emq.inspect.trace.waiting_reasons import moment
 
     parts: list[RenderableType] = [output.plain(f"message {found.id} of topic {found.topic_name!r}: {found.state}"), ""]
     if found.lines:

@@ -17,7 +17,7 @@ from emq.cli.times import given_span_s
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from spark.trial import Trial
+    from spark.trial.trial import Trial
 
 
 def trial(
@@ -48,10 +48,10 @@ def trial(
 
     def run() -> None:
         with needing("a trial", "spark,redis,zookeeper"):
-            from spark import audit_report
             from spark import session as spark_session
-            from spark.trial import TrialOptions
-            from spark.trial import run as run_trial
+            from spark.audit import report as audit_report
+            from spark.trial.trial import TrialOptions
+            from spark.trial.trial import run as run_trial
 
             spark_session.require()
         audit_report.check(report)
@@ -74,7 +74,7 @@ def trial(
 
 
 def _plan(path: Path | None) -> Any:
-    from spark import load_plan
+    from spark.load import plan as load_plan
 
     return load_plan.read(path or Path(load_plan.__file__).parent / "plans" / "trial.toml")
 
@@ -94,14 +94,15 @@ def _render(found: Trial, report: Path) -> RenderableType:
     from rich.console import Group
 
     from emq.cli import output
-    from spark import audit_view, load_report
+    from spark.audit import view
+    from spark.load import report as load_report
 
     crash = found.crash
     story = (
         f"{crash.killed} was killed with SIGKILL and left {output.count(crash.moved, 'group')} behind, "
         f"all owned again after {crash.back_s:.1f} s; {crash.joined} joined"
     )
-    return Group(load_report.render(found.load), story, "", audit_view.render(found.audit), f"report: {report}")
+    return Group(load_report.render(found.load), story, "", view.render(found.audit), f"report: {report}")
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ MAX_PLACES = 6
 """Most columns of what is ready."""
 
 IN_SLOT = "slot"
-"""As in `emq.statistics`, which is not loaded for `--help`."""
+"""As in `emq.host.statistics`, which is not loaded for `--help`."""
 
 
 async def stats(session: Session) -> None:

@@ -17,7 +17,7 @@ from emq.database import engine, host_stats, refusals, schema, statements, table
 from emq.database.deadline import Deadline
 from emq.database.logcopier import LogCopier
 from emq.database.refusals import reason_of
-from emq.durability import Durability
+from emq.storage.durability import Durability
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import sqlalchemy.pool
 from emq import errors
 from emq.database import urls
 from emq.database.deadline import Deadline
-from emq.durability import Durability
+from emq.storage.durability import Durability
 
 BUSY_TIMEOUT_S = 5.0
 """How long SQLite waits for another process's write to end."""

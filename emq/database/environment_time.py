@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from emq import clock, timekeeping
+from emq import clock
 from emq.database import statements, tables
 from emq.database.database import QUICK_S, Database
-from emq.timekeeping import Asked, Noted, Successor
+from emq.loops import timekeeping
+from emq.loops.timekeeping import Asked, Noted, Successor
 
 NOTE_US = 5_000_000
 """How often somebody notes the time, so that a clock which jumps back cannot give a second twice; with the time between
@@ -40,7 +41,7 @@ class EnvironmentTime:
         self._run = clock.this_run() if machine is None else machine
 
     async def ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
-        """See `emq.timekeeping.Reference`. It is noted once in some seconds, whoever asks.
+        """See `emq.loops.timekeeping.Reference`. It is noted once in some seconds, whoever asks.
 
         Raises:
             DatabaseUnavailable: ask again later.

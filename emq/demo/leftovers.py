@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
-from emq.answers import served
 from emq.app import App
-from emq.model import Kind, Topic
+from emq.groups.offset_tracker import OffsetTracker
 from emq.offsets.checkpoints import Checkpoint
-from emq.offsets.tracker import OffsetTracker
-from emq.slots import Recover, SortedStore
-from emq.storage import Read
+from emq.storage.answers import served
+from emq.storage.slot_store import Recover, SortedStore
+from emq.storage.store import Read
+from emq.topics.model import Kind, Topic
 
 _PAGE = 2_000
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 
-from emq import collecting
 from emq.app import App
 from emq.demo import leftovers
 from emq.demo.leftovers import Leftovers
@@ -27,10 +26,11 @@ from emq.demo.scenario import (
 from emq.demo.tally import Tally
 from emq.demo.traffic import Traffic
 from emq.demo.view import FRAME_S, Frame, Row, Screen
-from emq.host import CATALOG_POLL_S
-from emq.model import Topic, TopicOptions, split
+from emq.host import garbage_collection
+from emq.host.host import CATALOG_POLL_S
 from emq.push.endpoint import Endpoints
 from emq.push.pusher import Pusher
+from emq.topics.model import Topic, TopicOptions, split
 
 WARM_UP_S = 1.2
 """A new counter grants nothing in the second that it is made in."""
@@ -98,7 +98,7 @@ class Play:
         await asyncio.sleep(0)  # the host is made when its task first runs
         assert self._app.host is not None
         await self._app.host.running.wait()
-        collecting.shorten_pauses()
+        garbage_collection.shorten_pauses()
         await asyncio.sleep(WARM_UP_S)
         self._enter(
             "2/5 Calm", "Every airline is below its limit and every endpoint answers at once: look at their waits."

@@ -22,7 +22,7 @@ from emq.demo.report import Report
 from emq.demo.scenario import Scenario
 from emq.demo.verdict import Evidence
 from emq.demo.view import LiveScreen, NoScreen, PlainScreen, Scene, Screen
-from emq.model import Topic, quotas
+from emq.topics.model import Topic, quotas
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from emq.clock import LONGEST_TIMER_S, Clock
-from emq.dispatch import retry, sharing
-from emq.lease import Lease
+from emq.dispatch import retry
+from emq.groups.owned import BatchHandler, Broken, Claims, Handler, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.receiver import Receiver
+from emq.loops.lease import Lease
 from emq.message import Message
-from emq.owned import BatchHandler, Broken, Claims, Handler, OwnedGroup, OwnedQueue, OwnedTopic
-from emq.receiver import Receiver
+from emq.places import sharing
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Dispatcher:
     timer for all), *waiting* (its topic has no room in flight). `ready` takes it from idle into rotation; the stint
     moves it on; the timer and settled messages bring it back.
 
-    In flight, all topics share `max_in_flight` places, see `emq.dispatch.sharing`. A topic that finds none waits in
+    In flight, all topics share `max_in_flight` places, see `emq.places.sharing`. A topic that finds none waits in
     `_crowd` until enough are free, and is looked at again every `LOOK_AGAIN_S`, because its slowness is forgotten in
     time.
 

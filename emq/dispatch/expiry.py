@@ -7,9 +7,9 @@ import heapq
 from collections.abc import Callable
 
 from emq.clock import Clock
+from emq.groups.owned import OwnedGroup
+from emq.loops.slicing import in_slices
 from emq.message import Message
-from emq.owned import OwnedGroup
-from emq.slicing import in_slices
 
 GRANULARITY_S = 0.05
 """How late an expired message may be found in its buffer. It never starts late: a start looks at the time, too."""

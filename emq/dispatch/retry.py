@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
-from emq.model import TopicOptions
+from emq.topics.model import TopicOptions
 from emq.trail import events
 
 MAX_REASON = 500

@@ -8,18 +8,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from emq import errors, message, slots
-from emq.answers import FAILURES, Failure, of_each
-from emq.aside import Aside, Call
+from emq import errors, message
 from emq.clock import Clock
 from emq.dispatch import retry
-from emq.dispatch.members import MemberSettler
-from emq.owned import OwnedGroup
-from emq.owned_slot import OwnedSlot
-from emq.storage import Add, LaneStore, Settle, Verdict
+from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.owned import OwnedGroup
+from emq.groups.owned_slot import OwnedSlot
+from emq.loops.aside import Aside, Call
+from emq.loops.troubles import Troubles
+from emq.storage import slot_store
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.store import Add, LaneStore, Settle, Verdict
 from emq.trail import events
 from emq.trail.sink import TrailSink
-from emq.troubles import Troubles
 
 BATCH = 2_000
 BATCH_BYTES = 4 << 20
@@ -353,18 +354,20 @@ def _slots_of(batch: Sequence[_Pending]) -> list[OwnedSlot]:
     return [slot for p in batch if (slot := p.group.slot) is not None]
 
 
-def _slot_verdict(pending: _Pending) -> slots.Settle:
+def _slot_verdict(pending: _Pending) -> slot_store.Settle:
     group, m, decision = pending.group, pending.message, pending.decision
     assert group.slot is not None
     assert m.member is not None
     slot = group.slot.slot
     if decision is None:
-        return slots.Settle(slot, m.member, slots.Verdict.ACK, m.token, group.epoch)
-    verdict, score = slots.Verdict.REST if decision.rests else slots.Verdict.RETRY, decision.score
+        return slot_store.Settle(slot, m.member, slot_store.Verdict.ACK, m.token, group.epoch)
+    verdict, score = slot_store.Verdict.REST if decision.rests else slot_store.Verdict.RETRY, decision.score
     if score is None:
-        verdict, score = slots.Verdict.DEAD, 0
+        verdict, score = slot_store.Verdict.DEAD, 0
     fold, rest_ms = group.owner.topic.fold, decision.due_ms or 0
-    return slots.Settle(slot, m.member, verdict, m.token, group.epoch, score, decision.reason, fold, rest_ms=rest_ms)
+    return slot_store.Settle(
+        slot, m.member, verdict, m.token, group.epoch, score, decision.reason, fold, rest_ms=rest_ms
+    )
 
 
 def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, now: float) -> retry.Decision:
@@ -372,7 +375,7 @@ def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, no
     assert decision.due_ms is not None
     if not group.is_by_score:
         return decision._replace(score=decision.due_ms)
-    score = m.score if m.score > slots.RETRIES else m.token % 1000
+    score = m.score if m.score > slot_store.RETRIES else m.token % 1000
     return decision._replace(score=score, rests=decision.due_ms > now * 1000)
 
 

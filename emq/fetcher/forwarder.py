@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from emq import errors
-from emq.answers import FAILURES, of_each
-from emq.layouts import group_of_key
+from emq.groups.owned import OwnedGroup
 from emq.message import Message
-from emq.model import Topic
-from emq.owned import OwnedGroup
-from emq.storage import Add, LaneStore, Settle, Verdict
+from emq.storage.answers import FAILURES, of_each
+from emq.storage.store import Add, LaneStore, Settle, Verdict
+from emq.topics.key_layouts import group_of_key
+from emq.topics.model import Topic
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ class _Entry:
 class Forwarder:
     """Moves claimed entries to the lane of the group that their key belongs to by the topic's newest layout.
 
-    The number of a topic's groups has changed since the entry was added (see `emq.layouts`). The entry is added to the
-    other lane first and leaves this one after that. A crash between the two leaves it in both; the next owner forwards
-    it again, and what waits there is then replaced.
+    The number of a topic's groups has changed since the entry was added (see `emq.topics.key_layouts`). The entry is
+    added to the other lane first and leaves this one after that. A crash between the two leaves it in both; the next
+    owner forwards it again, and what waits there is then replaced.
 
     Two rules keep an entry from leaving both lanes:
 

@@ -9,17 +9,18 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from emq import errors, marks, message
-from emq.answers import FAILURES, of_each
-from emq.aside import Aside, Call
+from emq import errors, message
 from emq.clock import Clock
 from emq.fetcher.readiness import Readiness
-from emq.layouts import KeyGate
-from emq.lease import Lease
-from emq.owned import Broken, Gauge, OwnedGroup, OwnedQueue
-from emq.storage import Batch, LogStore, Read
+from emq.groups.owned import Broken, Gauge, OwnedGroup, OwnedQueue
+from emq.loops.aside import Aside, Call
+from emq.loops.lease import Lease
+from emq.loops.troubles import Troubles
+from emq.storage import marks
+from emq.storage.answers import FAILURES, of_each
+from emq.storage.store import Batch, LogStore, Read
+from emq.topics.key_layouts import KeyGate
 from emq.trail.sink import TrailSink
-from emq.troubles import Troubles
 
 log = logging.getLogger(__name__)
 

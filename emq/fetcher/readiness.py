@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from emq.owned import OwnedGroup, OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 
 MOVING = 2_000
 """Most messages of one priority of a group that may wait for their keys while keys move between groups."""

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from emq.fetcher.readiness import Readiness
-from emq.owned import OwnedGroup, OwnedQueue
-from emq.slicing import in_slices
-from emq.storage import Store
+from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.loops.slicing import in_slices
+from emq.storage.store import Store
 
 log = logging.getLogger(__name__)
 

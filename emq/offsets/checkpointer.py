@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Iterable
 
 from emq import errors
-from emq.answers import FAILURES, of_each
 from emq.clock import Clock
+from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.loops.slicing import in_slices
+from emq.loops.troubles import Troubles
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.retention import Retention
-from emq.owned import OwnedGroup, OwnedQueue
-from emq.slicing import in_slices
-from emq.storage import LogStore, Trim
-from emq.troubles import Troubles
+from emq.storage.answers import FAILURES, of_each
+from emq.storage.store import LogStore, Trim
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, statements, tables
-from emq.marks import Mark
 from emq.offsets.retention import Note
+from emq.storage.marks import Mark
 
 T = TypeVar("T")
 
@@ -29,8 +29,8 @@ class Checkpoint(NamedTuple):
     epoch: under which the owner saved it.
     watermark: everything below this offset is finished.
     finished: half-open ranges [start, end) that are finished above the watermark, ascending.
-    marks: messages that were read from the queue, newest first; see `emq.marks`. A save without any keeps those that
-        are stored.
+    marks: messages that were read from the queue, newest first; see `emq.storage.marks`. A save without any keeps those
+        that are stored.
     notes: of a topic with a retention: when the queue had come how far, oldest first.
     """
 

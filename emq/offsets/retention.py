@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from emq.owned import OwnedQueue
+    from emq.groups.owned import OwnedQueue
 
 NOTES = 10
 """Times in one retention at which a queue's progress is noted; what is retained stays up to a tenth longer."""

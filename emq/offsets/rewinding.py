@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from emq import errors
-from emq.answers import FAILURES, Failure, of_each
 from emq.offsets.checkpoints import Checkpoint
-from emq.storage import Bounds, LogStore, Read, group_of
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.store import Bounds, LogStore, Read, group_of
 
 
 async def rewound(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from emq import errors
-from emq.durability import Durability
+from emq.storage.durability import Durability
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -8,19 +8,22 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
-from emq import border, errors, folds, message
-from emq.catalog import Catalog
+from emq import errors, message
 from emq.clock import Clock, SystemClock
-from emq.model import Kind, Topic
-from emq.producer import lanes, queues, slots
-from emq.producer.expiring import Expiring
-from emq.producer.parts import raise_first
+from emq.producer import delayed_messages, log_topics, sorted_topics
+from emq.producer.expiry_notes import Expiring
+from emq.producer.partial_calls import raise_first
 from emq.producer.router import Router
-from emq.producer.times import due_ms_of
-from emq.schedule import merging, spec
-from emq.schedule.levels import Delay
-from emq.schedule.spec import Missed
-from emq.storage import Store
+from emq.producer.start_times import due_ms_of
+from emq.schedule import merged_occurrences
+from emq.schedule import schedule as spec
+from emq.schedule.delay_levels import Delay
+from emq.schedule.schedule import Missed
+from emq.storage import folds
+from emq.storage.store import Store
+from emq.topics import inputs
+from emq.topics.catalog import Catalog
+from emq.topics.model import Kind, Topic
 from emq.trail.sink import NullTrail, TrailSink
 
 T = TypeVar("T")
@@ -47,10 +50,10 @@ class Producer:
         trail = trail or NullTrail()
         self._ids = message.IdSource()
         self._router = Router(catalog)
-        self._queues = queues.QueueProducer(store.log, self._router, self._ids, trail, clock)
-        self._slots = slots.SlotProducer(store.sorted, trail, clock)
+        self._queues = log_topics.QueueProducer(store.log, self._router, self._ids, trail, clock)
+        self._slots = sorted_topics.SlotProducer(store.sorted, trail, clock)
         self._router.on_deleted += [self._slots.forget, self._queues.tails.forget]
-        self._lanes = lanes.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
+        self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
         self._expiring = Expiring(catalog, clock)
 
     @property
@@ -81,7 +84,8 @@ class Producer:
     ) -> str:
         """Publish one message; returns its id once the store has it, as durably as the topic asks.
 
-        Publishes awaited at the same time share a round trip. Times are by the environment's, see `emq.timekeeping`.
+        Publishes awaited at the same time share a round trip. Times are by the environment's, see
+        `emq.loops.timekeeping`.
 
         Args:
             topic: its name.
@@ -117,15 +121,15 @@ class Producer:
             if ttl_s is not None and not found.may_expire:
                 await self._expiring.note(found.name)
             if key is not None:
-                border.texts("key", (key,))
+                inputs.texts("key", (key,))
             if headers is not None:
-                border.headers(headers)
+                inputs.headers(headers)
             due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
             if message_id is not None:
                 _check_ids([message_id])
             if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
                 _refuse_slot_ids(found, message_id)
-                told = slots.Told(key, headers, ttl_s, merge_key)
+                told = sorted_topics.Told(key, headers, ttl_s, merge_key)
                 return await self._to_slot(found.name, body, told, priority, due_ms, time_range_ms, now_us)
             _refuse_sorted_options(found, time_range_ms, merge_key)
             if due_ms is not None:
@@ -138,7 +142,7 @@ class Producer:
             if ttl_s is None:
                 encoded = message.encode(id_, body, key, now_us, sent_headers, found.layout)
             else:
-                ends_us = slots.expires_us(found, now_us / 1000, ttl_s, now_us)
+                ends_us = sorted_topics.expires_us(found, now_us / 1000, ttl_s, now_us)
                 encoded = message.encode_retry(
                     message.Message(
                         id_,
@@ -153,26 +157,26 @@ class Producer:
                 )
             return await self._queues.publish(route, key, index, encoded, id_, now_us)
         except UnicodeEncodeError as exc:
-            raise border.unencodable(exc) from exc
+            raise inputs.unencodable(exc) from exc
 
     async def _to_slot(
         self,
         name: str,
         body: bytes,
-        told: slots.Told,
+        told: sorted_topics.Told,
         priority: str | float | None,
         due_ms: int | None,
         time_range_ms: int | None,
         now_us: int,
     ) -> str:
         async def add(now: Topic) -> str:
-            score = slots.score_of(now, priority, due_ms, time_range_ms, now_us)
+            score = sorted_topics.score_of(now, priority, due_ms, time_range_ms, now_us)
             return await self._slots.publish(now, body, score, told)
 
         return await self._to_slots(name, add)
 
     async def _to_slots(
-        self, name: str, publish: Callable[[Topic], Awaitable[T]], tries: int = queues.SEALED_TRIES
+        self, name: str, publish: Callable[[Topic], Awaitable[T]], tries: int = log_topics.SEALED_TRIES
     ) -> T:
         """Publish to a sorted topic as the catalog has it; again where a slot was sealed, since it was deleted then."""
         for attempt in range(tries):
@@ -184,11 +188,11 @@ class Producer:
             except errors.QueueSealed:
                 if attempt + 1 == tries:
                     raise
-            await asyncio.sleep(attempt * queues.REOPENING_S)
+            await asyncio.sleep(attempt * log_topics.REOPENING_S)
             await self._router.refresh()
         raise AssertionError("unreachable")
 
-    @border.encodable
+    @inputs.encodable
     async def publish_many(
         self,
         topic: str,
@@ -228,8 +232,8 @@ class Producer:
         found = (await self._router.route(topic)).topic
         if ttl_s is not None and not found.may_expire:
             await self._expiring.note(found.name)
-        border.texts("key", keys if keys is not None else (key,))
-        border.headers(headers)
+        inputs.texts("key", keys if keys is not None else (key,))
+        inputs.headers(headers)
         bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
@@ -237,21 +241,23 @@ class Producer:
             _refuse_slot_ids(found, message_ids)
             if scores is None:
                 scores = (
-                    [slots.score_of(found, priority, due_ms, time_range_ms, now_us)] * len(bodies) if bodies else []
+                    [sorted_topics.score_of(found, priority, due_ms, time_range_ms, now_us)] * len(bodies)
+                    if bodies
+                    else []
                 )
             elif (priority, due_ms, time_range_ms) != (None, None, None):
                 raise errors.InvalidMessage(
                     "give scores, one for each payload, or one priority or time for all of them"
                 )
             else:
-                scores = slots.checked_scores(found, scores, now_us)
+                scores = sorted_topics.checked_scores(found, scores, now_us)
             given = scores
 
             async def add_all(now: Topic) -> list[str]:
                 return await self._slots.publish_many(now, bodies, given, all_keys, headers, ttl_s, merge_keys)
 
             # What adds up would count twice where only some of the slots were sealed.
-            return await self._to_slots(topic, add_all, 1 if found.fold.name in ADDING_UP else queues.SEALED_TRIES)
+            return await self._to_slots(topic, add_all, 1 if found.fold.name in ADDING_UP else log_topics.SEALED_TRIES)
         _refuse_sorted_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None or ttl_s is not None:
             told = {"priority": priority, "headers": headers, "delay_ms": delay_ms, "at": at, "ttl_s": ttl_s}
@@ -265,7 +271,7 @@ class Producer:
         index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
         return await self._queues.publish_many(found.name, bodies, all_keys, index, sent_headers, message_ids)
 
-    @border.encodable
+    @inputs.encodable
     async def schedule(
         self,
         topic: str,
@@ -290,7 +296,7 @@ class Producer:
         due; its id then follows from its content.
 
         Args:
-            every_s, repeat, cron, tz, missed: when; see `emq.schedule.spec.create`.
+            every_s, repeat, cron, tz, missed: when; see `emq.schedule.schedule.create`.
             delay_ms: before the first; with cron, after each time that it fires.
             at: when it begins, as for `publish`; None for now.
             key, priority, headers, ttl_s: of each occurrence, as for `publish`.
@@ -301,10 +307,10 @@ class Producer:
         found = (await self._router.route(topic)).topic
         if ttl_s is not None and not found.may_expire:
             await self._expiring.note(found.name)
-        border.texts("key", (key,))
-        border.headers(headers)
+        inputs.texts("key", (key,))
+        inputs.headers(headers)
         body, now_us = _checked(found, payload), self._clock.now_us()
-        if merging.merges(found):
+        if merged_occurrences.merges(found):
             if found.options.time_range_ms is None:
                 raise errors.InvalidMessage(
                     f"topic {topic!r} has no time_range_ms, for which each occurrence waits; set it first"
@@ -318,7 +324,7 @@ class Producer:
             repeat=repeat,
             cron=cron,
             tz=tz,
-            delay_s=border.number("delay_ms", delay_ms) / 1000,
+            delay_s=inputs.number("delay_ms", delay_ms) / 1000,
             missed=missed,
         )
         m = self._delayed(found, body, key, priority, headers, ttl_s, schedule.due_ms, schedule.encode())
@@ -341,14 +347,14 @@ class Producer:
         message_id: str | None = None,
     ) -> message.Message:
         by_number, now_us = topic.kind is Kind.PRIORITY, self._clock.now_us()
-        return lanes.delayed(
+        return delayed_messages.delayed(
             topic,
             message_id or self._ids.next(),
             body,
             key=key,
             priority=0 if topic.is_sorted else topic.priority_index(priority),
             headers=dict(headers) if headers else None,
-            score=slots.score_of(topic, priority, None, None, now_us) if by_number else 0,
+            score=sorted_topics.score_of(topic, priority, None, None, now_us) if by_number else 0,
             ttl_s=ttl_s,
             now_us=now_us,
             due_ms=due_ms,
@@ -373,11 +379,11 @@ def _refuse_slot_ids(topic: Topic, given: object) -> None:
 
 def _check_ids(ids: Sequence[str]) -> None:
     if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
-        border.texts("message id", ids)
+        inputs.texts("message id", ids)
         return
     for id_ in ids:
         if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
-            raise errors.InvalidMessage(f"message id {border.shown(id_)} must be text of 1 to {MAX_ID} characters")
+            raise errors.InvalidMessage(f"message id {inputs.shown(id_)} must be text of 1 to {MAX_ID} characters")
 
 
 def _check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
@@ -396,7 +402,7 @@ def _checked(topic: Topic, payload: bytes | str) -> bytes:
     if not isinstance(payload, str | bytes | bytearray | memoryview):
         kind = type(payload).__name__
         raise errors.InvalidMessage(
-            f"payload {border.shown(payload)} is of type {kind}; give bytes or text, such as json.dumps(...)"
+            f"payload {inputs.shown(payload)} is of type {kind}; give bytes or text, such as json.dumps(...)"
         )
     body = payload.encode() if isinstance(payload, str) else bytes(payload)
     if len(body) > topic.options.max_payload:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from emq import errors
-from emq.catalog import Catalog
 from emq.clock import boot_s
-from emq.layouts import group_of_key
-from emq.model import State, Topic
+from emq.topics.catalog import Catalog
+from emq.topics.key_layouts import group_of_key
+from emq.topics.model import State, Topic
 
 log = logging.getLogger(__name__)
 

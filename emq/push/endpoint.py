@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 import yarl
 
-from emq import errors, model
+from emq import errors
+from emq.topics import model
 
 DEFAULT_TIMEOUT_S = 10.0
 MIN_TIMEOUT_S = 0.1

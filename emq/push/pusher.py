@@ -11,7 +11,7 @@ import aiohttp
 from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.message import Message
-from emq.places import Places
+from emq.places.places import Places
 from emq.push import headers, verdict
 from emq.push.endpoint import Endpoint
 from emq.push.resolver import FairResolver
@@ -51,7 +51,7 @@ class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
     Redirects are not followed, cookies not kept, proxy settings of the environment not used. Topics share the
-    connections (`emq.places`), so that those whose endpoints hang leave some to the others.
+    connections (`emq.places.places`), so that those whose endpoints hang leave some to the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of

@@ -7,7 +7,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from emq.threads import Threads
+from emq.places.threads import Threads
 
 LOOKUPS = 32
 """Most look-ups at once, besides those that wait for a silent name server."""
@@ -17,7 +17,7 @@ _AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 class FairResolver(AbstractResolver):
-    """Resolves as the system does (`getaddrinfo`). Each name counts as a tenant of `emq.threads`.
+    """Resolves as the system does (`getaddrinfo`). Each name counts as a tenant of `emq.places.threads`.
 
     A look-up cannot be cancelled: one that waits for a silent name server holds its thread for up to a minute. In
     the default thread pool of the event loop, with cores + 4 threads, six of these stall every other look-up.

@@ -10,16 +10,18 @@ from functools import partial
 from typing import NamedTuple
 
 from emq import errors, message
-from emq.answers import FAILURES, Failure, of_each
-from emq.aside import Aside, Call
 from emq.clock import Clock
+from emq.groups.owned import OwnedGroup
+from emq.loops.aside import Aside, Call
+from emq.loops.troubles import Troubles
 from emq.message import Message
-from emq.owned import OwnedGroup
-from emq.schedule import course, merging, spec
-from emq.slots import SortedStore
-from emq.storage import Add, LaneStore, Settle, Verdict
+from emq.schedule import merged_occurrences
+from emq.schedule import occurrences as course
+from emq.schedule import schedule as spec
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.slot_store import SortedStore
+from emq.storage.store import Add, LaneStore, Settle, Verdict
 from emq.trail.sink import TrailSink
-from emq.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class _Turn(NamedTuple):
     @property
     def adds(self) -> list[Add]:
         group, m = self.group, self.entry
-        if merging.merges(group.owner.topic):
+        if merged_occurrences.merges(group.owner.topic):
             return []
         return [
             Add(
@@ -69,12 +71,12 @@ class _Turn(NamedTuple):
         ]
 
     @property
-    def placed(self) -> list[merging.Placed]:
+    def placed(self) -> list[merged_occurrences.Placed]:
         """The occurrences that wait in slots instead, because the topic merges within a time range."""
         topic, m = self.group.owner.topic, self.entry
-        if not merging.merges(topic):
+        if not merged_occurrences.merges(topic):
             return []
-        return [merging.placed(topic, m, due_ms, m.expires_us) for _, due_ms in self.occurrences]
+        return [merged_occurrences.placed(topic, m, due_ms, m.expires_us) for _, due_ms in self.occurrences]
 
     @property
     def stays(self) -> bool:

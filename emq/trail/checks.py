@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from emq.shares import MICRO, Share, share_of
+from emq.topics.shares import MICRO, Share, share_of
 from emq.trail import skew
 from emq.trail.waiting import Waiting
 

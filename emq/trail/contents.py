@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq.trail import events, facts
+from emq.trail import events, history_facts
 from emq.trail.rows import lists, only
 
 
@@ -22,7 +22,7 @@ def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
     Args:
         table: the trail, with a column `name`.
         slack_us: by how much the clocks of two machines may differ.
-        silent: see `emq.trail.facts.Facts`.
+        silent: see `emq.trail.history_facts.Facts`.
     """
     rows = only(table, events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED, events.DEAD)
     rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
@@ -38,7 +38,11 @@ def _expiries(rows: Any, slack_us: int, silent: Collection[str]) -> Iterator[str
     columns = lists(only(rows, events.DEAD), "name", "time_us", "until", "reason", "source")
     for name, time_us, until_us, reason, source in zip(*columns, strict=True):
         is_told = until_us is not None or source not in silent
-        if is_told and facts.is_expiry(events.DEAD, reason) and facts.expired_early(time_us, until_us, slack_us):
+        if (
+            is_told
+            and history_facts.is_expiry(events.DEAD, reason)
+            and history_facts.expired_early(time_us, until_us, slack_us)
+        ):
             yield f"{name} expired at {time_us} us, and might have lived until {until_us}"
 
 

@@ -1,6 +1,6 @@
 """What the histories of all messages, and the records of all owners, break: the part of the proof that asks each alone.
 
-The counts of `emq.trail.account` tell that something is missing or one too many; this tells what contradicts what.
+The counts of `emq.trail.outcomes` tell that something is missing or one too many; this tells what contradicts what.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def of(
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
-        max_attempts: by topic, see `emq.trail.facts.Facts`.
+        max_attempts: by topic, see `emq.trail.history_facts.Facts`.
         rejects: topics that refuse what is too much, and drop nothing.
         slack_us: by how much the clocks of two machines may differ.
         is_whole: nothing is missing in the trail. If something is, nothing is held against anybody that it would tell.
-        silent: see `emq.trail.facts.Facts`.
+        silent: see `emq.trail.history_facts.Facts`.
     """
     losses = _losses(table)
     found: dict[str, list[str]] = defaultdict(list)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from emq.shares import LEARN_S, MICRO
+from emq.topics.shares import LEARN_S, MICRO
 from emq.trail import events
-from emq.trail.facts import Facts as Facts
-from emq.trail.facts import Fault as Fault
-from emq.trail.facts import Step as Step
-from emq.trail.facts import expired_early, is_expiry
+from emq.trail.history_facts import Facts as Facts
+from emq.trail.history_facts import Fault as Fault
+from emq.trail.history_facts import Step as Step
+from emq.trail.history_facts import expired_early, is_expiry
 
 _LEARN_US = (1 + LEARN_S) * MICRO
 """How long a host may go on to start what it holds of a topic that was deleted; what waited there is recalled."""

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq.shares import LEARN_S
+from emq.topics.shares import LEARN_S
 from emq.trail import events
 from emq.trail.owners import Owners
 from emq.trail.rows import join, lists, only
 
 NEW_TOPIC_US = round(LEARN_S * 1e6)
-"""Nobody starts anything of a new topic so long after a former one of its name was deleted (`emq.shares`)."""
+"""Nobody starts anything of a new topic so long after a former one of its name was deleted (`emq.topics.shares`)."""
 
 _QUEUE = ("place", "priority")
 _OWNER = (*_QUEUE, "source", "epoch")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from emq import shares
-from emq.model import MICRO, Topic
-from emq.shares import Share
+from emq.topics import shares
+from emq.topics.model import MICRO, Topic
+from emq.topics.shares import Share
 from emq.trail.checks import Quota
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import account, checks, events, faults, keys, segments, waiting
+from emq.trail import checks, events, faults, keys, outcomes, segments, waiting
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
 from emq.trail.takeovers import Takeovers
@@ -194,7 +194,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     )
     single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
     broken = defaultdict(Violations, single.broken)
-    accounts = account.of_messages(table, expected.still_queued, ledger.cut_short, slack_us)
+    accounts = outcomes.of_messages(table, expected.still_queued, ledger.cut_short, slack_us)
     accounts["lost"] = Violations.sum((accounts["lost"], broken["L"]))
     return Proof(
         events=table.num_rows,

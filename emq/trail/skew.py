@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from emq.shares import MICRO
+from emq.topics.shares import MICRO
 
 STEPS: Final = 10
 """How many differences of clocks are tried, each way."""

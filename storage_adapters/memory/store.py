@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from emq import errors
-from emq.model import Environment
-from emq.slots import SortedStore
-from emq.storage import LaneStore, LogStore
-from storage_adapters.memory.lanes import MemoryLanes
-from storage_adapters.memory.log import MemoryLog
-from storage_adapters.memory.sorted import MemorySorted
+from emq.storage.slot_store import SortedStore
+from emq.storage.store import LaneStore, LogStore
+from emq.topics.model import Environment
+from storage_adapters.memory.lane_store import MemoryLanes
+from storage_adapters.memory.log_store import MemoryLog
+from storage_adapters.memory.slot_store import MemorySorted
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import World
 
@@ -21,7 +21,7 @@ _worlds: dict[tuple[str, Environment], World] = {}
 
 
 class MemoryStore:
-    """`emq.storage.Store` on a `World`; each instance has its own wake-ups.
+    """`emq.storage.store.Store` on a `World`; each instance has its own wake-ups.
 
     Args:
         world: data to share with other instances; None for data of its own.

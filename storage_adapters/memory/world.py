@@ -12,9 +12,9 @@ from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
-from emq.marks import Mark, digest
-from emq.storage import Claim
-from storage_adapters.memory.slots import SortedSlot
+from emq.storage.marks import Mark, digest
+from emq.storage.store import Claim
+from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
 
 FIRST_OFFSET = 1

@@ -15,7 +15,7 @@ both to `PutGetStore`. What such a storage cannot do is made up for here, and on
 """
 
 from storage_adapters.put_get.client import Options, PutGetClient
-from storage_adapters.put_get.log import PutGetLogStore
+from storage_adapters.put_get.log_store import PutGetLogStore
 from storage_adapters.put_get.store import PutGetStore
 
 __all__ = ["Options", "PutGetClient", "PutGetLogStore", "PutGetStore"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from emq import errors
-from emq.model import DEFAULT_MAX_QUEUE_QPS
+from emq.topics.model import DEFAULT_MAX_QUEUE_QPS
 
 
 class PutGetClient(Protocol):

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from emq import errors
-from emq.model import Environment
-from emq.storage import LogStore, Store
+from emq.storage.store import LogStore, Store
+from emq.topics.model import Environment
 from storage_adapters.put_get.client import Options, PutGetClient
-from storage_adapters.put_get.log import PutGetLogStore
+from storage_adapters.put_get.log_store import PutGetLogStore
 
 
 class PutGetStore:
-    """`emq.storage.Store` whose queues lie in a PUT/GET storage; retries and dead letters lie in another store.
+    """`emq.storage.store.Store` whose queues lie in a PUT/GET storage; retries and dead letters lie in another store.
 
     Args:
         client: the storage of the queues.

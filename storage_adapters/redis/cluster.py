@@ -20,9 +20,9 @@ import redis.exceptions
 from redis.crc import key_slot
 
 from emq import errors
-from emq.durability import Durability
+from emq.storage.durability import Durability
 from storage_adapters.redis.failures import translated
-from storage_adapters.redis.line import Line
+from storage_adapters.redis.node_pipeline import Line
 from storage_adapters.redis.scripts import Script, script
 from storage_adapters.redis.topology import Topology
 

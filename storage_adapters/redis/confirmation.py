@@ -12,7 +12,7 @@ from typing import Any
 import redis.exceptions
 
 from emq import errors
-from emq.durability import Durability
+from emq.storage.durability import Durability
 
 DURABILITY_TIMEOUT_MS = 5_000
 """How long a publish waits for the replica or the disk before its outcome is reported as unknown."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from emq import errors
-from emq.durability import Durability
+from emq.storage.durability import Durability
 from storage_adapters.redis.failures import MetWrongType
 from storage_adapters.redis.keys import expected_type, is_shared
 from storage_adapters.redis.server import Scripts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import redis.exceptions
 
 from emq import errors
-from emq.answers import Unexpected
+from emq.storage.answers import Unexpected
 
 _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
 

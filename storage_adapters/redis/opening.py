@@ -10,7 +10,7 @@ import redis.asyncio.retry
 import redis.backoff
 
 from emq import errors
-from emq.model import Environment
+from emq.topics.model import Environment
 from storage_adapters.redis.address import Address, parsed
 from storage_adapters.redis.cluster import ClusterServer, hash_slot
 from storage_adapters.redis.cluster_wakeups import ClusterWakeUps

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import redis.asyncio
 import redis.exceptions
 
-from emq.durability import Durability
+from emq.storage.durability import Durability
 from storage_adapters.redis.confirmation import Confirm, Confirmations
 from storage_adapters.redis.failures import translated
-from storage_adapters.redis.patience import Patience, sending_s
 from storage_adapters.redis.scripts import script
+from storage_adapters.redis.server_patience import Patience, sending_s
 
 
 class Scripts(Protocol):

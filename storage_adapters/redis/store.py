@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from emq.clock import Clock
 from storage_adapters.redis.keys import Shard
-from storage_adapters.redis.lanes import RedisLanes
-from storage_adapters.redis.log import RedisLogStore
+from storage_adapters.redis.lane_store import RedisLanes
+from storage_adapters.redis.log_store import RedisLogStore
 from storage_adapters.redis.server import Scripts
-from storage_adapters.redis.sorted import RedisSorted
+from storage_adapters.redis.slot_store import RedisSorted
 from storage_adapters.redis.wakeups import WakeUps
 
 
 class RedisStore:
-    """See `emq.storage.Store`.
+    """See `emq.storage.store.Store`.
 
     Args:
         server: runs the scripts.
@@ -46,7 +46,7 @@ class RedisStore:
         self.sorted = RedisSorted(server, shards[0].environment, shards[0].channel(instance), place)
 
     def follow(self, clock: Clock) -> None:
-        """See `emq.storage.Store`."""
+        """See `emq.storage.store.Store`."""
         self.lanes.clock = self.sorted.clock = clock
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:

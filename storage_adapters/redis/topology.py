@@ -14,7 +14,7 @@ import redis.asyncio
 import redis.exceptions
 
 from emq import errors
-from storage_adapters.redis.line import Line
+from storage_adapters.redis.node_pipeline import Line
 
 log = logging.getLogger(__name__)
 

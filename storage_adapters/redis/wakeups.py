@@ -31,7 +31,7 @@ class WakeUps(Protocol):
     """What a store is woken by."""
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """See `emq.storage.Store.watch`."""
+        """See `emq.storage.store.Store.watch`."""
 
     async def close(self) -> None:
         """The watcher ends, in a few seconds at the latest. Comes before the connections are closed."""

@@ -15,12 +15,12 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
-from emq.answers import Failure
 from emq.clock import Clock, SystemClock
 from emq.database import Database, statements
 from emq.database.refusals import reason_of
-from emq.durability import Durability
-from emq.model import Environment
+from emq.storage.answers import Failure
+from emq.storage.durability import Durability
+from emq.topics.model import Environment
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.sql.damage import Damage, is_corruption, told
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from emq import errors
-from emq.model import Environment
+from emq.topics.model import Environment
 
 # The system frees a lock when its holder dies, so a file left behind by a crash blocks nobody. Hosts of one process
 # share the lock: they can agree among themselves, through an in-process membership, on who consumes what.

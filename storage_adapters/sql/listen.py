@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from emq import errors
 from emq.database.database import QUICK_S
-from emq.durability import Durability
+from emq.storage.durability import Durability
 from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 
 log = logging.getLogger(__name__)

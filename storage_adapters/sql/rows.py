@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from emq import errors
-from emq.durability import Durability
-from emq.storage import group_of
+from emq.storage.durability import Durability
+from emq.storage.store import group_of
 from storage_adapters.sql.backend import Transaction
 from storage_adapters.sql.damage import MOST, damaged
 

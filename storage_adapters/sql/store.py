@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from emq import errors
 from emq.clock import Clock
 from emq.database import statements, urls
-from emq.model import Environment
+from emq.topics.model import Environment
 from storage_adapters.sql import hostlock, listen
 from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
-from storage_adapters.sql.lanes import SqlLanes
-from storage_adapters.sql.log import SqlLog
+from storage_adapters.sql.lane_store import SqlLanes
+from storage_adapters.sql.log_store import SqlLog
 from storage_adapters.sql.rows import Known
-from storage_adapters.sql.sorted import SqlSorted
+from storage_adapters.sql.slot_store import SqlSorted
 from storage_adapters.sql.tables import STORE
 
 ABANDONED_MS = 600_000
@@ -27,7 +27,7 @@ ABANDONED_MS = 600_000
 
 
 class SqlStore:
-    """`emq.storage.Store` in SQLite or PostgreSQL; made by `open_store`.
+    """`emq.storage.store.Store` in SQLite or PostgreSQL; made by `open_store`.
 
     An SQLite file takes any number of publishing processes, but hosts of one process only: `watch` claims them the
     file, or `claim_host` earlier.
@@ -46,7 +46,7 @@ class SqlStore:
         self._feeder: asyncio.Task[None] | None = None
 
     def follow(self, clock: Clock) -> None:
-        """See `emq.storage.Store`."""
+        """See `emq.storage.store.Store`."""
         self._backend.clock = clock
 
     def claim_host(self) -> None:

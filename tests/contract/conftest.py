@@ -12,10 +12,10 @@ from holey_store import HoleyClient
 from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
 
-from emq.model import Environment
-from emq.slots import SlotKind
-from emq.storage import Store
-from emq.stores import open_store
+from emq.storage.opening import open_store
+from emq.storage.slot_store import SlotKind
+from emq.storage.store import Store
+from emq.topics.model import Environment
 from storage_adapters.memory import MemoryStore, World, forget
 from storage_adapters.put_get import Options, PutGetStore
 

@@ -1,11 +1,11 @@
-"""What a slot of a sorted topic is, in dicts and lists; told again from the docstrings of `emq.slots`."""
+"""What a slot of a sorted topic is, in dicts and lists; told again from the docstrings of `emq.storage.slot_store`."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-from emq.slots import Add, Entry, Fold, Keep, Recover, Settle, SlotKind, Verdict
+from emq.storage.slot_store import Add, Entry, Fold, Keep, Recover, Settle, SlotKind, Verdict
 
 History = tuple[tuple[int | None, str], ...] | None
 """Failed attempts; a time is None where the store's own clock said it; None as a whole where nothing is promised."""

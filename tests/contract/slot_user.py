@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from emq import errors
-from emq.slots import (
+from emq.storage.slot_store import (
     LATEST,
     Add,
     Claim,
@@ -25,7 +25,7 @@ from emq.slots import (
     Verdict,
     Waiting,
 )
-from emq.storage import Store
+from emq.storage.store import Store
 
 NOW = 1_700_000_000_000
 """A whole second, since that is what claims are stamped with."""

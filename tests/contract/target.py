@@ -8,9 +8,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from emq.model import Environment
-from emq.slots import Slot, SlotKind
-from emq.storage import Batch, LogStore, Put, Read, Store
+from emq.storage.slot_store import Slot, SlotKind
+from emq.storage.store import Batch, LogStore, Put, Read, Store
+from emq.topics.model import Environment
 
 
 class Can(enum.Enum):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from emq.model import Environment
-from emq.storage import Batch, Put, Read
-from emq.stores import open_store
-from storage_adapters.sql import log
+from emq.storage.opening import open_store
+from emq.storage.store import Batch, Put, Read
+from emq.topics.model import Environment
+from storage_adapters.sql import log_store
 
 
 async def test_a_read_that_found_nothing_is_not_exhausted_if_something_came_meanwhile(
@@ -26,16 +26,16 @@ async def test_a_read_that_found_nothing_is_not_exhausted_if_something_came_mean
         assert isinstance(first, Batch)
         assert first.exhausted
         await producer.log.put([Put(queue, [b"a"])])  # disarms it
-        loop, fetch = asyncio.get_running_loop(), log._fetch
+        loop, fetch = asyncio.get_running_loop(), log_store._fetch
 
         def fetch_and_put(*args: Any) -> Sequence[Batch]:
             """Runs on the reader's thread, in its transaction."""
-            monkeypatch.setattr(log, "_fetch", fetch)
+            monkeypatch.setattr(log_store, "_fetch", fetch)
             found = fetch(*args)
             asyncio.run_coroutine_threadsafe(producer.log.put([Put(queue, [b"b"])]), loop).result(10)
             return found
 
-        monkeypatch.setattr(log, "_fetch", fetch_and_put)
+        monkeypatch.setattr(log_store, "_fetch", fetch_and_put)
         [batch] = await reader.log.read([Read(queue, 1, 10, 1)])
         assert isinstance(batch, Batch)
         assert (list(batch.bodies), batch.exhausted) == ([b"a"], False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from target import Target
 
-from emq import slots
-from emq.slots import SlotKind
-from emq.storage import Add, Claim, Claimed, DeadLetter, Put, Read, Settle, Store, Verdict, WaitingEntry
+from emq.storage import slot_store
+from emq.storage.slot_store import SlotKind
+from emq.storage.store import Add, Claim, Claimed, DeadLetter, Put, Read, Settle, Store, Verdict, WaitingEntry
 
 NOW = 1_900_000_000_000
 MB = 1 << 20
@@ -115,12 +115,12 @@ async def claim_all(store: Store, target: Target, variant: tuple[SlotKind, bool]
     for slot in slots_:
         for i in range(n):
             member, body = (b"%03d" % i, large) if slot.apart else (b"%03d" % i + large, b"")
-            await store.sorted.add([slots.Add(slot, member, 1_000 - i, slots.Keep.FIRST, body)])
+            await store.sorted.add([slot_store.Add(slot, member, 1_000 - i, slot_store.Keep.FIRST, body)])
     seen: list[tuple[str, bytes]] = []
     most = 4 * MB
     while True:
-        answers = await store.sorted.claim([slots.Claim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
-        found = [answer for answer in answers if isinstance(answer, slots.Claimed)]
+        answers = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
+        found = [answer for answer in answers if isinstance(answer, slot_store.Claimed)]
         sizes = [len(entry.body) for answer in found for entry in answer.entries]
         assert sum(sizes) < most + len(slots_) * (size + 10)
         seen += [(slot.name, e.member[:3]) for slot, answer in zip(slots_, found, strict=True) for e in answer.entries]
@@ -172,8 +172,8 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
     names = [b"%02d" % i for i in range(n)]
     for i, name in enumerate(names):
         member, body = (name, large) if slot.apart else (name + large, b"")
-        await store.sorted.add([slots.Add(slot, member, 1_000 + i, slots.Keep.FIRST, body)])
-    waiting: list[slots.Waiting] = []
+        await store.sorted.add([slot_store.Add(slot, member, 1_000 + i, slot_store.Keep.FIRST, body)])
+    waiting: list[slot_store.Waiting] = []
     while page := await store.sorted.waiting(slot, len(waiting), 500, most):
         assert sum(len(each.body) for each in page[:-1]) < most
         assert all(len(each.body) >= size for each in page)
@@ -182,13 +182,16 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
     assert [each.member[:2] for each in waiting] == in_order
 
     while True:
-        [claimed] = await store.sorted.claim([slots.Claim(slot, 500, 1, NOW)], NOW)
-        assert isinstance(claimed, slots.Claimed)
+        [claimed] = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW)], NOW)
+        assert isinstance(claimed, slot_store.Claimed)
         if not claimed.entries:
             break
-        deaths = [slots.Settle(slot, e.member, slots.Verdict.DEAD, e.token, 1, reason="why") for e in claimed.entries]
+        deaths = [
+            slot_store.Settle(slot, e.member, slot_store.Verdict.DEAD, e.token, 1, reason="why")
+            for e in claimed.entries
+        ]
         assert await store.sorted.settle(deaths) == [True] * len(deaths)
-    dead: list[slots.DeadMember] = []
+    dead: list[slot_store.DeadMember] = []
     while dead_page := await store.sorted.dead(
         slot, (dead[-1].dead_ms, dead[-1].member) if dead else (0, b""), 500, most
     ):
@@ -202,11 +205,13 @@ async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, t
     """Many died in the same moment, and each page is thrown away before the next is read."""
     lane, slot = target.slot(), target.sorted_slot(SlotKind.PRIORITY, True)
     await store.lanes.add([Add(lane, f"{i:03}", bytes(1_000), NOW, "why") for i in range(60)])
-    await store.sorted.add([slots.Add(slot, b"%03d" % i, 100, slots.Keep.FIRST, bytes(1_000)) for i in range(60)])
-    [claimed] = await store.sorted.claim([slots.Claim(slot, 500, 1, NOW)], NOW)
-    assert isinstance(claimed, slots.Claimed)
+    await store.sorted.add(
+        [slot_store.Add(slot, b"%03d" % i, 100, slot_store.Keep.FIRST, bytes(1_000)) for i in range(60)]
+    )
+    [claimed] = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW)], NOW)
+    assert isinstance(claimed, slot_store.Claimed)
     await store.sorted.settle(
-        [slots.Settle(slot, e.member, slots.Verdict.DEAD, e.token, 1, reason="why") for e in claimed.entries]
+        [slot_store.Settle(slot, e.member, slot_store.Verdict.DEAD, e.token, 1, reason="why") for e in claimed.entries]
     )
     ids: list[str] = []
     after = (0, "")
@@ -220,7 +225,7 @@ async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, t
     while dead := await store.sorted.dead(slot, behind, 500, 7_000):
         members += [each.member for each in dead]
         behind = dead[-1].dead_ms, dead[-1].member
-        await store.sorted.settle([slots.Settle(slot, each.member, slots.Verdict.PURGE) for each in dead])
+        await store.sorted.settle([slot_store.Settle(slot, each.member, slot_store.Verdict.PURGE) for each in dead])
     assert sorted(members) == [b"%03d" % i for i in range(60)]
 
 
@@ -228,22 +233,22 @@ async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, t
 async def test_many_large_members_are_recovered_with_all_their_bodies(store: Store, target: Target, fold: str) -> None:
     """In several small steps, and each member once."""
     slot, n, large = target.sorted_slot(SlotKind.PRIORITY, True), 40, 200_000
-    rule = slots.Fold(fold)
+    rule = slot_store.Fold(fold)
 
-    def add(i: int, text: str) -> slots.Add:
+    def add(i: int, text: str) -> slot_store.Add:
         body = b'["%s"]' % (text * (large // len(text))).encode() if fold == "union" else text.encode() * large
-        return slots.Add(slot, b"%03d" % i, 100 + i, slots.Keep.FIRST, body, fold=rule)
+        return slot_store.Add(slot, b"%03d" % i, 100 + i, slot_store.Keep.FIRST, body, fold=rule)
 
     assert await store.sorted.add([add(i, "a") for i in range(n)]) == [True] * n
     claimed = 0
     while claimed < n:
-        [answer] = await store.sorted.claim([slots.Claim(slot, 500, 1, NOW)], NOW)
-        assert isinstance(answer, slots.Claimed)
+        [answer] = await store.sorted.claim([slot_store.Claim(slot, 500, 1, NOW)], NOW)
+        assert isinstance(answer, slot_store.Claimed)
         claimed += len(answer.entries)
     assert await store.sorted.add([add(i, "b") for i in range(0, n, 2)]) == [True] * (n // 2)
-    assert await store.sorted.recover([slots.Recover(slot, 2)], NOW) == [n]
-    assert await store.sorted.recover([slots.Recover(slot, 2, lost=True)], NOW) == [0]
-    waiting: list[slots.Waiting] = []
+    assert await store.sorted.recover([slot_store.Recover(slot, 2)], NOW) == [n]
+    assert await store.sorted.recover([slot_store.Recover(slot, 2, lost=True)], NOW) == [0]
+    waiting: list[slot_store.Waiting] = []
     while page := await store.sorted.waiting(slot, len(waiting)):
         waiting += page
     assert len(waiting) == n

@@ -6,7 +6,7 @@ import pytest
 from slot_user import APART_TIME, NOW, STORES, SlotUser
 
 from emq import errors
-from emq.slots import Add, Fold, Keep
+from emq.storage.slot_store import Add, Fold, Keep
 
 pytestmark = [STORES, pytest.mark.parametrize("variant", [APART_TIME], ids=["time-apart"])]
 

@@ -1,4 +1,4 @@
-"""`emq.storage.LaneStore.waiting` and `Verdict.RECALL`, sentence by sentence."""
+"""`emq.storage.store.LaneStore.waiting` and `Verdict.RECALL`, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from target import Target
 
-from emq.storage import Add, Claim, Claimed, LaneState, Settle, Store, Verdict, WaitingEntry
+from emq.storage.store import Add, Claim, Claimed, LaneState, Settle, Store, Verdict, WaitingEntry
 
 NOW = 1_700_000_000_000
 

@@ -1,4 +1,4 @@
-"""`emq.storage.LaneStore`, sentence by sentence."""
+"""`emq.storage.store.LaneStore`, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from target import Can, Target
 
 from emq import errors
-from emq.model import Environment
-from emq.storage import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Read, Settle, Store, Trim, Verdict
+from emq.storage.store import Add, Claim, Claimed, DeadLetter, Durability, LaneState, Read, Settle, Store, Trim, Verdict
+from emq.topics.model import Environment
 
 NOW = 1_700_000_000_000
 MANY = 2000

@@ -1,4 +1,4 @@
-"""`emq.storage.LogStore`, sentence by sentence: appending, reading, bounds, trimming."""
+"""`emq.storage.store.LogStore`, sentence by sentence: appending, reading, bounds, trimming."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
-from emq.model import Environment
-from emq.storage import Batch, Bounds, Durability, Put, Read, Store, Trim
+from emq.storage.store import Batch, Bounds, Durability, Put, Read, Store, Trim
+from emq.topics.model import Environment
 
 MANY = 2000
 

@@ -1,4 +1,4 @@
-"""`emq.storage.LogStore`, sentence by sentence: fences, seals, and the length of a group."""
+"""`emq.storage.store.LogStore`, sentence by sentence: fences, seals, and the length of a group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
-from emq.storage import Batch, Bounds, Put, Read, Store, Trim
+from emq.storage.store import Batch, Bounds, Put, Read, Store, Trim
 
 
 async def test_a_higher_epoch_fences_off_reads_and_trims_of_lower_ones(store: Store, target: Target) -> None:

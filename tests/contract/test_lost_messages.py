@@ -1,4 +1,4 @@
-"""`emq.storage.LogStore` that has come back from a crash without the last messages of a queue."""
+"""`emq.storage.store.LogStore` that has come back from a crash without the last messages of a queue."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import sqlalchemy as sa
 from target import Can, Target, put_one, read_all, read_one
 
-from emq import errors, marks
-from emq.storage import Batch, Mark, Put, Read, Store, Trim, group_of
+from emq import errors
+from emq.storage import marks
+from emq.storage.store import Batch, Mark, Put, Read, Store, Trim, group_of
 from storage_adapters.redis.keys import shard_of
 
 

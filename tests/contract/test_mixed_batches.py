@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from slot_user import NOW, STORES
 from target import Target, read_one
 
-from emq import slots
-from emq.slots import Fold, Keep, Slot, SlotKind
-from emq.storage import Add, Claim, Claimed, Put, Read, Settle, Store, Verdict
+from emq.storage import slot_store
+from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
+from emq.storage.store import Add, Claim, Claimed, Put, Read, Settle, Store, Verdict
 
 FAR_MS = 2**53 - 1
 """The latest time that every store keeps to the millisecond; Redis keeps scores as doubles."""
@@ -119,7 +119,7 @@ SCORES = {
 FOLDS = (Fold(), Fold("max"), Fold("count"))
 
 
-def every_add(target: Target) -> list[slots.Add]:
+def every_add(target: Target) -> list[slot_store.Add]:
     """Members of every kind of score, in slots of every kind and both layouts, in turn."""
     made = []
     for group, (kind, apart) in enumerate((kind, apart) for kind in SlotKind for apart in (False, True)):
@@ -128,7 +128,7 @@ def every_add(target: Target) -> list[slots.Add]:
         for i, score in enumerate(SCORES[kind]):
             member = TEXTS[i].encode() + b"\0\xff"
             body, note, fold = (b"%d" % i, bytes([i]), FOLDS[group // 2]) if apart else (b"", b"", FOLDS[0])
-            made.append(slots.Add(slot, member, score, keep, body, note, fold=fold))
+            made.append(slot_store.Add(slot, member, score, keep, body, note, fold=fold))
     return sorted(made, key=lambda add: (add.score, add.slot.name))
 
 
@@ -137,31 +137,33 @@ async def test_slots_of_every_kind_and_scores_of_every_kind_share_each_call(stor
     adds, sorted_ = every_add(target), store.sorted
     empty = Slot(target.slot(9), SlotKind.PRIORITY)
     addressed = [*dict.fromkeys(add.slot for add in adds), empty]
-    first = await sorted_.claim([slots.Claim(slot, 9, 1, NOW) for slot in addressed], NOW)
+    first = await sorted_.claim([slot_store.Claim(slot, 9, 1, NOW) for slot in addressed], NOW)
     assert {getattr(each, "next_score", each) for each in first} == {None}
     assert await sorted_.add(adds) == [True] * len(adds)
     assert await sorted_.add(adds) == [False] * len(adds)
-    claimed = await sorted_.claim([slots.Claim(slot, 3, 1, NOW) for slot in addressed], NOW)
+    claimed = await sorted_.claim([slot_store.Claim(slot, 3, 1, NOW) for slot in addressed], NOW)
     settles = []
     for slot, found in zip(addressed, claimed, strict=True):
-        assert isinstance(found, slots.Claimed)
+        assert isinstance(found, slot_store.Claimed)
         scores = sorted((add.score for add in adds if add.slot == slot), reverse=slot.kind is SlotKind.PRIORITY)
         runnable = [s for s in scores if slot.kind is SlotKind.PRIORITY or s <= NOW]
         assert [entry.score for entry in found.entries] == runnable[:3]
         assert found.next_score == (scores[len(runnable[:3])] if scores else None)
-        verdicts = (slots.Verdict.RETRY, slots.Verdict.DEAD, slots.Verdict.ACK)
+        verdicts = (slot_store.Verdict.RETRY, slot_store.Verdict.DEAD, slot_store.Verdict.ACK)
         for entry, verdict in zip(found.entries, verdicts, strict=False):
             score = (16, 3, 0)[len(settles) % 3]
-            settles.append(slots.Settle(slot, entry.member, verdict, entry.token, 1, score, "why \x00 not \U0001f600"))
+            settles.append(
+                slot_store.Settle(slot, entry.member, verdict, entry.token, 1, score, "why \x00 not \U0001f600")
+            )
     assert await sorted_.settle(settles) == [True] * len(settles)
-    again = await sorted_.claim([slots.Claim(slot, 99, 2, FAR_MS) for slot in reversed(addressed)], NOW)
-    taken = sum(len(found.entries) for found in again if isinstance(found, slots.Claimed))
+    again = await sorted_.claim([slot_store.Claim(slot, 99, 2, FAR_MS) for slot in reversed(addressed)], NOW)
+    taken = sum(len(found.entries) for found in again if isinstance(found, slot_store.Claimed))
     settled = [s.verdict for s in settles]
-    assert taken == len(adds) - settled.count(slots.Verdict.DEAD) - settled.count(slots.Verdict.ACK)
-    recovers = [slots.Recover(slot, 3) for slot in addressed]
+    assert taken == len(adds) - settled.count(slot_store.Verdict.DEAD) - settled.count(slot_store.Verdict.ACK)
+    recovers = [slot_store.Recover(slot, 3) for slot in addressed]
     assert sum(n for n in await sorted_.recover(recovers, NOW) if isinstance(n, int)) == taken
     dead = [letter for slot in addressed for letter in await sorted_.dead(slot)]
-    assert len(dead) >= settled.count(slots.Verdict.DEAD)
+    assert len(dead) >= settled.count(slot_store.Verdict.DEAD)
 
 
 texts = st.one_of(st.sampled_from(TEXTS), st.text(st.characters(codec="utf-8"), min_size=1, max_size=12))

@@ -13,7 +13,7 @@ from support.chance import variant
 from target import Can, Target
 
 from emq import errors
-from emq.storage import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Trim, Verdict
+from emq.storage.store import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Trim, Verdict
 
 T = TypeVar("T")
 

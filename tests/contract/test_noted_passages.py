@@ -9,7 +9,7 @@ import pytest
 from support.meeting import fresh_database
 
 from emq.database import Database
-from emq.passages import Passage, PassageStore
+from emq.topics.passages import Passage, PassageStore
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

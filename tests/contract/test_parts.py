@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from emq import servers, slots
-from emq.answers import FAILURES
-from emq.model import Environment
-from emq.slots import Slot, SlotKind
-from emq.storage import Add, Claim, Put, Read, Settle, Store, Trim, Verdict
-from emq.stores import open_store
+from emq import servers
+from emq.storage import slot_store
+from emq.storage.answers import FAILURES
+from emq.storage.opening import open_store
+from emq.storage.slot_store import Slot, SlotKind
+from emq.storage.store import Add, Claim, Put, Read, Settle, Store, Trim, Verdict
+from emq.topics.model import Environment
 from storage_adapters.redis.cluster import hash_slot
 from storage_adapters.redis.keys import SlotKeys, cluster_shards, shard_of
 from storage_adapters.redis.opening import CLUSTER_SHARDS
@@ -34,10 +35,10 @@ CALLS: dict[str, Callable[[Store], Awaitable[Sequence[Any]]]] = {
     "lane settle": lambda s: s.lanes.settle([Settle(g, "a", Verdict.ACK, 7) for g in GROUPS]),
     "lane recover": lambda s: s.lanes.recover([(g, 7) for g in GROUPS]),
     "lane inspect": lambda s: s.lanes.inspect(GROUPS),
-    "slot add": lambda s: s.sorted.add([slots.Add(p, b"m", 20, slots.Keep.LAST) for p in SLOTS]),
-    "slot claim": lambda s: s.sorted.claim([slots.Claim(p, 5, 7, 1) for p in SLOTS], 1_700_000_000_000),
-    "slot settle": lambda s: s.sorted.settle([slots.Settle(p, b"m", slots.Verdict.ACK, 1, 7) for p in SLOTS]),
-    "slot recover": lambda s: s.sorted.recover([slots.Recover(p, 7) for p in SLOTS], 1_700_000_000_000),
+    "slot add": lambda s: s.sorted.add([slot_store.Add(p, b"m", 20, slot_store.Keep.LAST) for p in SLOTS]),
+    "slot claim": lambda s: s.sorted.claim([slot_store.Claim(p, 5, 7, 1) for p in SLOTS], 1_700_000_000_000),
+    "slot settle": lambda s: s.sorted.settle([slot_store.Settle(p, b"m", slot_store.Verdict.ACK, 1, 7) for p in SLOTS]),
+    "slot recover": lambda s: s.sorted.recover([slot_store.Recover(p, 7) for p in SLOTS], 1_700_000_000_000),
     "slot inspect": lambda s: s.sorted.inspect(SLOTS, 1),
 }
 

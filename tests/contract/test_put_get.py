@@ -13,8 +13,8 @@ from holey_store import HoleyClient, Operation
 from target import Watcher, put_one, read_all, read_one
 
 from emq import errors
-from emq.model import Environment
-from emq.storage import Bounds, Put, Trim
+from emq.storage.store import Bounds, Put, Trim
+from emq.topics.model import Environment
 from storage_adapters.memory import MemoryStore
 from storage_adapters.put_get import Options, PutGetStore
 from storage_adapters.put_get.limits import QueueLimits

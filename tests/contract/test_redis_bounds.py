@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 from target import Target
 
-from emq.slots import Add, Claim, Claimed, Keep, SlotKind
-from emq.storage import Store
-from storage_adapters.redis import sorted as slots
-from storage_adapters.redis.sorted import RedisSorted
+from emq.storage.slot_store import Add, Claim, Claimed, Keep, SlotKind
+from emq.storage.store import Store
+from storage_adapters.redis import slot_store as slots
+from storage_adapters.redis.slot_store import RedisSorted
 
 NOW = 1_700_000_000_000
 

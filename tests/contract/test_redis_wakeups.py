@@ -9,10 +9,10 @@ import pytest
 from redis.asyncio.client import PubSub
 from target import Target, Watcher, put_one, read_one, watching
 
-from emq.slots import Add as Member
-from emq.slots import Claim as SlotClaim
-from emq.slots import Keep, SlotKind
-from emq.storage import Add, Claim, Store
+from emq.storage.slot_store import Add as Member
+from emq.storage.slot_store import Claim as SlotClaim
+from emq.storage.slot_store import Keep, SlotKind
+from emq.storage.store import Add, Claim, Store
 from storage_adapters.redis import cluster_wakeups, wakeups
 
 NOW = 1_700_000_000_000

@@ -14,26 +14,15 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from emq import errors, folds
-from emq.model import Environment
-from emq.slots import (
-    Add,
-    Claim,
-    Claimed,
-    Entry,
-    Fold,
-    Keep,
-    Recover,
-    Settle,
-    Slot,
-    SlotKind,
-    Verdict,
-)
-from emq.storage import Store
-from emq.stores import open_store
+from emq import errors
+from emq.storage import folds
+from emq.storage.opening import open_store
+from emq.storage.slot_store import Add, Claim, Claimed, Entry, Fold, Keep, Recover, Settle, Slot, SlotKind, Verdict
+from emq.storage.store import Store
+from emq.topics.model import Environment
 from storage_adapters.redis import RedisStore
 from storage_adapters.redis.keys import SlotKeys
-from storage_adapters.redis.sorted import RedisSorted
+from storage_adapters.redis.slot_store import RedisSorted
 
 NOW = 1_700_000_000_000
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from slot_user import SlotUser
 from target import Target
 
-from emq import errors, slots
-from emq.slots import Keep, SlotKind
-from emq.storage import Add, Claim, Claimed, Settle, Store, Verdict
+from emq import errors
+from emq.storage import slot_store
+from emq.storage.slot_store import Keep, SlotKind
+from emq.storage.store import Add, Claim, Claimed, Settle, Store, Verdict
 
 NOW_MS = 1_700_000_000_000
 
@@ -55,32 +56,32 @@ async def test_a_sealed_slot_refuses_new_members_and_merges_until_it_is_opened(
     slot, neighbour = target.sorted_slot(*variant), target.sorted_slot(*variant, group=1)
     score = 50 if slot.kind is SlotKind.PRIORITY else NOW_MS
 
-    def add(to: slots.Slot, member: bytes) -> slots.Add:
-        return slots.Add(to, member, score, Keep.LAST, member if to.apart else b"")
+    def add(to: slot_store.Slot, member: bytes) -> slot_store.Add:
+        return slot_store.Add(to, member, score, Keep.LAST, member if to.apart else b"")
 
     assert await store.sorted.add([add(slot, b"waits")]) == [True]
-    assert await store.sorted.settle([slots.Settle(slot, b"", slots.Verdict.SEAL)]) == [True]
+    assert await store.sorted.settle([slot_store.Settle(slot, b"", slot_store.Verdict.SEAL)]) == [True]
     answers = await other.sorted.add([add(slot, b"new"), add(slot, b"waits"), add(neighbour, b"new")])
     assert [isinstance(answer, errors.QueueSealed) for answer in answers] == [True, True, False]
     assert answers[2] is True
     assert [s.waiting for s in await store.sorted.inspect([slot, neighbour], NOW_MS)] == [1, 1]
-    [claimed] = await store.sorted.claim([slots.Claim(slot, 10, 3, NOW_MS)], NOW_MS)
-    assert isinstance(claimed, slots.Claimed)
+    [claimed] = await store.sorted.claim([slot_store.Claim(slot, 10, 3, NOW_MS)], NOW_MS)
+    assert isinstance(claimed, slot_store.Claimed)
     assert [entry.member for entry in claimed.entries] == [b"waits"], "it is drained"
-    assert await other.sorted.settle([slots.Settle(slot, b"", slots.Verdict.OPEN)]) == [True]
+    assert await other.sorted.settle([slot_store.Settle(slot, b"", slot_store.Verdict.OPEN)]) == [True]
     assert await store.sorted.add([add(slot, b"new")]) == [True]
 
 
 async def test_no_dead_member_is_replayed_into_a_sealed_slot(store: Store, user: SlotUser) -> None:
     slot = user.slot
     score = 50 if slot.kind is SlotKind.PRIORITY else NOW_MS
-    await store.sorted.add([slots.Add(slot, b"a", score, Keep.LAST, b"a" if slot.apart else b"")])
-    [claimed] = await store.sorted.claim([slots.Claim(slot, 1, 3, NOW_MS)], NOW_MS)
-    assert isinstance(claimed, slots.Claimed)
-    dead = slots.Settle(slot, b"a", slots.Verdict.DEAD, claimed.entries[0].token, 3, reason="no")
+    await store.sorted.add([slot_store.Add(slot, b"a", score, Keep.LAST, b"a" if slot.apart else b"")])
+    [claimed] = await store.sorted.claim([slot_store.Claim(slot, 1, 3, NOW_MS)], NOW_MS)
+    assert isinstance(claimed, slot_store.Claimed)
+    dead = slot_store.Settle(slot, b"a", slot_store.Verdict.DEAD, claimed.entries[0].token, 3, reason="no")
     assert await store.sorted.settle([dead]) == [True]
-    await store.sorted.settle([slots.Settle(slot, b"", slots.Verdict.SEAL)])
-    replay = slots.Settle(slot, b"a", slots.Verdict.REPLAY, score=score)
+    await store.sorted.settle([slot_store.Settle(slot, b"", slot_store.Verdict.SEAL)])
+    replay = slot_store.Settle(slot, b"a", slot_store.Verdict.REPLAY, score=score)
     assert await store.sorted.settle([replay]) == [False]
-    await store.sorted.settle([slots.Settle(slot, b"", slots.Verdict.OPEN)])
+    await store.sorted.settle([slot_store.Settle(slot, b"", slot_store.Verdict.OPEN)])
     assert await store.sorted.settle([replay]) == [True]

@@ -1,4 +1,4 @@
-"""`emq.slots.SortedStore`, sentence by sentence: adding, claiming, looking. See also the other `test_sorted_*`."""
+"""The protocol of slots, sentence by sentence: adding, claiming, looking. See also the other `test_sorted_*`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ from slot_user import APART_TIME, NOW, SECOND, STORES, TIMES, SlotUser, nth
 from target import Can, Target
 
 from emq import errors
-from emq.model import Environment
-from emq.slots import RETRIES, Add, Claim, Claimed, Entry, Keep, Settle, Slot, SlotKind, SlotState, Verdict, Waiting
-from emq.storage import Add as LaneAdd
-from emq.storage import Durability, LaneState, Store
+from emq.storage.slot_store import (
+    RETRIES,
+    Add,
+    Claim,
+    Claimed,
+    Entry,
+    Keep,
+    Settle,
+    Slot,
+    SlotKind,
+    SlotState,
+    Verdict,
+    Waiting,
+)
+from emq.storage.store import Add as LaneAdd
+from emq.storage.store import Durability, LaneState, Store
+from emq.topics.model import Environment
 
 pytestmark = STORES
 

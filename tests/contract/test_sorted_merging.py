@@ -6,9 +6,10 @@ import pytest
 from slot_user import APART, APART_TIME, NOW, PRIORITIES, SECOND, STORES, SlotUser, nth
 from target import Target
 
-from emq import errors, folds
-from emq.slots import Add, Entry, Fold, Keep, SlotKind, Verdict, Waiting
-from emq.storage import Store
+from emq import errors
+from emq.storage import folds
+from emq.storage.slot_store import Add, Entry, Fold, Keep, SlotKind, Verdict, Waiting
+from emq.storage.store import Store
 
 pytestmark = STORES
 

@@ -13,7 +13,7 @@ from target import Target, settle_down, watching
 from test_models import StoreMachine
 
 from emq import errors
-from emq.slots import Add, Claim, Claimed, Fold, Keep, Recover, Settle, Slot, SlotKind, SlotState, Verdict
+from emq.storage.slot_store import Add, Claim, Claimed, Fold, Keep, Recover, Settle, Slot, SlotKind, SlotState, Verdict
 
 pytestmark = IN_ORDER
 

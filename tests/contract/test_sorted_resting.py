@@ -6,8 +6,8 @@ import pytest
 from slot_user import APART, NOW, SECOND, STORES, SlotUser, nth
 from target import Target
 
-from emq.slots import Add, Fold, Keep, SlotKind, Verdict
-from emq.storage import Store
+from emq.storage.slot_store import Add, Fold, Keep, SlotKind, Verdict
+from emq.storage.store import Store
 
 pytestmark = STORES
 

@@ -8,8 +8,8 @@ import pytest
 from slot_user import NOW, SECOND, STORES, TIMES, SlotUser, nth, refused
 from target import Target
 
-from emq.slots import Add, Claim, Entry, Keep, Recover, Settle, SlotKind, Verdict
-from emq.storage import Store
+from emq.storage.slot_store import Add, Claim, Entry, Keep, Recover, Settle, SlotKind, Verdict
+from emq.storage.store import Store
 
 pytestmark = STORES
 

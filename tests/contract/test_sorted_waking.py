@@ -10,11 +10,11 @@ import pytest
 from slot_user import NOW, PRIORITIES, SECOND, STORES, SlotUser, nth, refused
 from target import Target, Watcher, settle_down, watching
 
-from emq.model import Environment
-from emq.slots import Add, Claim, Claimed, Entry, Keep, SlotKind, Verdict
-from emq.storage import Add as LaneAdd
-from emq.storage import Claim as LaneClaim
-from emq.storage import Store
+from emq.storage.slot_store import Add, Claim, Claimed, Entry, Keep, SlotKind, Verdict
+from emq.storage.store import Add as LaneAdd
+from emq.storage.store import Claim as LaneClaim
+from emq.storage.store import Store
+from emq.topics.model import Environment
 
 pytestmark = STORES
 

@@ -13,12 +13,14 @@ import pytest
 from support.meeting import fresh_database
 
 from emq import clock, errors, settings
-from emq.allocation import memory_tree, tree, zookeeper
-from emq.allocation.database_tree import DatabaseTree
-from emq.allocation.tree import SessionState
+from emq.allocation import zookeeper
+from emq.allocation.tree import protocol
+from emq.allocation.tree.database import DatabaseTree
+from emq.allocation.tree.memory import ensemble
+from emq.allocation.tree.protocol import SessionState
 
 _numbers = itertools.count()
-MakeTree = Callable[[], tree.Tree]
+MakeTree = Callable[[], protocol.Tree]
 
 
 class Changes:
@@ -38,7 +40,7 @@ class Changes:
         self._called.clear()
 
 
-async def data_of(client: tree.Tree, path: str) -> bytes:
+async def data_of(client: protocol.Tree, path: str) -> bytes:
     node = await client.read(path)
     assert node is not None
     return node.data
@@ -48,7 +50,7 @@ async def data_of(client: tree.Tree, path: str) -> bytes:
 def make_tree(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTree:
     """Makes clients, not open yet, of one tree that is empty at first."""
     if request.param == "memory":
-        return memory_tree.MemoryEnsemble(clock.SystemClock()).tree
+        return ensemble.MemoryEnsemble(clock.SystemClock()).tree
     if request.param == "sqlite":
         return lambda: DatabaseTree(f"sqlite:///{tmp_path}/tree.db", 10.0)
     if request.param == "postgresql":
@@ -60,10 +62,10 @@ def make_tree(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTree:
 
 
 @pytest.fixture
-async def open_tree(make_tree: MakeTree) -> AsyncIterator[Callable[[], Awaitable[tree.Tree]]]:
-    opened: list[tree.Tree] = []
+async def open_tree(make_tree: MakeTree) -> AsyncIterator[Callable[[], Awaitable[protocol.Tree]]]:
+    opened: list[protocol.Tree] = []
 
-    async def open_one() -> tree.Tree:
+    async def open_one() -> protocol.Tree:
         client = make_tree()
         opened.append(client)
         await client.open(lambda state: None)
@@ -75,12 +77,12 @@ async def open_tree(make_tree: MakeTree) -> AsyncIterator[Callable[[], Awaitable
 
 
 @pytest.fixture
-async def one(open_tree: Callable) -> tree.Tree:
+async def one(open_tree: Callable) -> protocol.Tree:
     return await open_tree()
 
 
 @pytest.fixture
-async def other(open_tree: Callable) -> tree.Tree:
+async def other(open_tree: Callable) -> protocol.Tree:
     return await open_tree()
 
 
@@ -97,7 +99,7 @@ async def test_a_session_has_an_id_and_a_time_out_and_says_that_it_is_connected(
         await client.read("/a")
 
 
-async def test_what_one_creates_the_other_reads(one: tree.Tree, other: tree.Tree) -> None:
+async def test_what_one_creates_the_other_reads(one: protocol.Tree, other: protocol.Tree) -> None:
     before = time.time()
     assert await one.create("/a", b"x") == "/a"
     node = await other.read("/a")
@@ -106,51 +108,51 @@ async def test_what_one_creates_the_other_reads(one: tree.Tree, other: tree.Tree
     assert before - 1 <= node.written_s <= time.time() + 1
 
 
-async def test_parents_that_are_missing_are_created_empty_and_to_last(one: tree.Tree) -> None:
+async def test_parents_that_are_missing_are_created_empty_and_to_last(one: protocol.Tree) -> None:
     assert await one.create("/a/b/c", b"x", ephemeral=True) == "/a/b/c"
     parent = await one.read("/a/b")
     assert parent is not None
     assert (parent.data, parent.version, parent.session) == (b"", 0, 0)
 
 
-async def test_creating_what_is_there_is_refused_and_changes_nothing(one: tree.Tree) -> None:
+async def test_creating_what_is_there_is_refused_and_changes_nothing(one: protocol.Tree) -> None:
     await one.create("/a", b"first")
-    with pytest.raises(tree.NodeExists, match="node /a "):
+    with pytest.raises(protocol.NodeExists, match="node /a "):
         await one.create("/a", b"second")
     assert await data_of(one, "/a") == b"first"
 
 
-async def test_numbers_of_a_sequence_grow_and_have_ten_digits(one: tree.Tree, other: tree.Tree) -> None:
+async def test_numbers_of_a_sequence_grow_and_have_ten_digits(one: protocol.Tree, other: protocol.Tree) -> None:
     paths = [await client.create("/q/n-", sequence=True) for client in (one, other, one)]
     assert paths == sorted(paths)
     assert len(set(paths)) == 3
     assert all(path.startswith("/q/n-") and len(path) == len("/q/n-") + 10 for path in paths)
 
 
-async def test_what_is_missing_reads_as_none_and_has_no_children(one: tree.Tree) -> None:
+async def test_what_is_missing_reads_as_none_and_has_no_children(one: protocol.Tree) -> None:
     assert await one.read("/none") is None
     assert await one.children("/none") == []
 
 
-async def test_children_are_sorted_names(one: tree.Tree) -> None:
+async def test_children_are_sorted_names(one: protocol.Tree) -> None:
     for name in ("b", "c", "a"):
         await one.create(f"/p/{name}/below")
     assert await one.children("/p") == ["a", "b", "c"]
     assert await one.children("/p/a/below") == []
 
 
-async def test_a_write_needs_the_version_that_was_read(one: tree.Tree, other: tree.Tree) -> None:
+async def test_a_write_needs_the_version_that_was_read(one: protocol.Tree, other: protocol.Tree) -> None:
     await one.create("/a", b"0")
     assert await one.write("/a", b"1", 0) == 1
-    with pytest.raises(tree.Conflict, match="/a"):
+    with pytest.raises(protocol.Conflict, match="/a"):
         await other.write("/a", b"2", 0)
     assert await data_of(other, "/a") == b"1"
     assert await other.write("/a", b"3", -1) == 2
-    with pytest.raises(tree.NodeMissing, match="/b"):
+    with pytest.raises(protocol.NodeMissing, match="/b"):
         await one.write("/b", b"", -1)
 
 
-async def test_delete_takes_all_below_along_and_may_be_repeated(one: tree.Tree) -> None:
+async def test_delete_takes_all_below_along_and_may_be_repeated(one: protocol.Tree) -> None:
     for path in ("/a/b/c", "/a/d", "/ab"):
         await one.create(path)
     await one.delete("/a")
@@ -160,7 +162,7 @@ async def test_delete_takes_all_below_along_and_may_be_repeated(one: tree.Tree) 
 
 
 async def test_an_ephemeral_node_names_its_session_and_goes_when_that_is_closed(
-    one: tree.Tree, other: tree.Tree
+    one: protocol.Tree, other: protocol.Tree
 ) -> None:
     await one.create("/e", ephemeral=True)
     gone = Changes()
@@ -172,7 +174,7 @@ async def test_an_ephemeral_node_names_its_session_and_goes_when_that_is_closed(
     assert await other.read("/e") is None
 
 
-async def test_a_node_holds_1_mb_and_more_is_refused_without_harm(one: tree.Tree) -> None:
+async def test_a_node_holds_1_mb_and_more_is_refused_without_harm(one: protocol.Tree) -> None:
     await one.create("/a", bytes(1_000_000))
     with pytest.raises(ValueError, match=r"1000001 bytes for node /a .*chunks"):
         await one.write("/a", bytes(1_000_001), -1)
@@ -182,7 +184,9 @@ async def test_a_node_holds_1_mb_and_more_is_refused_without_harm(one: tree.Tree
 
 
 @pytest.mark.parametrize("change", ["write", "delete"])
-async def test_a_watched_node_tells_of_its_next_change_once(one: tree.Tree, other: tree.Tree, change: str) -> None:
+async def test_a_watched_node_tells_of_its_next_change_once(
+    one: protocol.Tree, other: protocol.Tree, change: str
+) -> None:
     await one.create("/a")
     changes = Changes()
     await one.read("/a", changes)
@@ -195,7 +199,7 @@ async def test_a_watched_node_tells_of_its_next_change_once(one: tree.Tree, othe
     assert changes.count == 1
 
 
-async def test_a_missing_node_can_be_watched(one: tree.Tree, other: tree.Tree) -> None:
+async def test_a_missing_node_can_be_watched(one: protocol.Tree, other: protocol.Tree) -> None:
     changes = Changes()
     assert await one.read("/a/b", changes) is None
     await other.create("/a/b", b"x")
@@ -204,7 +208,9 @@ async def test_a_missing_node_can_be_watched(one: tree.Tree, other: tree.Tree) -
 
 
 @pytest.mark.parametrize("change", ["create", "delete"])
-async def test_watched_children_tell_of_one_that_comes_or_goes(one: tree.Tree, other: tree.Tree, change: str) -> None:
+async def test_watched_children_tell_of_one_that_comes_or_goes(
+    one: protocol.Tree, other: protocol.Tree, change: str
+) -> None:
     await one.create("/a/b")
     changes = Changes()
     await one.children("/a", changes)
@@ -216,7 +222,7 @@ async def test_watched_children_tell_of_one_that_comes_or_goes(one: tree.Tree, o
     assert changes.count == 1
 
 
-async def test_children_of_a_missing_node_can_be_watched(one: tree.Tree, other: tree.Tree) -> None:
+async def test_children_of_a_missing_node_can_be_watched(one: protocol.Tree, other: protocol.Tree) -> None:
     changes = Changes()
     assert await one.children("/a/b", changes) == []
     await other.create("/a/b/c")
@@ -226,7 +232,7 @@ async def test_children_of_a_missing_node_can_be_watched(one: tree.Tree, other: 
     assert await one.children("/a/b") == ["c"]
 
 
-async def test_one_function_handed_in_often_is_called_once(one: tree.Tree, other: tree.Tree) -> None:
+async def test_one_function_handed_in_often_is_called_once(one: protocol.Tree, other: protocol.Tree) -> None:
     await one.create("/a")
     changes, another = Changes(), Changes()
     for _ in range(3):
@@ -239,7 +245,7 @@ async def test_one_function_handed_in_often_is_called_once(one: tree.Tree, other
     assert (changes.count, another.count) == (1, 1)
 
 
-async def test_no_change_is_missed_between_a_read_and_the_next(one: tree.Tree, other: tree.Tree) -> None:
+async def test_no_change_is_missed_between_a_read_and_the_next(one: protocol.Tree, other: protocol.Tree) -> None:
     await one.create("/a", b"0")
     changes, last = Changes(), 50
 
@@ -248,12 +254,12 @@ async def test_no_change_is_missed_between_a_read_and_the_next(one: tree.Tree, o
             await other.write("/a", b"%d" % number, -1)
 
     writing = asyncio.create_task(write())
-    while (await one.read("/a", changes) or tree.Node(b"0", 0, 0, 0)).data != b"%d" % last:
+    while (await one.read("/a", changes) or protocol.Node(b"0", 0, 0, 0)).data != b"%d" % last:
         await changes.called()
     await writing
 
 
-async def test_a_cancelled_call_harms_no_other(one: tree.Tree) -> None:
+async def test_a_cancelled_call_harms_no_other(one: protocol.Tree) -> None:
     await one.create("/a", b"x")
     reads = [asyncio.create_task(one.read("/a")) for _ in range(10)]
     await asyncio.sleep(0)
@@ -264,7 +270,7 @@ async def test_a_cancelled_call_harms_no_other(one: tree.Tree) -> None:
     assert [answer.data for answer in answers[1::2]] == [b"x"] * 5
 
 
-async def test_many_calls_at_once_are_all_answered(one: tree.Tree) -> None:
+async def test_many_calls_at_once_are_all_answered(one: protocol.Tree) -> None:
     await asyncio.gather(*(one.create(f"/many/{number:03d}", b"%d" % number) for number in range(200)))
     nodes = await asyncio.gather(*(one.read(f"/many/{name}") for name in await one.children("/many")))
     assert [int(node.data) for node in nodes if node] == list(range(200))

@@ -1,4 +1,4 @@
-"""`emq.storage.Store.watch`, and what arms a queue or slot for it."""
+"""`emq.storage.store.Store.watch`, and what arms a queue or slot for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from target import Can, Target, Watcher, put_one, read_one, settle_down, watching
 
 from emq import errors
-from emq.model import Environment
-from emq.storage import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Verdict
+from emq.storage.store import Add, Batch, Claim, Claimed, Put, Read, Settle, Store, Verdict
+from emq.topics.model import Environment
 
 NOW = 1_700_000_000_000
 

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from day_plan import MAX_LENGTH, trait_of
 from day_record import Evidence, Run, Sent, Version, shown
 
-from emq.model import Topic, quotas
+from emq.topics.model import Topic, quotas
 
 SECOND_US = 1_000_000
 

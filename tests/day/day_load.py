@@ -12,7 +12,7 @@ from day_record import Evidence, Journal, Sent, Version, now_us
 
 import emq
 from emq import errors
-from emq.model import Kind
+from emq.topics.model import Kind
 
 TWINS = 6
 """How many contents a `range` topic has at a time; each is published again and again."""

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from emq.model import Kind, Topic, TopicOptions
+from emq.topics.model import Kind, Topic, TopicOptions
 
 TOPICS = 300
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from emq.model import Topic
+from emq.topics.model import Topic
 
 
 class Sent(NamedTuple):

@@ -6,7 +6,7 @@ import msgspec
 from day_plan import topic_named
 from day_record import Death, Evidence, Run, Sent, Version
 
-from emq.model import Topic
+from emq.topics.model import Topic
 
 BEGIN_US = 1_700_000_000 * 1_000_000
 SECOND = 1_000_000

@@ -9,7 +9,7 @@ import day_judge
 from day_judge import EXPECTED_DEATHS, KNOWN_LATE_US
 from day_record import Evidence
 
-from emq.model import quotas
+from emq.topics.model import quotas
 from emq.trail import proof
 
 PARTS = {

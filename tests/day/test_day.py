@@ -25,8 +25,9 @@ from day_stage import Place, Stage
 from day_trail import trail_violations
 
 import emq
-from emq import dead_letters, servers
+from emq import servers
 from emq.clock import SystemClock
+from emq.inspect import dead_letters
 from emq.servers.redis import RedisServer
 from emq.trail.writer import Trail
 from storage_adapters.memory import forget

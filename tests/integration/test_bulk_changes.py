@@ -12,10 +12,10 @@ import emq
 from emq.allocation import member, records
 from emq.allocation.handoff import Handoff
 from emq.allocation.member import ClusterMembership
-from emq.allocation.memory_tree import MemoryEnsemble
 from emq.allocation.records import Entry, Running
-from emq.host import Host
-from emq.model import State, Topic, TopicOptions
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from emq.host.host import Host
+from emq.topics.model import State, Topic, TopicOptions
 
 GROUPS, TOPICS = 10_000, 10
 MANY, SHORT_S = 20_000, 0.04

@@ -15,11 +15,11 @@ from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq import servers
-from emq.allocation import records, view
+from emq.allocation import cluster_view, records
 from emq.allocation.member import ClusterMembership
-from emq.allocation.memory_tree import MemoryEnsemble
 from emq.allocation.records import Record
-from emq.allocation.tree import Tree
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from emq.allocation.tree.protocol import Tree
 
 PATHS = records.Paths("online")
 GROUPS = [f"t{i}/0" for i in range(12)]
@@ -35,7 +35,7 @@ async def hosts(zookeeper_ensemble: servers.Ensemble, redis_url: str, tmp_path: 
 
 async def test_leaders_killed_while_hosts_come_and_go_lose_nothing(hosts: Cluster) -> None:
     chance = random.Random(11)
-    async with hosts.load(), view.opened(hosts.app.coordination(), hosts.place.zookeeper) as tree:
+    async with hosts.load(), cluster_view.opened(hosts.app.coordination(), hosts.place.zookeeper) as tree:
         members = {host.name: host for host in await hosts.started(3)}
         for _ in range(3):
             joining = hosts.start()

@@ -10,7 +10,7 @@ from support.assigned import Assigned
 from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
 
-from emq.model import Kind
+from emq.topics.model import Kind
 
 LATE_S = 0.85
 """How late hosts hear of a change of the catalog."""

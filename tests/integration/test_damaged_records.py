@@ -11,10 +11,11 @@ import redis.asyncio
 from support.rig import Seen, rig, running, until
 from support.virtual import virtual
 
-from emq import dead_letters, message
+from emq import message
 from emq.app import App
+from emq.inspect import dead_letters
 from emq.message import Message
-from emq.storage import Add, Put
+from emq.storage.store import Add, Put
 
 
 @virtual

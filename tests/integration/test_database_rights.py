@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from emq import errors, servers
-from emq.catalog import Catalog
 from emq.database import Database
-from emq.model import Environment, Topic
-from emq.storage import Add, Claim, Put, Read
+from emq.storage.store import Add, Claim, Put, Read
+from emq.topics.catalog import Catalog
+from emq.topics.model import Environment, Topic
 from storage_adapters.sql import open_store
 
 Call = Callable[[], Coroutine[Any, Any, object]]

@@ -10,10 +10,11 @@ from support.doubles import FaultyStore
 from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
-from emq import dead_letters, errors, recall
+from emq import errors
+from emq.inspect import dead_letters, recall
 from emq.message import Message
-from emq.model import State
-from emq.storage import Claim, Claimed, Settle
+from emq.storage.store import Claim, Claimed, Settle
+from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
 

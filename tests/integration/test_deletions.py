@@ -11,9 +11,9 @@ from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
 
 from emq import errors
-from emq.catalog import Catalog
-from emq.model import Kind
 from emq.producer import Producer
+from emq.topics.catalog import Catalog
+from emq.topics.model import Kind
 
 SORTED: dict[str, Any] = {"kind": Kind.PRIORITY, "ordering": "none"}
 

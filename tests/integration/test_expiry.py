@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import emq
-from emq.model import State
+from emq.topics.model import State
 from storage_adapters.memory import forget
 
 STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")

@@ -10,10 +10,10 @@ import pytest
 from support.holding import paths_to
 
 import emq
-from emq.model import Environment, Kind, Topic, TopicOptions
-from emq.storage import Put, Read, Trim
+from emq.storage.store import Put, Read, Trim
+from emq.topics.model import Environment, Kind, Topic, TopicOptions
 from storage_adapters.put_get import PutGetLogStore
-from storage_adapters.put_get import log as put_get_log
+from storage_adapters.put_get import log_store as put_get_log
 
 MARK = "zz-gone"
 TOPICS = 200

@@ -13,8 +13,8 @@ from support.virtual import virtual
 
 from emq.fetcher.waker import SWEEP_S
 from emq.message import Message
-from emq.model import Kind, State
-from emq.storage import Claim, Read
+from emq.storage.store import Claim, Read
+from emq.topics.model import Kind, State
 from storage_adapters.memory import MemoryStore
 
 
@@ -168,8 +168,8 @@ async def test_weights_share_a_backlog_in_proportion() -> None:
 async def test_no_group_starts_more_than_its_quota_in_an_aligned_second_and_all_of_it_is_used(
     qps: float, group_qps: float
 ) -> None:
-    from emq.dispatch.counter import MICRO, allowance
-    from emq.model import quotas
+    from emq.quota.counter import MICRO, allowance
+    from emq.topics.model import quotas
 
     async with rig() as r:
         topic = await r.topic("orders", qps, group_qps=group_qps)
@@ -477,7 +477,7 @@ async def test_a_hole_is_skipped_and_progress_passes_it() -> None:
 
 @virtual
 async def test_a_body_that_is_not_a_message_is_delivered_as_it_is() -> None:
-    from emq.storage import Put
+    from emq.storage.store import Put
 
     async with rig() as r:
         await r.topic("orders", 50, priorities=("only",))

@@ -8,7 +8,7 @@ import pytest
 from support.rig import Rig, Seen, rig, starts_per_second
 from support.virtual import virtual
 
-from emq.host import Host
+from emq.host.host import Host
 from emq.message import Message
 
 HANDLED_S = 0.05

@@ -11,8 +11,9 @@ import pytest
 from support.rig import Rig, Seen, bound, rig, starts_per_second, until
 from support.virtual import virtual
 
-from emq import dead_letters, errors, message
-from emq.dead_letters import Letter
+from emq import errors, message
+from emq.inspect import dead_letters
+from emq.inspect.dead_letters import Letter
 from emq.message import Message
 
 

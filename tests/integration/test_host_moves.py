@@ -13,8 +13,8 @@ from support.virtual import LoopClock, virtual
 
 from emq.allocation.membership import LocalCluster
 from emq.message import Message
-from emq.model import quotas
 from emq.offsets.checkpoints import Checkpoint
+from emq.topics.model import quotas
 from storage_adapters.memory import MemoryStore
 
 

@@ -12,10 +12,10 @@ from support.rig import Seen, rig, running, until
 from support.virtual import virtual
 
 from emq import errors
-from emq.catalog import Catalog
 from emq.message import Message
 from emq.producer import Producer
-from emq.storage import Trim
+from emq.storage.store import Trim
+from emq.topics.catalog import Catalog
 from storage_adapters.memory import MemoryStore
 
 
@@ -337,7 +337,7 @@ async def test_what_was_delayed_into_a_group_that_others_retired_meanwhile_is_pl
 async def test_no_more_delayed_messages_than_can_be_looked_after_are_taken_without_the_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("emq.producer.doubts.MESSAGES", 20)
+    monkeypatch.setattr("emq.producer.doubtful_delays.MESSAGES", 20)
     async with rig() as r:
         await r.topic("orders", 500)
         await r.producer.publish("orders", b"first")

@@ -9,8 +9,8 @@ import pytest
 from support.rig import Seen, rig, until
 from support.virtual import virtual
 
-from emq.handlers import Handlers
-from emq.receiver import Receiver
+from emq.groups.receiver import Receiver
+from emq.host.handlers import Handlers
 
 PARKED = 200_000
 """Others that are parked, in the test of the search."""

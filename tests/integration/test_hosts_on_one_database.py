@@ -10,11 +10,12 @@ import pytest
 from support import meeting
 from support.meeting import Meeting, until
 
-from emq import errors, neighbours
+from emq import errors
 from emq.allocation import member
-from emq.allocation.database_tree import sessions
-from emq.neighbours import Neighbours
-from emq.storage import Add
+from emq.allocation.tree.database import sessions
+from emq.host import neighbours
+from emq.host.neighbours import Neighbours
+from emq.storage.store import Add
 
 
 @pytest.fixture(params=["redis", "postgresql"])

@@ -12,9 +12,9 @@ from support.rig import until
 
 import emq
 from emq import servers
-from emq.durability import Durability
 from emq.producer.batcher import CALL_BYTES
-from emq.slots import Add
+from emq.storage.durability import Durability
+from emq.storage.slot_store import Add
 
 LARGEST = 1 << 20
 """The default `max_payload`."""

@@ -15,11 +15,11 @@ from support.rig import Rig, bound, rig, until
 from support.virtual import virtual
 
 from emq import errors
-from emq.layouts import group_of_key
 from emq.message import Message
-from emq.model import MAX_EARLIER, State
 from emq.producer import Producer
-from emq.storage import Trim
+from emq.storage.store import Trim
+from emq.topics.key_layouts import group_of_key
+from emq.topics.model import MAX_EARLIER, State
 from storage_adapters.memory import MemoryStore
 
 KEYS = 60

@@ -10,7 +10,8 @@ import pytest
 from support.rig import bound, rig, until
 from support.virtual import virtual
 
-from emq import dead_letters, errors, message
+from emq import errors, message
+from emq.inspect import dead_letters
 from emq.message import Message
 
 

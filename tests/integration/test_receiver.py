@@ -9,9 +9,9 @@ from support.rig import Rig, rig, until
 from support.virtual import virtual
 
 from emq import App, errors
-from emq.handlers import Handlers
-from emq.host import Host
-from emq.receiver import Receiver
+from emq.groups.receiver import Receiver
+from emq.host.handlers import Handlers
+from emq.host.host import Host
 
 
 class Polling:

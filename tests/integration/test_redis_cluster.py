@@ -12,9 +12,9 @@ import pytest
 
 import emq
 from emq import errors, servers
-from emq.model import Environment
-from emq.storage import Put, Read
-from emq.stores import open_store
+from emq.storage.opening import open_store
+from emq.storage.store import Put, Read
+from emq.topics.model import Environment
 from storage_adapters.redis.cluster import hash_slot
 from storage_adapters.redis.keys import SlotKeys, cluster_shards
 from storage_adapters.redis.opening import CLUSTER_SHARDS

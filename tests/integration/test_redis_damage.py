@@ -12,10 +12,10 @@ import redis
 
 import emq
 from emq import errors, servers
-from emq.model import Environment
-from emq.slots import Add, Claim, Keep, Slot, SlotKind
-from emq.storage import Put, Read
-from emq.stores import open_store
+from emq.storage.opening import open_store
+from emq.storage.slot_store import Add, Claim, Keep, Slot, SlotKind
+from emq.storage.store import Put, Read
+from emq.topics.model import Environment
 from storage_adapters.redis.keys import Shard, SlotKeys
 
 TAG = "{emq:online:0}"

@@ -13,7 +13,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
-from emq.slots import Verdict
+from emq.storage.slot_store import Verdict
 from storage_adapters.memory import MemoryStore
 
 

@@ -12,8 +12,8 @@ from support.rig import Rig, Seen, bound, rig, running, until
 from support.virtual import virtual
 
 from emq.message import Message
-from emq.model import State
-from emq.slots import Add, Claim, Keep, Slot, SlotKind
+from emq.storage.slot_store import Add, Claim, Keep, Slot, SlotKind
+from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
 

@@ -22,9 +22,9 @@ from support.sorted_load import Load
 
 import emq
 from emq import errors, servers
-from emq.model import Topic
-from emq.slots import Add, Keep, Slot, SlotKind
-from emq.stores import open_store
+from emq.storage.opening import open_store
+from emq.storage.slot_store import Add, Keep, Slot, SlotKind
+from emq.topics.model import Topic
 
 PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
 

@@ -13,8 +13,8 @@ from support.virtual import virtual
 
 from emq import Reject, Retry, errors
 from emq.message import Message, slot_id
-from emq.model import State
-from emq.slots import Add, Claim, Keep, Slot, SlotKind
+from emq.storage.slot_store import Add, Claim, Keep, Slot, SlotKind
+from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
 

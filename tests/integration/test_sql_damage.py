@@ -14,13 +14,15 @@ import pytest
 import sqlalchemy as sa
 from support.rig import until
 
-from emq import errors, slots, storage
+from emq import errors
 from emq.app import App
-from emq.durability import Durability
 from emq.message import Message
-from emq.model import Environment
-from emq.storage import Add, Claim, Put, Read, Settle, Trim
-from emq.stores import open_store
+from emq.storage import slot_store
+from emq.storage import store as storage
+from emq.storage.durability import Durability
+from emq.storage.opening import open_store
+from emq.storage.store import Add, Claim, Put, Read, Settle, Trim
+from emq.topics.model import Environment
 
 HUGE = (1 << 63) - 1
 
@@ -89,15 +91,15 @@ async def test_a_damaged_row_fails_the_entries_of_its_own_name_only(url: str, da
     table, values = (DAMAGES | SQLITE_ONLY)[damage]
     a, bad, b = (f"{name}-{random.randrange(1 << 40):x}" for name in ("a", "bad", "b"))
     queues, lanes = [f"{n}/0/mid" for n in (a, bad, b)], [f"{n}/0" for n in (a, bad, b)]
-    slots_ = [slots.Slot(f"{n}/0", slots.SlotKind.PRIORITY) for n in (a, bad, b)]
-    member = slots.Add(slots_[0], b"first", 20.0, slots.Keep.LAST)
+    slots_ = [slot_store.Slot(f"{n}/0", slot_store.SlotKind.PRIORITY) for n in (a, bad, b)]
+    member = slot_store.Add(slots_[0], b"first", 20.0, slot_store.Keep.LAST)
     try:
         for _ in range(3):
             await store.log.put([Put(q, [b"x", b"y"]) for q in queues])
         await store.lanes.add([Add(s, f"e{i}", b"x", i) for s in lanes for i in range(4)])
         await store.lanes.claim([Claim(s, 2, 5) for s in lanes], 10)
         await store.sorted.add([member._replace(slot=s, member=b"m%d" % i) for s in slots_ for i in range(4)])
-        held = await store.sorted.claim([slots.Claim(s, 2, 5, 10) for s in slots_], 10)
+        held = await store.sorted.claim([slot_store.Claim(s, 2, 5, 10) for s in slots_], 10)
         assert await rows.set(table, f"name LIKE '{bad}%'", **values)
         for _ in range(2):
             await _use_everything(store, bad, queues, lanes, slots_, held)
@@ -118,7 +120,7 @@ async def _use_everything(
     bad: str,
     queues: list[str],
     lanes: list[str],
-    slots_: list[slots.Slot],
+    slots_: list[slot_store.Slot],
     held: Sequence[Any],
 ) -> None:
     log, lane, sorted_ = store.log, store.lanes, store.sorted
@@ -134,15 +136,17 @@ async def _use_everything(
         await lane.settle([Settle(s, "e0", storage.Verdict.RETRY, 5, 50, b"x") for s in lanes]),
         await lane.recover([(s, 5) for s in lanes], 1),
         await lane.inspect(lanes),
-        await sorted_.add([slots.Add(s, b"n%f" % random.random(), 20.0, slots.Keep.LAST) for s in slots_]),
-        await sorted_.claim([slots.Claim(s, 1, 5, 100) for s in slots_], 100),
+        await sorted_.add([slot_store.Add(s, b"n%f" % random.random(), 20.0, slot_store.Keep.LAST) for s in slots_]),
+        await sorted_.claim([slot_store.Claim(s, 1, 5, 100) for s in slots_], 100),
         await sorted_.settle(
             [
-                slots.Settle(s, held[i].entries[0].member, slots.Verdict.RETRY, held[i].entries[0].token, 5, 20.0)
+                slot_store.Settle(
+                    s, held[i].entries[0].member, slot_store.Verdict.RETRY, held[i].entries[0].token, 5, 20.0
+                )
                 for i, s in enumerate(slots_)
             ]
         ),
-        await sorted_.recover([slots.Recover(s, 5, None) for s in slots_], 100),
+        await sorted_.recover([slot_store.Recover(s, 5, None) for s in slots_], 100),
         await sorted_.inspect(slots_, 100),
     ]
     for each in answers:
@@ -210,21 +214,23 @@ async def test_a_member_of_a_damaged_rank_keeps_no_other_member_of_its_slot(url:
     if rank != rank and url.startswith("sqlite"):
         pytest.skip("SQLite refuses to store it")
     rows, store = Rows(url), await open_store(url, Environment.ONLINE)
-    slot = slots.Slot(f"t-{random.randrange(1 << 40):x}/0", slots.SlotKind.FIXED_TIME)
+    slot = slot_store.Slot(f"t-{random.randrange(1 << 40):x}/0", slot_store.SlotKind.FIXED_TIME)
     try:
-        await store.sorted.add([slots.Add(slot, b"m%d" % i, 100.0 + i, slots.Keep.LAST) for i in range(4)])
+        await store.sorted.add([slot_store.Add(slot, b"m%d" % i, 100.0 + i, slot_store.Keep.LAST) for i in range(4)])
         where = f"slot_id = (SELECT id FROM store_groups WHERE name = '{slot.address}') AND rank"
         assert await rows.set("store_members", f"{where} = 101", rank=rank) == 1
-        (found,) = await store.sorted.claim([slots.Claim(slot, 10, 5, 1_000)], 1_000)
-        assert isinstance(found, slots.Claimed)
+        (found,) = await store.sorted.claim([slot_store.Claim(slot, 10, 5, 1_000)], 1_000)
+        assert isinstance(found, slot_store.Claimed)
         assert {entry.member for entry in found.entries} >= {b"m0", b"m2", b"m3"}
-        verdicts = [slots.Settle(slot, e.member, slots.Verdict.DEAD, e.token, 5, reason="no") for e in found.entries]
+        verdicts = [
+            slot_store.Settle(slot, e.member, slot_store.Verdict.DEAD, e.token, 5, reason="no") for e in found.entries
+        ]
         assert all(await store.sorted.settle(verdicts))
         assert await rows.set("store_members", f"{where} > 0 AND state = 2", rank=rank)
         assert {letter.member for letter in await store.sorted.dead(slot)} == {e.member for e in found.entries}
         assert not isinstance((await store.sorted.inspect([slot], 1_000))[0], Exception)
         assert await rows.set("store_members", where[:-9], state=1, rank=rank)
-        assert not isinstance((await store.sorted.recover([slots.Recover(slot, 6, None)], 2_000))[0], Exception)
+        assert not isinstance((await store.sorted.recover([slot_store.Recover(slot, 6, None)], 2_000))[0], Exception)
     finally:
         await store.close()
         rows.close()

@@ -14,7 +14,7 @@ from support.lossy_servers import LOSSY, Lossy
 import emq
 from emq import errors
 from emq.clock import SystemClock
-from emq.model import Kind, Topic, TopicOptions
+from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail

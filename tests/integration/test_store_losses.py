@@ -13,8 +13,8 @@ from support.virtual import virtual
 from emq import errors
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
-from emq.producer.tails import Tails
-from emq.storage import Put
+from emq.producer.queue_tails import Tails
+from emq.storage.store import Put
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore
 

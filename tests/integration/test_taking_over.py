@@ -9,9 +9,9 @@ import pytest
 from support.rig import Seen, rig, until
 from support.virtual import virtual
 
-from emq.handlers import Handlers
+from emq.host.handlers import Handlers
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.slots import Claim
+from emq.storage.slot_store import Claim
 
 FORMER = 0
 """The epoch of the former owner."""

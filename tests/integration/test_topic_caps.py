@@ -10,7 +10,7 @@ import pytest
 from support.rig import Delivery, Rig, Seen, rig
 from support.virtual import virtual
 
-from emq.model import Kind
+from emq.topics.model import Kind
 
 BEGIN_S = 8
 """Seconds after which every host has started."""

@@ -11,10 +11,10 @@ import pytest
 from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
 
-from emq.admin import Admin
 from emq.clock import SystemClock
-from emq.model import Kind
+from emq.inspect.admin import Admin
 from emq.producer import Producer
+from emq.topics.model import Kind
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove
 from emq.trail.writer import Trail

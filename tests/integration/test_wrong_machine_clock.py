@@ -17,8 +17,8 @@ from emq.cli.commands import app
 from emq.clock import ManualClock
 from emq.database import Database, tables
 from emq.message import Message, encode_retry
-from emq.storage import Add, Claim, LaneStore, Put, Read, Settle, Verdict
-from emq.stores import open_store
+from emq.storage.opening import open_store
+from emq.storage.store import Add, Claim, LaneStore, Put, Read, Settle, Verdict
 
 HOUR_S = 3_600
 URLS = ["redis_url", "postgres_url", "sqlite"]

@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from emq import errors, servers
-from emq.allocation.tree import SessionState
+from emq.allocation.tree.protocol import SessionState
 from tests.support.tree_watcher import TreeWatcher
 
 _numbers = itertools.count()

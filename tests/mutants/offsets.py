@@ -9,7 +9,7 @@ MUTANTS = (
         "watermark-leaps",
         "M",
         "an offset beyond the watermark moves the watermark over unfinished ones",
-        "emq/offsets/tracker.py",
+        "emq/groups/offset_tracker.py",
         "if offset == self.watermark and self._starts is None:",
         "if offset >= self.watermark and self._starts is None:",
         "tests/property/test_tracker_properties.py::"
@@ -19,7 +19,7 @@ MUTANTS = (
         "watermark-takes-a-gap",
         "M",
         "a gap of one unfinished offset counts as finished",
-        "emq/offsets/tracker.py",
+        "emq/groups/offset_tracker.py",
         "if starts[0] <= self.watermark:",
         "if starts[0] <= self.watermark + 1:",
         "tests/property/test_tracker_properties.py::"
@@ -29,7 +29,7 @@ MUTANTS = (
         "touching-ranges-stay-apart",
         "M",
         "finished ranges that touch are not joined, so that the watermark stays behind",
-        "emq/offsets/tracker.py",
+        "emq/groups/offset_tracker.py",
         "high = bisect.bisect_right(starts, end)",
         "high = bisect.bisect_left(starts, end)",
         "tests/property/test_tracker_properties.py::"
@@ -39,7 +39,7 @@ MUTANTS = (
         "range-ends-one-late",
         "L",
         "the offset behind a finished range counts as finished when it is read again",
-        "emq/offsets/tracker.py",
+        "emq/groups/offset_tracker.py",
         "return i >= 0 and offset < self._ends[i]",
         "return i >= 0 and offset <= self._ends[i]",
         "tests/property/test_tracker_properties.py::"

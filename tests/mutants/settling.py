@@ -28,7 +28,7 @@ MUTANTS = (
         "P",
         "a message of a topic by numeric priority that failed waits with the retries it has left as its priority",
         "emq/dispatch/settler.py",
-        "score = m.score if m.score > slots.RETRIES else m.token % 1000",
+        "score = m.score if m.score > slot_store.RETRIES else m.token % 1000",
         "score = m.token % 1000",
         "tests/integration/test_sorted_topics.py::test_backoff_keeps_the_original_priority_and_counts_attempts",
     ),
@@ -54,7 +54,7 @@ MUTANTS = (
         "refused-acknowledgement-changes-nothing",
         "O",
         "a refused acknowledgement in a slot does not tell that the group has a newer owner",
-        "emq/dispatch/members.py",
+        "emq/dispatch/slot_settler.py",
         "self.refused += refused\n            self._on_lost(slot.group)",
         "self.refused += refused",
         "tests/integration/test_sorted_topics.py::"
@@ -100,7 +100,7 @@ MUTANTS = (
         "member-claimed-anew-is-acknowledged",
         "L",
         "a verdict of unknown outcome is sent again though the member may have been claimed anew meanwhile",
-        "emq/dispatch/members.py",
+        "emq/dispatch/slot_settler.py",
         "(anew if settling.is_in_doubt(slot) and _claimed_anew(slot, settle) else left).append(place)",
         "left.append(place)",
         "tests/integration/test_sorted_doubts.py::"

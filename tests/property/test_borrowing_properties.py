@@ -8,8 +8,8 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.dispatch.borrowing import BorrowingCounter, Sister
-from emq.dispatch.counter import MICRO, Counter, allowance
+from emq.quota.borrowing import BorrowingCounter, Sister
+from emq.quota.counter import MICRO, Counter, allowance
 
 START = 1_700_000_000
 

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from emq.dispatch.counter import MICRO, WindowCounter, allowance
-from emq.dispatch.smooth import SmoothCounter
+from emq.quota.counter import MICRO, WindowCounter, allowance
+from emq.quota.smooth import SmoothCounter
 
 START = 1_700_000_000
 

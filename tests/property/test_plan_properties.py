@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.allocation.levelling import LOW, SHED, Why
-from emq.allocation.plan import plan
+from emq.allocation.plan.levelling import LOW, SHED, Why
+from emq.allocation.plan.plan import plan
 
 Weights = Mapping[str, float]
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emq import errors
-from emq.schedule import course, spec
-from emq.schedule.course import MISSED_AFTER_MS, Fired
-from emq.schedule.spec import Schedule
+from emq.schedule import occurrences
+from emq.schedule import schedule as spec
+from emq.schedule.occurrences import MISSED_AFTER_MS, Fired
+from emq.schedule.schedule import Schedule
 
 START = 1_774_750_000_000
 """Some hours before the clocks of Berlin go forward."""
@@ -55,7 +56,7 @@ def visits(schedule: Schedule, pauses: list[int], limit: int) -> list[tuple[int,
     for pause in pauses:
         now_ms += pause
         while following is not None and following.due_ms <= now_ms:
-            fired = course.fire(following, now_ms, limit)
+            fired = occurrences.fire(following, now_ms, limit)
             assert fired.following is None or fired.following != following
             visited.append((now_ms, fired))
             following = fired.following
@@ -87,7 +88,7 @@ def test_every_occurrence_is_of_the_same_sequence_and_all_gives_the_whole_of_it(
 ) -> None:
     visited = visits(schedule, pauses, limit)
     now_ms = schedule.due_ms + sum(pauses)
-    sequence = [o for o in course.upcoming(schedule, 2_000) if o[1] <= now_ms]
+    sequence = [o for o in occurrences.upcoming(schedule, 2_000) if o[1] <= now_ms]
     found = flat(visited)
     assert [number for number, _ in sequence] == list(range(1, len(sequence) + 1))
     assert set(found) <= set(sequence)
@@ -105,11 +106,11 @@ def test_only_what_is_missed_is_left_out_and_once_gives_the_last_of_it(schedule:
         now_ms += pause
         if following.due_ms > now_ms:
             continue
-        due = [o for o in course.upcoming(following, 2_000) if o[1] <= now_ms]
+        due = [o for o in occurrences.upcoming(following, 2_000) if o[1] <= now_ms]
         late = [o for o in due if o[1] < now_ms - MISSED_AFTER_MS]
         on_time = due[len(late) :]
         expected = {"skip": on_time, "once": late[-1:] + on_time, "all": due}[schedule.missed]
-        found, after = course.fire(following, now_ms)
+        found, after = occurrences.fire(following, now_ms)
         assert found == expected
         if after is None:
             return
@@ -130,8 +131,8 @@ def test_due_times_are_exact_multiples_and_repeats_are_counted(schedule: Schedul
 def test_a_repeat_after_a_crash_gives_the_same_numbers_the_same_due_times(
     schedule: Schedule, first: int, later: int
 ) -> None:
-    before = dict(course.fire(schedule, schedule.due_ms + first).occurrences)
-    after = dict(course.fire(schedule, schedule.due_ms + first + later).occurrences)
+    before = dict(occurrences.fire(schedule, schedule.due_ms + first).occurrences)
+    after = dict(occurrences.fire(schedule, schedule.due_ms + first + later).occurrences)
     assert all(before[number] == after[number] for number in before.keys() & after.keys())
 
 
@@ -150,8 +151,8 @@ def test_years_of_missed_occurrences_are_passed_by_in_one_step(
     every_ms: int, repeat: int | None, late_ms: int, policy: spec.Missed
 ) -> None:
     schedule = Schedule(every_ms, repeat, missed=policy, runs=((START, repeat),))
-    found, following = course.fire(schedule, START + late_ms)
-    assert len(found) <= course.STEPS
+    found, following = occurrences.fire(schedule, START + late_ms)
+    assert len(found) <= occurrences.STEPS
     if policy == "all" or following is None:
         return
     assert following.due_ms > START + late_ms - MISSED_AFTER_MS
@@ -180,6 +181,6 @@ def test_a_fixed_time_of_day_comes_once_on_each_day_whatever_clocks_do(hour: int
     zone = zoneinfo.ZoneInfo(tz)
     begin = datetime.datetime(2026, 1, 1, tzinfo=zone)
     schedule = spec.create(start_ms=int(begin.timestamp() * 1000) - 1, cron=f"{minute} {hour} * * *", tz=tz)
-    times = [datetime.datetime.fromtimestamp(due / 1000, zone) for _, due in course.upcoming(schedule, 365)]
+    times = [datetime.datetime.fromtimestamp(due / 1000, zone) for _, due in occurrences.upcoming(schedule, 365)]
     assert [t.date() for t in times] == [begin.date() + datetime.timedelta(days=n) for n in range(365)]
     assert sum((t.hour, t.minute) != (hour, minute) for t in times) <= 1

@@ -10,12 +10,12 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from emq.catalog import _divided
-from emq.dispatch import pacing
-from emq.dispatch.borrowing import Sister
-from emq.dispatch.counter import Counter as GroupCounter
-from emq.model import Topic, TopicOptions, split
-from emq.shares import LEARN_S, MICRO, Division, Share, beginning, share_of, smooth_burst
+from emq.quota import pacing
+from emq.quota.borrowing import Sister
+from emq.quota.counter import Counter as GroupCounter
+from emq.topics.catalog import _divided
+from emq.topics.model import Topic, TopicOptions, split
+from emq.topics.shares import LEARN_S, MICRO, Division, Share, beginning, share_of, smooth_burst
 
 START = 1_700_000_000
 STEP_S = 0.2

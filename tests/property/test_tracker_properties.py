@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.offsets.tracker import OffsetTracker
+from emq.groups.offset_tracker import OffsetTracker
 
 FIRST = 100
 

@@ -12,23 +12,23 @@ from support.simulation.run import Outcome, carry_out
 from support.simulation.schedule import Schedule
 
 from emq import message
-from emq.allocation import plan
-from emq.dispatch import priority
-from emq.dispatch.counter import WindowCounter
+from emq.allocation.plan import plan
 from emq.dispatch.dispatcher import Dispatcher
-from emq.dispatch.priority import Buffers
 from emq.fetcher.readiness import Readiness
-from emq.lease import Lease
-from emq.model import Kind
-from emq.offsets.tracker import OffsetTracker
-from emq.owned import OwnedGroup, OwnedQueue, OwnedTopic
-from emq.ownership import Acquired, Ownership
-from emq.retirement import Retirement
-from emq.shares import Division, Share
-from emq.storage import Batch, Claimed
-from storage_adapters.memory.lanes import MemoryLanes
-from storage_adapters.memory.log import MemoryLog
-from storage_adapters.memory.sorted import MemorySorted
+from emq.groups import priority
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.priority import Buffers
+from emq.host.ownership import Acquired, Ownership
+from emq.host.retirement import Retirement
+from emq.loops.lease import Lease
+from emq.quota.counter import WindowCounter
+from emq.storage.store import Batch, Claimed
+from emq.topics.model import Kind
+from emq.topics.shares import Division, Share
+from storage_adapters.memory.lane_store import MemoryLanes
+from storage_adapters.memory.log_store import MemoryLog
+from storage_adapters.memory.slot_store import MemorySorted
 
 LOG = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 SLOTS = {"prepare_timeout_s": 20.0, "time_range_ms": 500, "ordering": "none"}
@@ -232,7 +232,7 @@ def test_buffers_that_grow_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_change_that_counts_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emq.shares.LEARN_S", 4)
+    monkeypatch.setattr("emq.topics.shares.LEARN_S", 4)
     found = outcome(topic=EASY._replace(name="resized", keys=0, sizes=(24.0,)))
     assert "its new quota counts from second" in "".join(violation.text for violation in found.violations)
 

@@ -8,12 +8,12 @@ import pytest
 from simulation.test_checker import CRASH, broken, outcome
 from support.simulation.plans import TopicPlan
 
-from emq import folds, slots
-from emq.dispatch.members import MemberSettler
-from emq.model import Kind
-from emq.slots import Fold, Keep
-from storage_adapters.memory import sorted as memory_sorted
-from storage_adapters.memory.slots import Kept
+from emq.dispatch.slot_settler import MemberSettler
+from emq.storage import folds, slot_store
+from emq.storage.slot_store import Fold, Keep
+from emq.topics.model import Kind
+from storage_adapters.memory import slot_store as memory_sorted
+from storage_adapters.memory.slot_members import Kept
 
 OPTIONS: dict[str, Any] = {
     "merge": "key",
@@ -58,7 +58,7 @@ def test_a_union_in_the_wrong_order_is_found(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_folded_in_twice_after_a_failure_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = memory_sorted._roll_back
 
-    def roll_back(slot: slots.Slot, found: Any, member: bytes, kept: Kept, *rest: Any) -> None:
+    def roll_back(slot: slot_store.Slot, found: Any, member: bytes, kept: Kept, *rest: Any) -> None:
         twice = kept._replace(body=folds.apply(Fold("sum"), kept.body, kept.body))
         real(slot, found, member, twice, *rest)
 
@@ -69,7 +69,7 @@ def test_what_is_folded_in_twice_after_a_failure_is_found(monkeypatch: pytest.Mo
 def test_what_a_failed_delivery_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = memory_sorted._roll_back
 
-    def roll_back(slot: slots.Slot, found: Any, member: bytes, *rest: Any) -> None:
+    def roll_back(slot: slot_store.Slot, found: Any, member: bytes, *rest: Any) -> None:
         if member not in found.waiting:
             real(slot, found, member, *rest)
 
@@ -88,7 +88,7 @@ def test_an_acknowledgement_of_what_failed_is_found(monkeypatch: pytest.MonkeyPa
     real = MemberSettler.settle
 
     async def settle(self: MemberSettler, settles: Any, *rest: Any) -> None:
-        wrong = [s._replace(verdict=slots.Verdict.ACK) if s.reason else s for s in settles]
+        wrong = [s._replace(verdict=slot_store.Verdict.ACK) if s.reason else s for s in settles]
         await real(self, wrong, *rest)
 
     monkeypatch.setattr(MemberSettler, "settle", settle)
@@ -99,7 +99,7 @@ def test_an_acknowledgement_of_what_failed_is_found(monkeypatch: pytest.MonkeyPa
 def test_dead_letters_that_forget_an_earlier_one_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = memory_sorted._die
 
-    def die(slot: slots.Slot, found: Any, member: bytes, *rest: Any) -> None:
+    def die(slot: slot_store.Slot, found: Any, member: bytes, *rest: Any) -> None:
         found.dead.pop(member, None)
         found.dead_order = [entry for entry in found.dead_order if entry[1] != member]
         real(slot, found, member, *rest)

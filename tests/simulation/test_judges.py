@@ -15,9 +15,10 @@ from support.simulation.sleeps import Sleep
 from support.simulation.violation import Violation
 from support.simulation.work import Work
 
-from emq import message, storage
-from emq.model import Kind
-from emq.shares import Division, Share
+from emq import message
+from emq.storage import store
+from emq.topics.model import Kind
+from emq.topics.shares import Division, Share
 
 BEGAN_S = 1_700_000_000
 CALM = [(0.0, 30.0)]
@@ -253,17 +254,17 @@ def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) ->
 
 
 @pytest.mark.parametrize("was_claimed", [True, False])
-@pytest.mark.parametrize(("verdict", "promise"), [(storage.Verdict.RETRY, "time"), (storage.Verdict.ACK, "D")])
+@pytest.mark.parametrize(("verdict", "promise"), [(store.Verdict.RETRY, "time"), (store.Verdict.ACK, "D")])
 def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_once_more(
-    verdict: storage.Verdict, promise: str, was_claimed: bool
+    verdict: store.Verdict, promise: str, was_claimed: bool
 ) -> None:
     async def started() -> list[Violation]:
         evidence = Evidence()
         if was_claimed:
-            claim = storage.Claim("t/0", 1, 1)
-            evidence.applied("h1", "lanes.claim", [[claim]], [storage.Claimed([("id", b"")], None)])
+            claim = store.Claim("t/0", 1, 1)
+            evidence.applied("h1", "lanes.claim", [[claim]], [store.Claimed([("id", b"")], None)])
         evidence.store_lost({}, {}, [])
-        settle = storage.Settle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
+        settle = store.Settle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
         evidence.applied("h1", "lanes.settle", [[settle]], [True])
         evidence.started("h1", 1, _from_lane(), "")
         return evidence.violations
@@ -275,7 +276,7 @@ def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_onc
 def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(deleted: str) -> None:
     async def started() -> list[Violation]:
         evidence = Evidence()
-        ack = storage.Settle("t/0", "id", storage.Verdict.ACK, 1)
+        ack = store.Settle("t/0", "id", store.Verdict.ACK, 1)
         evidence.applied("publisher", "lanes.settle", [[ack]], [True])
         evidence.dropped(deleted)
         evidence.started("h1", 1, _from_lane(), "")

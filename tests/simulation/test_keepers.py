@@ -9,8 +9,9 @@ import pytest
 from support.simulation.keepers import LEFT_OUT, Contents, Keep, Keeper, keeping
 from support.virtual import LoopClock, VirtualLoop
 
-from emq import slots, storage
-from emq.slots import Slot, SlotKind
+from emq.storage import slot_store
+from emq.storage import store as storage
+from emq.storage.slot_store import Slot, SlotKind
 
 QUEUE, LANE, SLOT = "t/0/high", "t/0", Slot("s/0", SlotKind.FIXED_TIME)
 DUE_MS = 1_700_000_000_000
@@ -50,8 +51,10 @@ async def _fill(keeper: Keeper) -> None:
     await store.lanes.add(
         [storage.Add(LANE, "waits", b"one", DUE_MS), storage.Add(LANE, "dead", b"two", DUE_MS, "why")]
     )
-    await store.sorted.add([slots.Add(SLOT, member, DUE_MS, slots.Keep.FIRST) for member in (b"member", b"another")])
-    await store.sorted.claim([slots.Claim(SLOT, 1, 1, DUE_MS)], DUE_MS)
+    await store.sorted.add(
+        [slot_store.Add(SLOT, member, DUE_MS, slot_store.Keep.FIRST) for member in (b"member", b"another")]
+    )
+    await store.sorted.claim([slot_store.Claim(SLOT, 1, 1, DUE_MS)], DUE_MS)
 
 
 def test_it_tells_all_that_it_holds(run: Run) -> None:

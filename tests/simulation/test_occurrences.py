@@ -14,11 +14,12 @@ from support.simulation.plans import Event, TopicPlan
 from support.simulation.run import carry_out
 from support.simulation.schedule import Schedule
 
-from emq.model import Kind
-from emq.schedule import course, firing, spec
-from emq.schedule.course import Course, Fired
+from emq.schedule import firing, occurrences
+from emq.schedule import schedule as spec
 from emq.schedule.firing import Firing
-from storage_adapters.memory.lanes import MemoryLanes
+from emq.schedule.occurrences import Course, Fired
+from emq.topics.model import Kind
+from storage_adapters.memory.lane_store import MemoryLanes
 
 OPTIONS: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 TOPIC = TopicPlan(RECURRING, 24.0, 12.0, 0.5, delayed=1.0, slow=0.05, options=OPTIONS)
@@ -44,19 +45,19 @@ def test_lost_answers_repeat_no_occurrence_that_was_handled(seed: int) -> None:
 
 
 def test_an_occurrence_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    count, real = itertools.count(), course.fire
+    count, real = itertools.count(), occurrences.fire
 
-    def fire(schedule: spec.Schedule, now_ms: int, limit: int = course.STEPS) -> Fired:
+    def fire(schedule: spec.Schedule, now_ms: int, limit: int = occurrences.STEPS) -> Fired:
         fired = real(schedule, now_ms, limit)
         return fired._replace(occurrences=fired.occurrences[next(count) == 10 :])
 
-    monkeypatch.setattr(course, "fire", fire)
+    monkeypatch.setattr(occurrences, "fire", fire)
     assert broken(outcome(topic=TOPIC)) == {"schedule"}
 
 
 def test_occurrences_before_their_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = course.fire
-    monkeypatch.setattr(course, "fire", lambda schedule, now_ms, limit: real(schedule, now_ms + 2_000, limit))
+    real = occurrences.fire
+    monkeypatch.setattr(occurrences, "fire", lambda schedule, now_ms, limit: real(schedule, now_ms + 2_000, limit))
     found = outcome(topic=TOPIC)
     assert "before its time" in "".join(violation.text for violation in found.violations)
 
@@ -101,7 +102,7 @@ def test_a_schedule_that_goes_on_after_it_was_taken_back_is_found(monkeypatch: p
 
 
 def test_occurrences_that_count_as_missed_too_early_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "MISSED_AFTER_MS", 1_000)
+    monkeypatch.setattr(occurrences, "MISSED_AFTER_MS", 1_000)
     found = outcome(AWAY, TOPIC, clean=False)
     assert "leaves out occurrence" in "".join(violation.text for violation in found.violations)
 
@@ -158,7 +159,7 @@ def test_due_times_are_those_of_the_schedule(told: Told, due: list[int | None]) 
         delay_s=told.delay_ms / 1000,
     )
     wanted = [due_ms for due_ms in due if due_ms is not None]
-    assert [due_ms for _, due_ms in course.upcoming(made, len(wanted))] == wanted
+    assert [due_ms for _, due_ms in occurrences.upcoming(made, len(wanted))] == wanted
 
 
 @pytest.mark.parametrize(("missed", "skipped"), [("skip", 3), ("once", 2), ("all", 0)])

@@ -8,10 +8,10 @@ import audit_story
 from audit_story import T0_US, Row, S, Story, end
 
 from emq.message import slot_id
-from emq.model import Topic, TopicOptions, split
+from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events, schema
-from spark import ledger
-from spark.audit_store import QueueView
+from spark.audit.store import QueueView
+from spark.load import ledger
 
 NAME = "odd"
 OFFSETS = 20

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import synthetic
+from bench.spark import synthetic
 from emq.message import slot_id
-from emq.model import Kind, Topic, split
+from emq.topics.model import Kind, Topic, split
 from emq.trail import events, schema, segments
-from spark import ledger, ledger_reading
-from spark.audit_store import LaneView, QueueView, StoreView
+from spark.audit.store import LaneView, QueueView, StoreView
+from spark.load import ledger, ledger_reading
 
 Row = dict[str, Any]
 S = 1_000_000

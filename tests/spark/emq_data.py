@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from emq import message
 from emq.app import App
-from emq.storage import Batch, Read
+from emq.storage.store import Batch, Read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

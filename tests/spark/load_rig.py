@@ -14,8 +14,9 @@ from emq_data import Data
 from emq.producer import Producer
 from emq.settings import Settings
 from emq.trail.sink import NullTrail
-from spark import ledger, load_plan, load_task, load_topics
-from spark.load_replay import Survey
+from spark.load import ledger, task, topics
+from spark.load import plan as load_plan
+from spark.load.replay import Survey
 
 PLAN = """
 duration_s = 4
@@ -54,11 +55,11 @@ class Rig:
         self.data = data
         self.directory = directory
         settings = Settings(**data.options)
-        self.job = load_task.Job(load_plan.parse(plan), settings, str(directory), "run", 1, 1, paced)
-        data.do(lambda app: load_topics.prepare(app, load_topics.needed(self.job.plan, Survey()), create=True))
+        self.job = task.Job(load_plan.parse(plan), settings, str(directory), "run", 1, 1, paced)
+        data.do(lambda app: topics.prepare(app, topics.needed(self.job.plan, Survey()), create=True))
 
-    def run(self) -> load_task.Done:
-        return load_task.run(self.job, 0)
+    def run(self) -> task.Done:
+        return task.run(self.job, 0)
 
     def die(self) -> None:
         with pytest.raises(Died):
@@ -105,7 +106,7 @@ def dying(after: int, *, stored: bool) -> Callable[..., Any]:
     return act
 
 
-def agrees(rig: Rig, done: load_task.Done, stored: int = 400) -> None:
+def agrees(rig: Rig, done: task.Done, stored: int = 400) -> None:
     """Ledger and store tell the same: each message is there once, at the place that the ledger names."""
     rows = {row["seq"]: row for row in rig.rows()}
     assert len(rig.rows()) == len(rows) == done.rows == 400

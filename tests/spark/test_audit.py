@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from emq.message import slot_id
 from emq.trail import events
-from spark import audit_report, ledger
-from spark.audit_findings import NAMES
-from spark.offset_audit import Audit, AuditOptions, audit
+from spark.audit import report
+from spark.audit.findings import NAMES
+from spark.audit.offset_audit import Audit, AuditOptions, audit
+from spark.load import ledger
 
 Planter = Callable[[Story], None]
 
@@ -71,10 +72,10 @@ def test_every_message_is_accounted_for_and_merged_and_unknown_ones_are_neither_
 
 
 def test_the_report_shows_each_promise_and_the_answer_fits_json(clean: Audit) -> None:
-    page = audit_report.render(clean)
+    page = report.render(clean)
     for letter, name in NAMES.items():
         assert f"<b>{letter}</b><span>{name.replace('&', '&amp;')}</span><i>kept</i>" in page
-    assert page.count("<svg") >= 4 + audit_report.SMALL // 2
+    assert page.count("<svg") >= 4 + report.SMALL // 2
     assert "http" not in page.replace("http-equiv", "")
     told = json.loads(json.dumps(clean.to_dict()))
     assert told["ok"] is True

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from test_audit import findings, run
 
 from emq.trail import events, segments
-from spark.offset_audit import Audit
+from spark.audit.offset_audit import Audit
 
 Planter = Callable[[Story], None]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from emq.model import Topic, TopicOptions, split
+from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.owners import Ownership
-from spark import audit_caps, audit_crashes
-from spark.audit_caps import Cap
-from spark.audit_input import Input, SourceRun
+from spark.audit import caps as audit_caps
+from spark.audit import crashes
+from spark.audit.caps import Cap
+from spark.audit.segments_read import Input, SourceRun
 
 S = 1_000_000
 
@@ -60,7 +61,7 @@ def test_an_owner_that_was_superseded_without_a_release_crashed_when_it_was_last
 ) -> None:
     """One that lives on elsewhere was last heard of, in this group, when it last started something there."""
     owners = [_own("a", 1, 0, ended_s, released=released), _own("b", 2, 20, 30)]
-    rows = audit_crashes.ownerships([owners], lambda *_: last_s * S, ["a"], S // 4)
+    rows = crashes.ownerships([owners], lambda *_: last_s * S, ["a"], S // 4)
     assert [(row[2], row[4], row[6]) for row in rows] == [("a", end * S, 20 * S) for end in expected]
 
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from bench import synthetic
-from emq import catalog_file
+from bench.spark import synthetic
 from emq.cli.commands import app
+from emq.topics import catalog_file
 from spark import session
 
 SHAPE = synthetic.Shape(topics=1, seconds=4)

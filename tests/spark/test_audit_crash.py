@@ -10,8 +10,8 @@ from audit_story import T0_US, Row, S, Story
 from pyspark.sql import SparkSession
 
 from emq.trail import events
-from spark.audit_findings import Kind
-from spark.offset_audit import Audit, AuditOptions, audit
+from spark.audit.findings import Kind
+from spark.audit.offset_audit import Audit, AuditOptions, audit
 
 KILLED_US = T0_US + 3 * S
 TOPIC = "tenant-0001"

@@ -15,11 +15,13 @@ from support.hostile import faults, lawful
 from support.hostile.faults import Planter
 from support.hostile.told import CONTENT, T0_US, Row, Told
 
-from emq.model import Kind, Topic, TopicOptions, split
+from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
-from spark import audit_events, ledger, offset_audit
-from spark.audit_store import QueueView, StoreView
-from spark.offset_audit import Audit, AuditOptions, audit
+from spark.audit import events as audit_events
+from spark.audit import offset_audit
+from spark.audit.offset_audit import Audit, AuditOptions, audit
+from spark.audit.store import QueueView, StoreView
+from spark.load import ledger
 
 ALONE = {
     faults.a_clock_that_is_a_minute_behind,  # voids the proof, so that nothing is held to be missing any more

@@ -12,11 +12,11 @@ from audit_story import T0_US, Row, S, Story
 from pyspark.sql import SparkSession
 
 from emq import errors
-from emq.model import Topic
+from emq.topics.model import Topic
 from emq.trail import events
-from spark import audit_state
-from spark.audit_store import StoreView
-from spark.offset_audit import Audit, AuditOptions, audit
+from spark.audit import state
+from spark.audit.offset_audit import Audit, AuditOptions, audit
+from spark.audit.store import StoreView
 
 CUT_US = T0_US + 2 * S + 500_000
 
@@ -84,6 +84,6 @@ def test_audits_in_steps_find_what_one_of_everything_finds(spark: SparkSession, 
 
 
 def test_a_state_that_cannot_be_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / audit_state.FILE).write_text('{"version": "new"}')
+    (tmp_path / state.FILE).write_text('{"version": "new"}')
     with pytest.raises(errors.InvalidSettings, match="cannot be read"):
-        audit_state.State(spark, tmp_path)
+        state.State(spark, tmp_path)

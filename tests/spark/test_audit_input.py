@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import synthetic
+from bench.spark import synthetic
 from emq import errors
 from emq.trail import schema, segments
-from spark import audit_input, ledger, ledger_reading
-from spark.audit_options import AuditOptions
+from spark.audit import segments_read
+from spark.audit.options import AuditOptions
+from spark.load import ledger, ledger_reading
 
 SHAPE = synthetic.Shape(topics=1, seconds=4)
 T0_US = synthetic.T0_S * 1_000_000
@@ -27,8 +28,8 @@ def options(tmp_path: Path) -> AuditOptions:
     return AuditOptions(trails=[trail, tmp_path / "other"], ledgers=[ledgers])
 
 
-def find(options: AuditOptions) -> audit_input.Input:
-    return audit_input.find(options, {}, ())
+def find(options: AuditOptions) -> segments_read.Input:
+    return segments_read.find(options, {}, ())
 
 
 def test_a_complete_ledger_and_trail_have_no_flaw(options: AuditOptions) -> None:
@@ -192,7 +193,7 @@ def test_what_was_read_is_not_read_again_and_late_segments_are(options: AuditOpt
     first = find(options)
     assert any("1 segments are missing" in flaw for flaw in first.flaws)
     late.write_bytes(kept)
-    second = audit_input.find(options, first.sources, first.ledger_names)
+    second = segments_read.find(options, first.sources, first.ledger_names)
     assert [Path(path).name for path in second.trail] == [late.name]
     assert not second.ledger
     assert not second.flaws

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 
 from emq import errors
 from emq.app import App
-from emq.storage import Add, Batch, Read
+from emq.storage.store import Add, Batch, Read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def test_reading_takes_nothing_from_the_owner_of_a_queue(spark: SparkSession, re
 
 
 def test_a_body_that_no_producer_made_is_shown_as_it_is(spark: SparkSession, data: Data) -> None:
-    from emq.storage import Put
+    from emq.storage.store import Put
 
     data.create("t", 50)
     data.do(lambda app: app.store.log.put([Put("t/0/mid", [b"\xff\xff foreign"])]))

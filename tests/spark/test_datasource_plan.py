@@ -9,14 +9,15 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from emq import errors
-from emq.lag import SlotLag
-from emq.model import Topic, split
-from emq.storage import Batch, Bounds
-from spark import source_options as so
-from spark import source_schema, source_write
-from spark.source_filters import Range, Wanted
-from spark.source_put import Row
-from spark.source_spans import (
+from emq.offsets.lag import SlotLag
+from emq.storage.store import Batch, Bounds
+from emq.topics.model import Topic, split
+from spark.source import options as so
+from spark.source import schema as source_schema
+from spark.source import write
+from spark.source.filters import Range, Wanted
+from spark.source.put import Row
+from spark.source.spans import (
     CALL,
     CALL_BYTES,
     CALL_QUEUES,
@@ -30,8 +31,8 @@ from spark.source_spans import (
     shared_out,
     spans_of,
 )
-from spark.source_stream import BEGINS, ENDS, Progress, advanced, spans_of_batch
-from spark.source_tables import shared_by_dead
+from spark.source.stream import BEGINS, ENDS, Progress, advanced, spans_of_batch
+from spark.source.tables import shared_by_dead
 
 STORE = {"store": "redis://localhost"}
 NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published")
@@ -212,10 +213,10 @@ def test_topics_share_a_task_as_long_as_they_have_few_dead_letters() -> None:
 def test_what_is_made_ready_at_once_is_bounded_in_rows_and_in_bytes() -> None:
     def sizes(payload: int, size: int) -> list[int]:
         made = (Row("t", bytes(payload), str(n)) for n in range(50))
-        return [len(chunk) for chunk in source_write.chunks(made, size)]
+        return [len(chunk) for chunk in write.chunks(made, size)]
 
     assert sizes(10, 20) == [20, 20, 10]
-    assert sizes(source_write.CHUNK_BYTES // 15, 20) == [16, 16, 16, 2]
+    assert sizes(write.CHUNK_BYTES // 15, 20) == [16, 16, 16, 2]
 
 
 @pytest.mark.parametrize(("room", "backlogs"), [(10, [4, 5]), (10, [100, 50, 0, 1]), (2, [9, 9, 9, 9])])

@@ -14,10 +14,10 @@ import pytest
 
 from emq import errors, message
 from emq.app import App
-from emq.storage import Read, Trim
-from spark import source_publication as sp
-from spark.source_notes import Notes, Piece
-from spark.source_put import Row, put
+from emq.storage.store import Read, Trim
+from spark.source import publication as sp
+from spark.source.notes import Notes, Piece
+from spark.source.put import Row, put
 
 PIECE = Piece("run", 0, 3)
 

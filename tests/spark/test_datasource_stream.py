@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from emq import errors
-from spark.datasource import EMQDataSource
+from spark.source.datasource import EMQDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,11 +11,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from emq import errors
 from emq.app import App
-from emq.storage import Trim
-from spark import source_options as so
-from spark import source_spans
-from spark.source_messages import SpansPartition
-from spark.source_stream import BEGINS, ENDS, MessagesStream, Progress
+from emq.storage.store import Trim
+from spark.source import options as so
+from spark.source import spans as source_spans
+from spark.source.messages import SpansPartition
+from spark.source.stream import BEGINS, ENDS, MessagesStream, Progress
 
 OFFSET = StructType([StructField("offset", LongType())])
 

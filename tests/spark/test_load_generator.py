@@ -21,18 +21,26 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from spark import (
+from spark import session
+from spark.load import (
+    generator,
     ledger,
     ledger_reading,
-    load_generator,
-    load_plan,
-    load_replay,
-    load_report,
-    load_state,
-    load_task,
-    session,
+    task,
 )
-from spark.load_generator import LoadOptions
+from spark.load import (
+    plan as load_plan,
+)
+from spark.load import (
+    replay as load_replay,
+)
+from spark.load import (
+    report as load_report,
+)
+from spark.load import (
+    state as load_state,
+)
+from spark.load.generator import LoadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,9 +74,9 @@ def stored(data: Data) -> Counter[str]:
 def test_a_load_publishes_what_the_plan_asks_and_leaves_a_complete_ledger(
     spark: SparkSession, data: Data, tmp_path: Path
 ) -> None:
-    told: list[load_generator.Progress] = []
+    told: list[generator.Progress] = []
     chosen = options(data, tmp_path, duration=1, qps=800.0, partitions=2)
-    report = load_generator.run(spark, chosen, told.append)
+    report = generator.run(spark, chosen, told.append)
     assert (report.asked, report.published, report.refused, report.unknown, report.left) == (800, 800, 0, 0, 0)
     assert report.ok
     assert report.asked_per_s == 800
@@ -82,7 +90,7 @@ def test_a_load_publishes_what_the_plan_asks_and_leaves_a_complete_ledger(
     assert [part.partition for part in found.runs["spark-7"].parts] == [0, 1]
     assert "asked 800 messages, published 800" in str(load_report._first_line(report))
     with pytest.raises(errors.InvalidSettings, match="'spark-7' is in this ledger already, and complete"):
-        load_generator.run(spark, chosen)
+        generator.run(spark, chosen)
 
 
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_published_twice(
@@ -91,13 +99,13 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_published_twice(
     place = tmp_path / "ledger" / "run=spark-7"
     killed: list[int] = []
 
-    def kill(_: load_generator.Progress) -> None:
+    def kill(_: generator.Progress) -> None:
         for state in load_state.states(place, 2):
             if not killed and state.partition == 1 and state.begun >= 5:
                 os.kill(state.pid, signal.SIGKILL)
                 killed.append(state.attempt)
 
-    report = load_generator.run(spark, options(data, tmp_path, duration=2, qps=800.0, partitions=2), kill)
+    report = generator.run(spark, options(data, tmp_path, duration=2, qps=800.0, partitions=2), kill)
     assert killed == [0]
     assert (report.asked, report.left, report.refused) == (1600, 0, 0)
     assert report.published + report.unknown == 1600
@@ -114,12 +122,12 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_published_twice(
 def test_a_load_that_is_asked_to_stop_ends_in_order(spark: SparkSession, data: Data, tmp_path: Path) -> None:
     place = tmp_path / "ledger" / "run=spark-7"
 
-    def stop(progress: load_generator.Progress) -> None:
+    def stop(progress: generator.Progress) -> None:
         if progress.rows > 100:
             load_state.ask_to_stop(place)
 
     started = time.monotonic()
-    report = load_generator.run(spark, options(data, tmp_path, duration=3600, partitions=1), stop)
+    report = generator.run(spark, options(data, tmp_path, duration=3600, partitions=1), stop)
     assert time.monotonic() - started < 60
     assert report.stopped
     assert report.published == sum(stored(data).values()) > 100
@@ -133,14 +141,14 @@ def test_a_load_that_was_cut_short_is_gone_on_with(
     chosen = options(data, tmp_path, partitions=2, paced=False)
     place = tmp_path / "ledger" / "run=spark-7"
     with monkeypatch.context() as patch:
-        patch.setattr(load_generator, "_publish", lambda *_: (_ for _ in ()).throw(errors.EMQError("cut short")))
+        patch.setattr(generator, "_publish", lambda *_: (_ for _ in ()).throw(errors.EMQError("cut short")))
         with pytest.raises(errors.EMQError, match="cut short"):
-            load_generator.run(spark, chosen)
+            generator.run(spark, chosen)
     assert "not complete" in " ".join(ledger_reading.find(tmp_path / "ledger").flaws)
     other = options(data, tmp_path, partitions=1, paced=False)
     with pytest.raises(errors.InvalidSettings, match="with 2 partitions and seed 7"):
-        load_generator.run(spark, other)
-    assert load_generator.run(spark, chosen).published == 800
+        generator.run(spark, other)
+    assert generator.run(spark, chosen).published == 800
     assert ledger_reading.find(tmp_path / "ledger").flaws == ()
     assert len(rows(place)) == 800
 
@@ -153,9 +161,9 @@ def test_memory_that_spark_cannot_start_with_is_named(memory: str) -> None:
 
 def test_a_ledger_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    job = load_task.Job(load_plan.Plan(1.0), Settings(), str(tmp_path / "file"), "r", 1, 1)
+    job = task.Job(load_plan.Plan(1.0), Settings(), str(tmp_path / "file"), "r", 1, 1)
     with pytest.raises(errors.InvalidSettings, match=r"/file' cannot be written to \(Not a directory\)"):
-        load_generator._begin(job, ledger.directory_of(job.directory, job.run))
+        generator._begin(job, ledger.directory_of(job.directory, job.run))
 
 
 RAISED = """Job aborted due to stage failure: Lost task 1.0: org.apache.spark.api.python.PythonException: Traceback
@@ -179,24 +187,24 @@ Caused by: java.lang.Exception: else
     ],
 )
 def test_why_a_load_failed_is_told_in_a_line(text: str, said: str) -> None:
-    assert said in load_generator._reason(RuntimeError(text), "r")
+    assert said in generator._reason(RuntimeError(text), "r")
 
 
 def test_a_replay_goes_on_with_the_same_file_only(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     place = tmp_path / "run=r"
 
-    def job() -> load_task.Job:
+    def job() -> task.Job:
         replay = load_plan.Replay(str(file), "t", "at")
         found = load_replay.survey(replay, None)
-        return load_task.Job(load_plan.Plan(replay=replay), Settings(), str(tmp_path), "r", 1, 1, survey=found)
+        return task.Job(load_plan.Plan(replay=replay), Settings(), str(tmp_path), "r", 1, 1, survey=found)
 
     file.write_text('{"at": 1, "n": 1}\n')
-    intent = load_generator._begin(job(), place)
-    assert load_generator._begin(job(), place) == intent
+    intent = generator._begin(job(), place)
+    assert generator._begin(job(), place) == intent
     file.write_text('{"at": 1, "n": 2}\n')
     with pytest.raises(errors.InvalidSettings, match="another plan or file"):
-        load_generator._begin(job(), place)
+        generator._begin(job(), place)
 
 
 @pytest.mark.parametrize(
@@ -216,20 +224,20 @@ def test_options_that_do_not_fit_are_named(
 ) -> None:
     chosen = options(data, tmp_path)
     with pytest.raises(errors.EMQError) as raised:
-        load_generator.run(spark, LoadOptions(**{**vars(chosen), **wrong}))
+        generator.run(spark, LoadOptions(**{**vars(chosen), **wrong}))
     assert said in str(raised.value)
 
 
 def test_a_topic_that_does_not_suit_the_plan_is_named(spark: SparkSession, data: Data, tmp_path: Path) -> None:
     data.create("load-2", priorities=("a", "b"))
     with pytest.raises(errors.InvalidTopic, match="'load-2' has no priority 'high', which the plan uses; it has a, b"):
-        load_generator.run(spark, options(data, tmp_path))
+        generator.run(spark, options(data, tmp_path))
 
 
 def test_a_load_runs_in_any_thread(spark: SparkSession, data: Data, tmp_path: Path) -> None:
     reports: list[load_report.Report] = []
     chosen = options(data, tmp_path, partitions=1, paced=False)
-    thread = threading.Thread(target=lambda: reports.append(load_generator.run(spark, chosen)))
+    thread = threading.Thread(target=lambda: reports.append(generator.run(spark, chosen)))
     thread.start()
     thread.join()
     assert [report.published for report in reports] == [800]

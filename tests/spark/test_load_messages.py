@@ -18,10 +18,11 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark import load_plan, load_replay
-from spark.load_batch import Source
-from spark.load_replay import Replayed
-from spark.load_synthetic import Synthetic
+from spark.load import plan as load_plan
+from spark.load import replay as load_replay
+from spark.load.batch import Source
+from spark.load.replay import Replayed
+from spark.load.synthetic import Synthetic
 
 
 class Made(NamedTuple):

@@ -12,16 +12,16 @@ from emq_data import Data
 
 from emq import errors
 from emq.producer import Producer
-from emq.producer.lanes import LaneProducer
+from emq.producer.delayed_messages import LaneProducer
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
 from load_rig import PLAN, Deaf, Publish, Rig, agrees, on_call
 
-from spark import ledger, load_sender
-from spark.load_batch import Batch
-from spark.load_recorder import Recorder
+from spark.load import ledger, sender
+from spark.load.batch import Batch
+from spark.load.recorder import Recorder
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -109,7 +109,7 @@ def test_what_was_told_before_the_outcome_became_unknown_is_published(
 def test_a_delayed_message_in_doubt_is_not_added_again_once_it_may_have_been_started(
     data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_sender, "LOOK_AFTER_S", (0.0,))
+    monkeypatch.setattr(sender, "LOOK_AFTER_S", (0.0,))
     real, tries = Producer.publish, Counter[str]()
 
     async def publish(self: Producer, *args: Any, **kwargs: Any) -> str:
@@ -120,7 +120,7 @@ def test_a_delayed_message_in_doubt_is_not_added_again_once_it_may_have_been_sta
         if tries[name] == 1:
             raise errors.OutcomeUnknown("the connection broke")
         # So long did this call take.
-        monkeypatch.setattr(load_sender, "SAFE_S", 1e6)
+        monkeypatch.setattr(sender, "SAFE_S", 1e6)
         raise errors.StoreUnavailable("no answer")
 
     monkeypatch.setattr(Producer, "publish", publish)

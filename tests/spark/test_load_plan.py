@@ -11,7 +11,7 @@ from emq import errors
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark import load_plan
+from spark.load import plan as load_plan
 
 PLANS = sorted((Path(load_plan.__file__).parent / "plans").glob("*.toml"))
 

@@ -12,14 +12,16 @@ from emq_data import Data
 
 from emq import errors
 from emq.app import App
-from emq.storage import Trim
+from emq.storage.store import Trim
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
 from load_rig import PLAN, Publish, Rig, agrees, dying, on_call
 
-from spark import ledger, ledger_reading, load_state, load_task
+from spark.load import ledger, ledger_reading
+from spark.load import state as load_state
+from spark.load import task as load_task
 
 
 def test_an_undisturbed_task_publishes_every_message_once_and_says_where(rig: Rig) -> None:

@@ -18,7 +18,7 @@ FLAKY_EVERY = 10
 class LoadTopic(NamedTuple):
     """Attributes:
     groups: each of `GROUP_QPS` starts a second.
-    kind: of `emq.model.Kind`.
+    kind: of `emq.topics.model.Kind`.
     """
 
     name: str

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from emq.allocation import forecast, view
-from emq.allocation.tree import Tree
+from emq.allocation import cluster_view, forecast
+from emq.allocation.tree.protocol import Tree
 from emq.cli import cluster, session
 from emq.cli.cluster import Known
 from emq.cli.commands import app
-from emq.model import Topic, split
+from emq.topics.model import Topic, split
 from support.followers import Meeting
 
 TOPICS = [split(Topic("orders", 400)), split(Topic("mails", 90)), split(Topic("odd", 0.5))]
@@ -38,7 +38,7 @@ class Shell:
 
         @contextlib.asynccontextmanager
         async def tree_of(session: object) -> AsyncIterator[Tree]:
-            async with view.opened(meeting.ensemble.tree(), "memory") as tree:
+            async with cluster_view.opened(meeting.ensemble.tree(), "memory") as tree:
                 yield tree
 
         async def known(session: object) -> Known:

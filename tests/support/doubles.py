@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from emq import errors
 from emq.database import Database
 from emq.database.database import SLACK_S
-from emq.slots import Slot, SortedStore
-from emq.storage import LaneStore, LogStore
+from emq.storage.slot_store import Slot, SortedStore
+from emq.storage.store import LaneStore, LogStore
 from storage_adapters.memory import MemoryStore
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from emq.allocation.member import ClusterMembership
-from emq.allocation.memory_tree import MemoryEnsemble
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from support.virtual import LoopClock
 
 TIMEOUT_S = 6.0

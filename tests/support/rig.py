@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
-from emq.admin import Admin
 from emq.allocation.membership import LocalCluster, Membership
-from emq.catalog import Catalog
 from emq.clock import Clock
-from emq.handlers import Handlers
-from emq.host import Host, HostOptions
+from emq.host.handlers import Handlers
+from emq.host.host import Host, HostOptions
+from emq.inspect.admin import Admin
 from emq.message import Message
-from emq.model import Topic, TopicOptions
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import TrailSink
 from storage_adapters.memory import MemoryStore, World
 from support.doubles import FaultyStore, InlineDatabase

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import emq
-from emq import slots
+from emq.storage import slot_store
 
 
 async def main(store: str, database: str, receipts: str, point: str, count: int) -> None:
@@ -53,17 +53,17 @@ async def main(store: str, database: str, receipts: str, point: str, count: int)
         await app.run_until_signal()
 
 
-def _watch(store: slots.SortedStore, passed: Any) -> None:
+def _watch(store: slot_store.SortedStore, passed: Any) -> None:
     real_claim, real_settle = store.claim, store.settle
 
-    async def claim(claims: Sequence[slots.Claim], now_ms: int, *bounds: int) -> Any:
+    async def claim(claims: Sequence[slot_store.Claim], now_ms: int, *bounds: int) -> Any:
         answers = await real_claim(claims, now_ms, *bounds)
-        if any(isinstance(answer, slots.Claimed) and answer.entries for answer in answers):
+        if any(isinstance(answer, slot_store.Claimed) and answer.entries for answer in answers):
             passed("claimed")
         return answers
 
-    async def settle(settles: Sequence[slots.Settle]) -> Any:
-        has_acknowledged = any(s.verdict is slots.Verdict.ACK for s in settles)
+    async def settle(settles: Sequence[slot_store.Settle]) -> Any:
+        has_acknowledged = any(s.verdict is slot_store.Verdict.ACK for s in settles)
         if has_acknowledged:
             passed("handled")
         answers = await real_settle(settles)

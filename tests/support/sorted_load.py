@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import emq
-from emq import dead_letters, errors, slots
+from emq import errors
+from emq.inspect import dead_letters
+from emq.storage import slot_store
 
 TOPICS: dict[str, dict[str, Any]] = {
     "range": {"kind": "range_merge", "time_range_ms": 20},
@@ -136,7 +138,7 @@ class Load:
             raise ValueError("not at first")
         self.done[m.topic, name] += 1
 
-    def _watch(self, store: slots.SortedStore) -> None:
+    def _watch(self, store: slot_store.SortedStore) -> None:
         def watched(name: str) -> Callable[..., Any]:
             real = getattr(store, name)
 

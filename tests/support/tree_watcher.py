@@ -7,7 +7,7 @@ from typing import Any
 
 from emq import settings
 from emq.allocation import zookeeper
-from emq.allocation.tree import SessionState
+from emq.allocation.tree.protocol import SessionState
 
 
 class TreeWatcher:

@@ -9,13 +9,13 @@ import pytest
 from support.rig import Rig, rig
 
 from emq import errors, message
-from emq.admin import FAR_FUTURE_MS, TRIES
 from emq.clock import SystemClock
+from emq.host.retirement import Retirement
+from emq.inspect.admin import FAR_FUTURE_MS, TRIES
 from emq.message import Message
-from emq.model import Topic
 from emq.offsets.checkpoints import Checkpoint
-from emq.retirement import Retirement
-from emq.storage import Add, Claim, Put, Read, Settle, Trim, Verdict
+from emq.storage.store import Add, Claim, Put, Read, Settle, Trim, Verdict
+from emq.topics.model import Topic
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_nothing_is_retired_while_something_is_left_in_a_group(r: Rig, whe
     else:
         await r.store.lanes.add([Add("orders/2", "a", b"", 1)])
         if where == "prepared":
-            from emq.storage import Claim
+            from emq.storage.store import Claim
 
             await r.store.lanes.claim([Claim("orders/2", 1, 1)], 10)
     assert not await retirement(r).retire(topic)

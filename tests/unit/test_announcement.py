@@ -10,8 +10,8 @@ from support.virtual import LoopClock, virtual
 from emq import errors
 from emq.allocation import records
 from emq.allocation.announcement import Announcement
-from emq.allocation.memory_tree import MemoryEnsemble
 from emq.allocation.records import Paths, Running
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 
 
 @virtual

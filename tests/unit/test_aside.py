@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from support.virtual import virtual
 
-from emq.aside import MOST, SLOW_S, Aside, Call
+from emq.loops.aside import MOST, SLOW_S, Aside, Call
 
 
 class Work:

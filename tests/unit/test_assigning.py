@@ -12,9 +12,9 @@ from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq.allocation.membership import Assignment, Membership
-from emq.assignments import EARLIEST, LATEST, Assignments
-from emq.owned import OwnedGroup
-from emq.ownership import Acquired, Ownership
+from emq.groups.owned import OwnedGroup
+from emq.host.assignments import EARLIEST, LATEST, Assignments
+from emq.host.ownership import Acquired, Ownership
 
 
 class Group:

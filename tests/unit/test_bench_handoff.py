@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from bench import pauses
-from bench.backlog import fill, number_of, queues_of
-from bench.crew import InvalidRun
-from bench.handoff import Options
-from bench.pauses import Pause, Phase, Shortage
-from bench.starts import Start, Starts
-from bench.verdict import counted, figures_of, groups_of, least_moves
-from emq import message, stores
-from emq.dispatch.counter import MICRO
-from emq.model import Environment, Topic, TopicOptions, split
-from emq.storage import Read
+from bench.cluster import pauses
+from bench.cluster.crew import InvalidRun
+from bench.cluster.handoff import Options
+from bench.cluster.pauses import Pause, Phase, Shortage
+from bench.cluster.starts import Start, Starts
+from bench.cluster.verdict import counted, figures_of, groups_of, least_moves
+from bench.support.backlog import fill, number_of, queues_of
+from emq import message
+from emq.quota.counter import MICRO
+from emq.storage import opening
+from emq.storage.store import Read
+from emq.topics.model import Environment, Topic, TopicOptions, split
 
 QUOTA = 5
 SECONDS = 60
@@ -203,7 +204,7 @@ def test_what_a_killed_process_has_started_is_recorded(tmp_path: Path) -> None:
     program = f"""
         import asyncio, os, signal
         from pathlib import Path
-        from bench.starts import StartFile
+        from bench.cluster.starts import StartFile
         from emq.message import Message
         file = StartFile(Path({str(path)!r}))
         asyncio.run(file.handle(Message("id", (5).to_bytes(8, "big") + b"x", started_us={at(1)})))
@@ -218,7 +219,7 @@ async def test_messages_are_numbered_queue_by_queue() -> None:
     topics = topics_of(count=2)
     url = "memory://numbered"
     assert await fill(url, topics, 3, numbered=True) == 12
-    store = await stores.open_store(url, Environment.ONLINE)
+    store = await opening.open_store(url, Environment.ONLINE)
     batches = await store.log.read([Read(queue, 0, 10, 0) for queue in queues_of(topics)])
     numbers = [number_of(message.decode(body).payload) for batch in batches for body in batch.bodies]
     await store.close()

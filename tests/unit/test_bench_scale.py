@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import series
-from bench.crew import InvalidRun
-from bench.scale import Run, judged, limit, median
-from bench.series import Sample, SeriesFile
+from bench.cluster import series
+from bench.cluster.crew import InvalidRun
+from bench.cluster.scale import Run, judged, limit, median
+from bench.cluster.series import Sample, SeriesFile
 
 
 def working(begin_s: int, end_s: int, per_s: float, cores: float, until_s: int = 20) -> list[Sample]:

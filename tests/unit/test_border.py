@@ -10,8 +10,8 @@ from support.rig import Rig, rig
 from support.virtual import virtual
 
 from emq import errors
-from emq.slots import Add, Keep, Settle, Slot, SlotKind, Verdict
-from emq.stores import open_store
+from emq.storage.opening import open_store
+from emq.storage.slot_store import Add, Keep, Settle, Slot, SlotKind, Verdict
 
 HUGE = 10**400
 ENDLESS = 10**5000

@@ -17,10 +17,10 @@ import pytest
 import sqlalchemy as sa
 
 from emq import errors
-from emq.catalog import Catalog
 from emq.database import CATALOG, Database, schema
-from emq.durability import Durability
-from emq.model import State, Topic, TopicOptions
+from emq.storage.durability import Durability
+from emq.topics.catalog import Catalog
+from emq.topics.model import State, Topic, TopicOptions
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from support.rig import rig
 from support.virtual import virtual
 
-from emq import catalog_rows, errors
+from emq import errors
 from emq.database import tables
-from emq.model import Topic, split
+from emq.topics import catalog_rows
+from emq.topics.model import Topic, split
 
 TOPIC = split(Topic("orders", 100.0))
 

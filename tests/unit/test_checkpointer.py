@@ -9,17 +9,18 @@ from collections.abc import Sequence
 import pytest
 from support.doubles import FaultyStore
 
-from emq import errors, marks
+from emq import errors
 from emq.clock import ManualClock
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import policy_for
-from emq.model import Topic, TopicOptions
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.priority import policy_for
 from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
-from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
-from emq.storage import Put
+from emq.quota.counter import WindowCounter
+from emq.storage import marks
+from emq.storage.store import Put
+from emq.topics.model import Topic, TopicOptions
 from storage_adapters.memory import MemoryStore
 
 
@@ -246,7 +247,7 @@ async def test_nothing_of_a_lost_group_is_saved(b: Bench) -> None:
 
 
 async def test_a_trim_by_a_stale_owner_is_refused(b: Bench) -> None:
-    from emq.storage import Read
+    from emq.storage.store import Read
 
     queue = await b.queue()
     b.finish(queue, 1, 2)

@@ -9,9 +9,9 @@ import pytest
 
 from emq import errors
 from emq.database import Database
-from emq.marks import Mark
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.retention import Note
+from emq.storage.marks import Mark
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from emq import errors, statistics
+from emq import errors
 from emq.app import App
 from emq.cli import offsets
 from emq.cli.commands import app
-from emq.storage import Add
+from emq.host import statistics
+from emq.storage.store import Add
 
 
 class Shell:
@@ -193,7 +194,7 @@ def test_secrets_in_headers_are_not_shown(emq: Shell) -> None:
 
 def contents(topic: str, priority: str = "mid") -> list[tuple[bytes, str | None, dict[str, str] | None]]:
     from emq import message
-    from emq.storage import Read
+    from emq.storage.store import Read
 
     async def read(made: App) -> Any:
         [batch] = await made.store.log.read([Read(f"{topic}/0/{priority}", 1, 10_000, 1 << 40)])

@@ -13,13 +13,13 @@ from support.followers import Follower
 from support.virtual import virtual
 
 from emq import errors
-from emq.allocation import records, view
+from emq.allocation import cluster_view, records
 from emq.allocation.records import Order, Running
 from emq.cli import cluster, host_view, hosts, plan, plan_view, session
 from emq.cli.cluster import Known
 from emq.cli.snapshots import Seen
-from emq.model import Topic
-from emq.statistics import HostStatistics, Rates, Totals
+from emq.host.statistics import HostStatistics, Rates, Totals
+from emq.topics.model import Topic
 
 
 @pytest.fixture
@@ -107,12 +107,12 @@ def test_the_state_of_a_host_is_what_an_operator_would_call_it(
     member: Running | None, order: Order, groups: int, state: str
 ) -> None:
     lists = {"a": records.Pointer("i", 5, 1)}
-    seen = view.View(
+    seen = cluster_view.View(
         "online",
         records.Record("online", 5, 1, "a", 0.0, lists),
         {} if member is None else {"a": member},
         {"a": order},
-        {f"t/{i}": view.Owned("a", records.Entry(5, "")) for i in range(groups)},
+        {f"t/{i}": cluster_view.Owned("a", records.Entry(5, "")) for i in range(groups)},
         "a",
     )
     assert host_view.state(seen, "a", groups) == state
@@ -141,7 +141,7 @@ def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
         "b": Running("i", "m", 1, 1.0, 0.0, generation=5, ahead_s=0.3),
     }
     record = records.Record("online", 5, 1, "a", 0.0, dict.fromkeys(members, records.Pointer("i", 5, 0)))
-    seen = view.View("online", record, members, {}, {}, "a")
+    seen = cluster_view.View("online", record, members, {}, {}, "a")
     known = Known([], {}, 1, [], trouble="quotas and rates are not known: no database today")
     found = host_view.rows(seen, known)
     first, second = host_view.troubles(seen, found, known)
@@ -244,8 +244,8 @@ def test_a_name_that_the_plan_does_not_know_is_refused_with_those_alike(emq: She
 
 def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained() -> None:
     record = records.Record("online", 5, 1, "a", 0.0, {"a": records.Pointer("i", 5, 1)})
-    groups = {g: view.Owned("a", records.Entry(5, "ring")) for g in ("t/0", "old/0")}
-    seen = view.View("online", record, {"b": Running("i", "m", 1, 1.0, 0.0)}, {}, groups, "b")
+    groups = {g: cluster_view.Owned("a", records.Entry(5, "ring")) for g in ("t/0", "old/0")}
+    seen = cluster_view.View("online", record, {"b": Running("i", "m", 1, 1.0, 0.0)}, {}, groups, "b")
     known = Known([], {"t/0": 1.0}, 1, [])
     [gone] = plan_view.explanation(seen, known, "t/0")
     assert gone == "t/0 is on a, which is gone; the next plan gives it to another."
@@ -268,8 +268,8 @@ def test_an_ensemble_that_does_not_answer_is_given_up_with_its_servers_and_reaso
         return Known([], {}, 0, [])
 
     monkeypatch.setattr(cluster, "known", known)
-    original = view.opened
-    monkeypatch.setattr(view, "opened", lambda tree, servers, timeout_s: original(tree, servers, 1.5))
+    original = cluster_view.opened
+    monkeypatch.setattr(cluster_view, "opened", lambda tree, servers, timeout_s: original(tree, servers, 1.5))
     said = run("plan --cluster zookeeper://u:secret@127.0.0.1:1,127.0.0.1:2", 1)
     assert "no ZooKeeper server of zookeeper://u:***@127.0.0.1:1,127.0.0.1:2 answered within 1.5 s" in said
     assert "127.0.0.1:1: " in said

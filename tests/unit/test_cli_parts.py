@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emq import errors
-from emq.cli import binding, lines, output, topic_settings
-from emq.handlers import Handlers
+from emq.cli import binding, message_lines, output, topic_settings
+from emq.host.handlers import Handlers
 
 HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "storage_adapters"}
 
@@ -41,12 +41,12 @@ class Dripping(io.RawIOBase):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_lines_are_whole_however_a_stream_drips(size: int) -> None:
     text = b"one\n\ntwo and more\nlast"
-    found = [line for chunk in lines.chunks(Dripping(text, size)) for line in chunk]  # type: ignore[arg-type]
+    found = [line for chunk in message_lines.chunks(Dripping(text, size)) for line in chunk]  # type: ignore[arg-type]
     assert found == text.split(b"\n")
 
 
 def test_a_slow_source_is_followed_line_by_line() -> None:
-    chunks = lines.chunks(Dripping(b"ab\ncd\n", 3))  # type: ignore[arg-type]
+    chunks = message_lines.chunks(Dripping(b"ab\ncd\n", 3))  # type: ignore[arg-type]
     assert list(chunks) == [[b"ab"], [b"cd"]]
 
 

@@ -8,9 +8,10 @@ import pytest
 from support.rig import ENVIRONMENT, Rig, Seen, rig
 from support.virtual import virtual
 
-from emq import errors, statistics
-from emq.host import Host
-from emq.statistics import HostStatistics
+from emq import errors
+from emq.host import statistics
+from emq.host.host import Host
+from emq.host.statistics import HostStatistics
 
 
 async def saved(r: Rig) -> list[HostStatistics]:

@@ -9,7 +9,7 @@ from support.rig import until
 from support.virtual import virtual
 
 from emq import errors
-from emq.allocation import view
+from emq.allocation import cluster_view
 from emq.cli import host_view
 from emq.cli.cluster import Known
 
@@ -93,7 +93,7 @@ async def test_the_cluster_can_see_which_host_misses_the_database() -> None:
         await asyncio.sleep(3)
         tree = cluster.ensemble.tree()
         await tree.open(lambda state: None)
-        seen = await view.read(tree, "online")
+        seen = await cluster_view.read(tree, "online")
         await tree.close()
         known = Known([], {}, 0, [])
         assert host_view.troubles(seen, host_view.rows(seen, known), known) == ["a: database away in this test"]

@@ -12,8 +12,9 @@ from support.rig import until
 from support.virtual import virtual
 
 from emq import errors
-from emq.allocation import plan, records
+from emq.allocation import records
 from emq.allocation.heartbeat import LEASE_SHARE
+from emq.allocation.plan import plan
 from emq.allocation.records import Order, Running
 
 

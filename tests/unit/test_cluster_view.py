@@ -12,11 +12,11 @@ from support.followers import Follower, Meeting
 from support.virtual import LoopClock, virtual
 
 from emq import errors
-from emq.allocation import orders, records, view
-from emq.allocation.drafting import NOBODY
-from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
+from emq.allocation import cluster_view, operator_orders, records
+from emq.allocation.cluster_view import Holding, Owned, View
+from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Paths, Pointer, Record, Running
-from emq.allocation.view import Holding, Owned, View
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
 
 PATHS = Paths("online")
 QUOTAS = {f"t/{i}": 10.0 for i in range(12)}
@@ -25,7 +25,7 @@ QUOTAS = {f"t/{i}": 10.0 for i in range(12)}
 @contextlib.asynccontextmanager
 async def looking(ensemble: MemoryEnsemble | None = None) -> AsyncIterator[MemoryTree]:
     tree = (ensemble or MemoryEnsemble(LoopClock())).tree()
-    async with view.opened(tree, "memory"):
+    async with cluster_view.opened(tree, "memory"):
         yield tree
 
 
@@ -58,7 +58,7 @@ async def test_a_cluster_is_seen_as_it_is() -> None:
     meeting = Meeting(QUOTAS)
     async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0), looking(meeting.ensemble) as tree:
         await asyncio.sleep(8)
-        found = await view.read(tree, "online")
+        found = await cluster_view.read(tree, "online")
         assert found.leader == "a"
         assert found.hosts == ["a", "b"]
         assert found.weights == {"a": 1.0, "b": 2.0}
@@ -74,7 +74,7 @@ async def test_a_cluster_is_seen_as_it_is() -> None:
 async def test_a_tree_in_which_nobody_ever_was_is_empty_and_stays_so() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     async with looking(ensemble) as tree:
-        found = await view.read(tree, "online")
+        found = await cluster_view.read(tree, "online")
         assert (found.record, found.hosts, found.groups, found.leader) == (None, [], {}, "")
         assert await tree.children("/") == []
 
@@ -83,7 +83,7 @@ async def test_a_tree_in_which_nobody_ever_was_is_empty_and_stays_so() -> None:
 async def test_who_looks_is_no_member_and_its_session_ends_with_it() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     async with looking(ensemble) as tree:
-        await view.read(tree, "online")
+        await cluster_view.read(tree, "online")
         assert len(ensemble.sessions) == 1
     await asyncio.sleep(0.1)
     assert not ensemble.sessions
@@ -96,7 +96,7 @@ async def test_a_group_waits_while_its_former_owner_drains() -> None:
         await asyncio.sleep(2)
         async with Follower(meeting, "b"):
             await asyncio.sleep(2)
-            found = await view.read(tree, "online")
+            found = await cluster_view.read(tree, "online")
             moving = [*found.of("b")]
             assert moving
             assert {found.holding(group) for group in moving} == {Holding.WAITING}
@@ -104,7 +104,7 @@ async def test_a_group_waits_while_its_former_owner_drains() -> None:
             assert {*found.members["a"].draining} == {*moving}
             assert not found.has_let_go("a")
             await asyncio.sleep(6)
-            found = await view.read(tree, "online")
+            found = await cluster_view.read(tree, "online")
             assert {found.holding(group) for group in moving} == {Holding.HELD}
 
 
@@ -171,7 +171,7 @@ async def test_a_plan_that_changes_while_it_is_read_is_read_again() -> None:
             return node
 
         tree.read = reading  # type: ignore[method-assign, assignment]
-        found = await view.read(tree, "online")
+        found = await cluster_view.read(tree, "online")
         assert found.generation == 2
         assert found.owners == {"t/1": "a"}
 
@@ -192,7 +192,7 @@ async def test_a_plan_that_never_stands_still_is_given_up() -> None:
 
         tree.read = reading  # type: ignore[method-assign, assignment]
         with pytest.raises(errors.ClusterUnavailable, match="changed each time"):
-            await view.read(tree, "online")
+            await cluster_view.read(tree, "online")
 
 
 @virtual
@@ -200,16 +200,16 @@ async def test_a_list_that_is_gone_and_a_node_of_others_are_named() -> None:
     async with looking() as tree:
         await write_plan(tree, 1, {}, drop=True)
         with pytest.raises(errors.ForeignTree, match="/emq/online/serverlist/a"):
-            await view.read(tree, "online")
+            await cluster_view.read(tree, "online")
     async with looking() as tree:
         await tree.create(PATHS.host("x"), b"not ours")
         with pytest.raises(errors.ForeignTree, match="/emq/online/running/x"):
-            await view.read(tree, "online")
+            await cluster_view.read(tree, "online")
     async with looking() as tree:
         data = records.encode(Record("sandbox", 1, 1, "a", 0.0, {}))
         await tree.create(PATHS.serverlist, data)
         with pytest.raises(errors.ForeignTree, match="'sandbox', not 'online'"):
-            await view.read(tree, "online")
+            await cluster_view.read(tree, "online")
 
 
 @virtual
@@ -218,9 +218,9 @@ async def test_who_looks_does_not_wait_for_ever() -> None:
     ensemble.quorum = False
     began = asyncio.get_running_loop().time()
     with pytest.raises(errors.ClusterUnavailable, match="no ZooKeeper server of zoo:1 answered within 10 s"):
-        async with view.opened(ensemble.tree(), "no ZooKeeper server of zoo:1"):
+        async with cluster_view.opened(ensemble.tree(), "no ZooKeeper server of zoo:1"):
             pass
-    assert asyncio.get_running_loop().time() - began == pytest.approx(view.OPEN_S)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(cluster_view.OPEN_S)
 
 
 @virtual
@@ -230,32 +230,34 @@ async def test_two_orders_at_a_time_both_count() -> None:
     async with looking(ensemble) as one, looking(ensemble) as other:
         for _ in range(2):  # the node is made, then written
             await asyncio.gather(
-                orders.give(one, "online", "a", lambda order: msgspec.structs.replace(order, drain=not order.drain)),
-                orders.give(other, "online", "a", lambda order: Order((order.weight or 0.0) + 1, order.drain)),
+                operator_orders.give(
+                    one, "online", "a", lambda order: msgspec.structs.replace(order, drain=not order.drain)
+                ),
+                operator_orders.give(other, "online", "a", lambda order: Order((order.weight or 0.0) + 1, order.drain)),
             )
-        assert (await view.read(one, "online")).orders == {"a": Order(weight=2.0, drain=False)}
+        assert (await cluster_view.read(one, "online")).orders == {"a": Order(weight=2.0, drain=False)}
 
 
 @virtual
 async def test_an_order_that_changes_nothing_writes_nothing() -> None:
     async with looking() as tree:
-        assert await orders.give(tree, "online", "a", lambda order: order) == Order()
+        assert await operator_orders.give(tree, "online", "a", lambda order: order) == Order()
         assert await tree.read(PATHS.order("a")) is None
-        await orders.give(tree, "online", "a", lambda order: Order(drain=True))
-        await orders.give(tree, "online", "a", lambda order: Order(drain=True))
+        await operator_orders.give(tree, "online", "a", lambda order: Order(drain=True))
+        await operator_orders.give(tree, "online", "a", lambda order: Order(drain=True))
         node = await tree.read(PATHS.order("a"))
         assert node is not None
         assert node.version == 0
-        assert (await view.read(tree, "online")).hosts == ["a"]
-        await orders.give(tree, "online", "a", lambda order: Order())
-        assert (await view.read(tree, "online")).hosts == []
+        assert (await cluster_view.read(tree, "online")).hosts == ["a"]
+        await operator_orders.give(tree, "online", "a", lambda order: Order())
+        assert (await cluster_view.read(tree, "online")).hosts == []
 
 
 @virtual
 async def test_an_order_is_for_a_host_that_there_can_be() -> None:
     async with looking() as tree:
         with pytest.raises(errors.InvalidSettings, match="'a/b'"):
-            await orders.give(tree, "online", "a/b", lambda order: Order(drain=True))
+            await operator_orders.give(tree, "online", "a/b", lambda order: Order(drain=True))
         await tree.create(PATHS.order("a"), b"not ours")
         with pytest.raises(errors.ForeignTree, match="/emq/online/operator/a"):
-            await orders.give(tree, "online", "a", lambda order: Order(drain=True))
+            await operator_orders.give(tree, "online", "a", lambda order: Order(drain=True))

@@ -8,11 +8,11 @@ from collections import deque
 
 import pytest
 
-from emq.dispatch import borrowing
-from emq.dispatch.borrowing import BorrowingCounter
-from emq.dispatch.counter import Counter, WindowCounter, allowance
-from emq.dispatch.smooth import Bucket, SmoothCounter
-from emq.shares import Division, Pace, pace, share_of
+from emq.quota import borrowing
+from emq.quota.borrowing import BorrowingCounter
+from emq.quota.counter import Counter, WindowCounter, allowance
+from emq.quota.smooth import Bucket, SmoothCounter
+from emq.topics.shares import Division, Pace, pace, share_of
 
 T = 1_700_000_000  # even
 

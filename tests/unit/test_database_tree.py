@@ -12,9 +12,9 @@ import pytest
 from support.meeting import until
 
 from emq import errors
-from emq.allocation.database_tree import DatabaseTree, sessions
-from emq.allocation.database_tree.nodes import Sighting
-from emq.allocation.tree import SessionState
+from emq.allocation.tree.database import DatabaseTree, sessions
+from emq.allocation.tree.database.nodes import Sighting
+from emq.allocation.tree.protocol import SessionState
 from emq.database import Database
 
 TIMEOUT_MS = 6_000
@@ -43,7 +43,7 @@ def test_who_has_not_looked_for_a_while_gives_everybody_the_full_time_out_again(
 
 def test_a_process_that_has_ended_is_known_to_be_gone_and_no_other() -> None:
     mine = sessions.this_process()
-    code = "from emq.allocation.database_tree import sessions; print(sessions.this_process())"
+    code = "from emq.allocation.tree.database import sessions; print(sessions.this_process())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert sessions.is_gone(other)
     assert not sessions.is_gone(mine)

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from emq import dead_letters, errors, message
-from emq.dead_letters import Selection
+from emq import errors, message
+from emq.inspect import dead_letters
+from emq.inspect.dead_letters import Selection
 from emq.message import Message
-from emq.model import Topic, split
-from emq.storage import Add, Claim, Claimed
+from emq.storage.store import Add, Claim, Claimed
+from emq.topics.model import Topic, split
 from storage_adapters.memory import MemoryStore
 
 TOPIC = split(Topic("orders", 100.0, 50.0))

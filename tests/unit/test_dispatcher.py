@@ -8,16 +8,16 @@ from collections import Counter, deque
 import pytest
 
 from emq.clock import ManualClock
-from emq.dispatch.counter import Counter as GroupCounter
-from emq.dispatch.counter import WindowCounter
 from emq.dispatch.dispatcher import GRID_S, VISIT, Dispatcher
-from emq.dispatch.priority import policy_for
-from emq.dispatch.smooth import SmoothCounter
-from emq.lease import Lease
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.priority import policy_for
+from emq.loops.lease import Lease
 from emq.message import Message
-from emq.model import Topic
-from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.quota.counter import Counter as GroupCounter
+from emq.quota.counter import WindowCounter
+from emq.quota.smooth import SmoothCounter
+from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
 
 T = 1_000_000_000

@@ -7,7 +7,7 @@ import asyncio
 from support.virtual import LoopClock, virtual
 
 from emq.clock import ManualClock
-from emq.fetcher.due import DueTimes
+from emq.fetcher.due_times import DueTimes
 
 
 def test_of_several_times_of_a_name_the_earliest_counts_once() -> None:

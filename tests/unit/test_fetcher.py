@@ -14,20 +14,20 @@ from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq import errors, message
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import policy_for
-from emq.fetcher.due import DueTimes
-from emq.fetcher.lanes import LaneClaimer
+from emq.fetcher.due_times import DueTimes
+from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
-from emq.fetcher.slots import room
-from emq.lease import Lease
+from emq.fetcher.slot_claimer import room
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
+from emq.groups.owned_slot import OwnedSlot
+from emq.groups.priority import policy_for
+from emq.loops.lease import Lease
 from emq.message import Message
-from emq.model import Kind, Topic, TopicOptions
-from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity
-from emq.owned_slot import OwnedSlot
-from emq.storage import Add, Claim, Put, Read
+from emq.quota.counter import WindowCounter
+from emq.storage.store import Add, Claim, Put, Read
+from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 

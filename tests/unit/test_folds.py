@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors, folds
-from emq.catalog import Catalog
+from emq import errors
 from emq.database import Database
-from emq.model import Kind, Topic, TopicOptions
-from emq.slots import Fold
+from emq.storage import folds
+from emq.storage.slot_store import Fold
+from emq.topics.catalog import Catalog
+from emq.topics.model import Kind, Topic, TopicOptions
 
 LUA = "local older, newer = ...; return older .. newer"
 

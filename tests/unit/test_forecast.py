@@ -9,7 +9,7 @@ import pytest
 from emq.allocation import forecast
 from emq.allocation.forecast import Forecast
 from emq.allocation.leader import DEBOUNCE_S
-from emq.model import Topic
+from emq.topics.model import Topic
 
 QUOTAS = forecast.skewed(300, 20_000.0, 1.0)
 

@@ -8,9 +8,9 @@ import pytest
 from support.rig import Seen, rig, until
 from support.virtual import virtual
 
-from emq.model import Environment, Kind, Topic, TopicOptions
 from emq.push.endpoint import Endpoints
-from emq.storage import Put
+from emq.storage.store import Put
+from emq.topics.model import Environment, Kind, Topic, TopicOptions
 from storage_adapters.sql.rows import Known
 from storage_adapters.sql.store import open_store
 

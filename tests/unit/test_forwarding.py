@@ -13,14 +13,14 @@ from support.rig import until
 from support.virtual import LoopClock, virtual
 
 from emq import errors, message
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import STRICT
 from emq.fetcher.forwarder import Forwarder, is_moved
-from emq.layouts import group_of_key
+from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.groups.priority import STRICT
 from emq.message import Message
-from emq.model import Topic
-from emq.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.storage import Add, Claim, Claimed, Settle, Verdict
+from emq.quota.counter import WindowCounter
+from emq.storage.store import Add, Claim, Claimed, Settle, Verdict
+from emq.topics.key_layouts import group_of_key
+from emq.topics.model import Topic
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 7

@@ -8,9 +8,9 @@ import pytest
 from support.virtual import virtual
 
 from emq import errors
-from emq.answers import Unexpected, of_each
-from emq.guard import Guard
-from emq.troubles import Troubles
+from emq.loops.guard import Guard
+from emq.loops.troubles import Troubles
+from emq.storage.answers import Unexpected, of_each
 
 
 @virtual

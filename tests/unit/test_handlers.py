@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.handlers import Handlers, with_timeout
+from emq.host.handlers import Handlers, with_timeout
 
 
 async def name_of(handlers: Handlers, topic: str) -> object:

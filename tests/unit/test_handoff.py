@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emq.allocation import drafting
-from emq.allocation.drafting import NOBODY, Place, Previous
 from emq.allocation.handoff import Handoff
-from emq.allocation.plan import Plan, Why
+from emq.allocation.plan import drafting
+from emq.allocation.plan.drafting import NOBODY, Place, Previous
+from emq.allocation.plan.plan import Plan, Why
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Running
 
 

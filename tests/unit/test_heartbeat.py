@@ -11,7 +11,7 @@ from support.virtual import virtual
 from emq.allocation.heartbeat import LEASE_SHARE, Heartbeat
 from emq.allocation.records import Paths
 from emq.clock import SystemClock
-from emq.lease import Lease
+from emq.loops.lease import Lease
 
 TIMEOUT_S = 9.0
 SLOW_S = 1.0

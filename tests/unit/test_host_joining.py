@@ -10,7 +10,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
-from emq.allocation.memory_tree import MemoryEnsemble
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 
 
 async def generation(least: int) -> int:

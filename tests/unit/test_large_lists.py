@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from support.doubles import FaultyStore
 
-from emq import dead_letters, message, recall
+from emq import message
 from emq.cli import session
 from emq.cli.session import Session
-from emq.dead_letters import Letter
+from emq.inspect import dead_letters, recall
+from emq.inspect import planned as book
+from emq.inspect.dead_letters import Letter
 from emq.message import Message
-from emq.model import Kind, Topic, split
-from emq.schedule import book
-from emq.slots import Add as Member
-from emq.slots import Keep
-from emq.storage import Add, LaneStore
+from emq.storage.slot_store import Add as Member
+from emq.storage.slot_store import Keep
+from emq.storage.store import Add, LaneStore
+from emq.topics.model import Kind, Topic, split
 from storage_adapters.memory import MemoryStore
 
 MB = 1 << 20

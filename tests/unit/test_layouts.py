@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from emq.layouts import KeyGate, group_of_key
 from emq.message import Message
-from emq.model import Layout, Topic
+from emq.topics.key_layouts import KeyGate, group_of_key
+from emq.topics.model import Layout, Topic
 
 KEY = next(key for key in map(str, range(1_000)) if [group_of_key(key, n) for n in (2, 3, 5)] == [1, 2, 4])
 """Of the second, third and last group among two, three and five."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from emq.allocation import records
 from emq.allocation.leader import Leader
 from emq.allocation.records import Running
-from emq.allocation.tree import Node, OnChange
+from emq.allocation.tree.protocol import Node, OnChange
 from emq.clock import ManualClock
 
 PATHS = records.Paths("online")

@@ -6,7 +6,7 @@ import asyncio
 import math
 
 from emq.clock import ManualClock
-from emq.lease import Lease
+from emq.loops.lease import Lease
 
 T = 1_000_000_000.0
 

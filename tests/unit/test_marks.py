@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emq import marks
-from emq.marks import Mark, Marks
+from emq.storage import marks
+from emq.storage.marks import Mark, Marks
 
 
 def test_a_checkpoint_knows_messages_that_were_read_long_ago_as_well_as_the_newest() -> None:

@@ -8,8 +8,8 @@ import pytest
 from support.virtual import LoopClock, virtual
 
 from emq import errors
-from emq.allocation.memory_tree import MemoryEnsemble, MemoryTree
-from emq.allocation.tree import Conflict, NodeExists, NodeMissing, SessionState
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
+from emq.allocation.tree.protocol import Conflict, NodeExists, NodeMissing, SessionState
 
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
 TIMEOUT_S = 6.0

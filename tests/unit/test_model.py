@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from emq import errors
-from emq.model import Kind, QueueName, Topic, TopicOptions, quotas, split, validate, validate_name
-from emq.slots import Keep
+from emq.storage.slot_store import Keep
+from emq.topics.model import Kind, QueueName, Topic, TopicOptions, quotas, split, validate, validate_name
 
 BAD_TOPICS: list[tuple[str, dict[str, Any]]] = [
     ("qps 0", {"qps": 0.0}),

@@ -12,17 +12,18 @@ from support.doubles import FaultyStore
 from support.rig import Seen, rig, running, until
 from support.virtual import LoopClock, virtual
 
-from emq import errors, slots
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.members import MemberSettler
-from emq.dispatch.priority import policy_for
-from emq.durability import Durability
-from emq.model import Kind, Topic, TopicOptions
-from emq.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.owned_slot import OwnedSlot
+from emq import errors
+from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.groups.owned_slot import OwnedSlot
+from emq.groups.priority import policy_for
+from emq.groups.receiver import Receiver
 from emq.producer.batcher import Batcher
-from emq.receiver import Receiver
-from emq.slots import Settle, Verdict
+from emq.quota.counter import WindowCounter
+from emq.storage import slot_store
+from emq.storage.durability import Durability
+from emq.storage.slot_store import Settle, Verdict
+from emq.topics.model import Kind, Topic, TopicOptions
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
@@ -84,9 +85,9 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
         group.slot = OwnedSlot(group, topic.slot(index))
         owned.append(group.slot)
     members = [b"a", b"bad", b"b"]
-    adds = [slots.Add(slot.slot, member, 20.0, slots.Keep.LAST) for slot in owned for member in members]
+    adds = [slot_store.Add(slot.slot, member, 20.0, slot_store.Keep.LAST) for slot in owned for member in members]
     await store.sorted.add(adds)
-    claimed = await store.sorted.claim([slots.Claim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
+    claimed = await store.sorted.claim([slot_store.Claim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
     real = store.real.sorted.settle
 
     async def settle(settles: Sequence[Settle]) -> Any:
@@ -100,7 +101,7 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
     verdicts = [
         Settle(slot.slot, entry.member, Verdict.ACK, entry.token, EPOCH)
         for slot, found in zip(owned, claimed, strict=True)
-        if isinstance(found, slots.Claimed)
+        if isinstance(found, slot_store.Claimed)
         for entry in found.entries
     ]
     assert len(verdicts) == 6

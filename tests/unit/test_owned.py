@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import policy_for
+from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.groups.priority import policy_for
 from emq.message import Message
-from emq.model import Topic, TopicOptions
-from emq.owned import Gauge, OwnedGroup, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.quota.counter import WindowCounter
+from emq.topics.model import Topic, TopicOptions
 
 
 def group(priorities: int = 3, gauge: Gauge | None = None, **options: object) -> OwnedGroup:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench import allocation as bench
+from bench.cluster import allocation as bench
 from emq import errors
-from emq.allocation import plan as plan_module
-from emq.allocation.explain import explain, way
-from emq.allocation.levelling import AIM, LOW, SHED, Why
-from emq.allocation.plan import BrokenPlan, Plan, plan
-from emq.allocation.ring import Ring
+from emq.allocation.plan import plan as plan_module
+from emq.allocation.plan.explain import explain, way
+from emq.allocation.plan.levelling import AIM, LOW, SHED, Why
+from emq.allocation.plan.plan import BrokenPlan, Plan, plan
+from emq.allocation.plan.ring import Ring
 
 HOSTS = {f"host-{i}": 1.0 for i in range(10)}
 
@@ -152,7 +152,7 @@ def test_groups_are_exchanged_where_none_can_be_moved() -> None:
 
 def test_a_new_plan_does_not_depend_on_the_process_that_makes_it() -> None:
     code = (
-        "from emq.allocation.plan import plan\n"
+        "from emq.allocation.plan.plan import plan\n"
         "made = plan({f't/{i}': 1.0 + i % 7 for i in range(300)}, {f'h{i}': 1.0 for i in range(9)})\n"
         "print(sorted(made.owner.items()))"
     )

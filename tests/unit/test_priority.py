@@ -6,9 +6,9 @@ from collections import Counter, deque
 
 import pytest
 
-from emq.dispatch.priority import Aging, Strict, Weighted, policy_for
+from emq.groups.priority import Aging, Strict, Weighted, policy_for
 from emq.message import Message
-from emq.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions
 
 NOW = 1_700_000_000_000_000
 

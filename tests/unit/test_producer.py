@@ -14,13 +14,13 @@ from support.rig import Rig, rig
 from support.virtual import virtual
 
 from emq import errors, message
-from emq.catalog import Catalog, Changes
 from emq.clock import SystemClock
 from emq.database import Database
 from emq.message import slot_id
-from emq.model import Kind, State, Topic
-from emq.producer import Producer, doubts, router
-from emq.storage import Read, Trim
+from emq.producer import Producer, doubtful_delays, router
+from emq.storage.store import Read, Trim
+from emq.topics.catalog import Catalog, Changes
+from emq.topics.model import Kind, State, Topic
 from emq.trail.sink import NullTrail
 
 
@@ -142,8 +142,8 @@ async def test_what_waits_for_the_database_is_bounded_in_messages_and_bytes() ->
     async def never(items: Sequence[Item]) -> Sequence[Item]:
         return items
 
-    for items in ([Item(0)] * doubts.MESSAGES, [Item(doubts.BYTES)]):
-        waiting = doubts.Doubts(never)
+    for items in ([Item(0)] * doubtful_delays.MESSAGES, [Item(doubtful_delays.BYTES)]):
+        waiting = doubtful_delays.Doubts(never)
         waiting.put(items[1:])
         waiting.refuse_more()
         waiting.put(items[:1])
@@ -388,7 +388,7 @@ async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_o
         ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10)))
         r.store.lanes.replace("settle", answer_is_lost)
         r.db.down = False
-        await asyncio.sleep(5 * doubts.ASK_AGAIN_S)
+        await asyncio.sleep(5 * doubtful_delays.ASK_AGAIN_S)
         assert {entry.id for entry in await r.store.lanes.waiting("orders/0")} == set(ids)
 
 

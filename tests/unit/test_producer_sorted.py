@@ -14,9 +14,9 @@ from support.rig import Rig, rig
 
 from emq import errors, message
 from emq.clock import ManualClock
-from emq.durability import Durability
 from emq.producer import batcher
-from emq.slots import Add, Slot, SlotKind
+from emq.storage.durability import Durability
+from emq.storage.slot_store import Add, Slot, SlotKind
 
 NOW_S = 1_800_000_000.0
 NOW_MS = 1_800_000_000_000

@@ -20,8 +20,8 @@ from rich.console import Console
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.model import Kind, Topic, TopicOptions, split
-from emq.shares import Division
+from emq.topics.model import Kind, Topic, TopicOptions, split
+from emq.topics.shares import Division
 from emq.trail import lives, segments
 from emq.trail.checks import MAX_EXAMPLES, window_allowance
 from emq.trail.limits import limits

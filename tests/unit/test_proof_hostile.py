@@ -11,8 +11,8 @@ from support.hostile.faults import FAULTS, VOID, Planter
 from support.hostile.lawful import LAWFUL, a_high_one_was_finished_unseen_by_a_killed_host
 from support.hostile.told import T0_S, Told
 
-from emq.model import Topic, TopicOptions, split
-from emq.shares import Division
+from emq.topics.model import Topic, TopicOptions, split
+from emq.topics.shares import Division
 from emq.trail.limits import limits
 from emq.trail.proof import Expectations, Proof, prove
 

@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import yarl
 
-from emq import errors, model
+from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
 from emq.push import headers, verdict
 from emq.push.endpoint import Endpoint, Endpoints
 from emq.push.pusher import BODY_BYTES, Pusher
+from emq.topics import model
 
 NOW_S = 1_700_000_000.0
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"

@@ -9,7 +9,7 @@ import pytest
 from support.virtual import virtual
 
 from emq import errors
-from storage_adapters.redis.patience import LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
+from storage_adapters.redis.server_patience import LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
 
 
 class Node:

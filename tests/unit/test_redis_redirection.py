@@ -6,9 +6,9 @@ import pytest
 import redis.asyncio
 from redis.exceptions import AskError, MovedError, ResponseError
 
-from emq.durability import Durability
+from emq.storage.durability import Durability
 from storage_adapters.redis.cluster import ClusterServer
-from storage_adapters.redis.line import Line
+from storage_adapters.redis.node_pipeline import Line
 from storage_adapters.redis.topology import HASH_SLOTS, Topology
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.slots import Settle, Slot, SlotKind, Verdict
+from emq.storage.slot_store import Settle, Slot, SlotKind, Verdict
 from storage_adapters.redis.keys import Shard
-from storage_adapters.redis.sorted import MEMBERS, RedisSorted
+from storage_adapters.redis.slot_store import MEMBERS, RedisSorted
 from storage_adapters.redis.spreading import each_shard
 
 REFUSED = errors.StoreUnavailable("no")

@@ -10,11 +10,11 @@ from support.rig import Rig, rig
 from support.virtual import virtual
 
 from emq import errors, message
+from emq.host.retirement import Retirement
 from emq.message import Message
-from emq.model import Topic
 from emq.offsets.checkpoints import CheckpointStore
-from emq.retirement import Retirement
-from emq.storage import Add, Put
+from emq.storage.store import Add, Put
+from emq.topics.model import Topic
 
 QUEUE, LANE = "orders/1/mid", "orders/1"
 

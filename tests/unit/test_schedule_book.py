@@ -8,11 +8,12 @@ import pytest
 from support.doubles import FaultyStore
 
 from emq import errors, message
+from emq.inspect import planned as book
+from emq.inspect.planned import Planned
 from emq.message import Message
-from emq.model import Kind, Topic, split
-from emq.schedule import book, spec
-from emq.schedule.book import Planned
-from emq.storage import Add, Claim, Settle, Verdict
+from emq.schedule import schedule
+from emq.storage.store import Add, Claim, Settle, Verdict
+from emq.topics.model import Kind, Topic, split
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore
 
@@ -84,8 +85,8 @@ async def test_many_topics_are_one_book(store: FaultyStore) -> None:
 
 
 async def test_each_entry_says_what_it_is(store: FaultyStore) -> None:
-    every = spec.create(start_ms=START, every_s=300, repeat=3)
-    cron = spec.create(start_ms=START, cron="0 9 * * 1-5", tz="Europe/Berlin")
+    every = schedule.create(start_ms=START, every_s=300, repeat=3)
+    cron = schedule.create(start_ms=START, cron="0 9 * * 1-5", tz="Europe/Berlin")
     await plan(store, TOPIC, 0, "d", 1, key="k", priority=2)
     await plan(store, TOPIC, 0, "r", 2, attempt=3, error="HTTP 503")
     await plan(store, TOPIC, 0, "e", 3, schedule=every.encode())

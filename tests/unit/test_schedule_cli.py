@@ -17,8 +17,8 @@ from emq import message
 from emq.app import App
 from emq.cli.commands import app
 from emq.message import Message
-from emq.schedule import levels, spec
-from emq.storage import Add
+from emq.schedule import delay_levels, schedule
+from emq.storage.store import Add
 
 NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000
@@ -68,8 +68,8 @@ def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
     async def fill(made: App) -> None:
         await made.create_topic("t", 100, delay_levels={"soon": 5, "later": 90})
-        every = spec.create(start_ms=NOW_MS + 2 * HOUR_MS, every_s=300, repeat=6)
-        cron = spec.create(start_ms=NOW_MS + 40 * 24 * HOUR_MS, cron="0 9 * * 1-5", tz="Europe/Berlin")
+        every = schedule.create(start_ms=NOW_MS + 2 * HOUR_MS, every_s=300, repeat=6)
+        cron = schedule.create(start_ms=NOW_MS + 40 * 24 * HOUR_MS, cron="0 9 * * 1-5", tz="Europe/Berlin")
         entries = (
             (Message("d1", b"one", key="k"), 0, NOW_MS + HOUR_MS),
             (Message("r1", b"\xff", priority=2, attempt=3, error="HTTP 503"), 1, NOW_MS + 1000),
@@ -144,7 +144,7 @@ def test_a_recall_is_in_the_trail(emq: Shell, monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_levels_are_those_of_a_topic_or_rocketmqs(emq: Shell) -> None:
-    assert emq.json("schedule levels") == levels.ROCKETMQ
+    assert emq.json("schedule levels") == delay_levels.ROCKETMQ
     assert emq.json("schedule levels t") == {"soon": 5, "later": 90}
     assert "1 m 30 s" in emq("schedule levels t")
     assert emq("schedule levels").count("\n") >= 18

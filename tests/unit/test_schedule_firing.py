@@ -13,15 +13,16 @@ from support.doubles import FaultyStore
 
 from emq import errors, message
 from emq.clock import ManualClock
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import policy_for
+from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.groups.priority import policy_for
 from emq.message import Message
-from emq.model import Topic, TopicOptions
-from emq.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.schedule import firing, spec
+from emq.quota.counter import WindowCounter
+from emq.schedule import firing
+from emq.schedule import schedule as spec
 from emq.schedule.firing import Firing
-from emq.schedule.spec import Schedule
-from emq.storage import Add, Claim, Claimed, LaneState, Settle, Verdict, WaitingEntry
+from emq.schedule.schedule import Schedule
+from emq.storage.store import Add, Claim, Claimed, LaneState, Settle, Verdict, WaitingEntry
+from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 

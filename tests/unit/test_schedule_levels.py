@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.model import MAX_DELAY_S, Topic, TopicOptions
-from emq.schedule import levels
+from emq.schedule import delay_levels
+from emq.topics.model import MAX_DELAY_S, Topic, TopicOptions
 
-TOPIC = Topic("orders", 10, options=TopicOptions(delay_levels=levels.ROCKETMQ))
+TOPIC = Topic("orders", 10, options=TopicOptions(delay_levels=delay_levels.ROCKETMQ))
 
 
 class Delays(enum.StrEnum):
@@ -44,9 +44,9 @@ class Spans(enum.Enum):
     ],
 )
 def test_a_delay_is_a_level_a_number_a_duration_or_a_member_of_an_enumeration(
-    delay: levels.Delay, seconds: float
+    delay: delay_levels.Delay, seconds: float
 ) -> None:
-    assert levels.delay_s(TOPIC, delay) == seconds
+    assert delay_levels.delay_s(TOPIC, delay) == seconds
 
 
 @pytest.mark.parametrize(
@@ -67,20 +67,20 @@ def test_a_delay_is_a_level_a_number_a_duration_or_a_member_of_an_enumeration(
 )
 def test_a_delay_that_is_not_known_is_refused_in_one_line(delay: Any, said: str) -> None:
     with pytest.raises(errors.InvalidMessage) as refused:
-        levels.delay_s(TOPIC, delay)
+        delay_levels.delay_s(TOPIC, delay)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_topic_without_levels_says_so() -> None:
     with pytest.raises(errors.InvalidMessage, match="it has none; set its delay_levels, or give seconds"):
-        levels.delay_s(Topic("t", 1), "30m")
+        delay_levels.delay_s(Topic("t", 1), "30m")
 
 
 def test_rocketmqs_levels_are_its_eighteen() -> None:
-    assert list(levels.ROCKETMQ.values()) == [1, 5, 10, 30, *(60 * m for m in (*range(1, 11), 20, 30, 60, 120))]
-    numbered = Topic("t", 1, options=TopicOptions(delay_levels=levels.ROCKETMQ_BY_NUMBER))
-    assert [levels.delay_s(numbered, str(n)) for n in (1, 3, 18)] == [1, 10, 7200]
+    assert list(delay_levels.ROCKETMQ.values()) == [1, 5, 10, 30, *(60 * m for m in (*range(1, 11), 20, 30, 60, 120))]
+    numbered = Topic("t", 1, options=TopicOptions(delay_levels=delay_levels.ROCKETMQ_BY_NUMBER))
+    assert [delay_levels.delay_s(numbered, str(n)) for n in (1, 3, 18)] == [1, 10, 7200]
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_rocketmqs_levels_are_its_eighteen() -> None:
     [(0, "0 s"), (250, "250 ms"), (300_000, "5 m"), (5_400_000, "1 h 30 m"), (90_061_001, "1 d 1 h 1 m 1 s 1 ms")],
 )
 def test_spans_of_time_are_written_exactly(ms: int, text: str) -> None:
-    assert levels.written(ms) == text
+    assert delay_levels.written(ms) == text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from emq.allocation.plan import plan
-from emq.allocation.serving import plan_for
+from emq.allocation.plan.handler_sets import plan_for
+from emq.allocation.plan.plan import plan
 
 QUOTAS = {f"{topic}/{n}": 10.0 for topic in ("orders", "orders.eu", "mails") for n in range(8)}
 

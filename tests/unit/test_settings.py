@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from emq import errors, settings
-from emq.model import Environment
+from emq.topics.model import Environment
 
 
 @pytest.fixture(autouse=True)

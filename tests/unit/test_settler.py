@@ -11,16 +11,17 @@ from support.doubles import FaultyStore
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
-from emq import errors, slots
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.members import MemberSettler
-from emq.dispatch.priority import policy_for
+from emq import errors
 from emq.dispatch.settler import Settler
+from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.groups.owned_slot import OwnedSlot
+from emq.groups.priority import policy_for
 from emq.message import Message, decode, encode_retry
-from emq.model import Topic, TopicOptions
-from emq.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.owned_slot import OwnedSlot
-from emq.storage import Add, Claim, Claimed, Settle, Verdict
+from emq.quota.counter import WindowCounter
+from emq.storage import slot_store
+from emq.storage.store import Add, Claim, Claimed, Settle, Verdict
+from emq.topics.model import Topic, TopicOptions
 from emq.trail import events
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
@@ -214,13 +215,13 @@ async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() ->
     assert b.settled == ["of the log"]
 
 
-async def in_slot(b: Bench) -> tuple[slots.Slot, Message]:
+async def in_slot(b: Bench) -> tuple[slot_store.Slot, Message]:
     """A member of the group's slot, claimed and started."""
-    slot = slots.Slot("t/0", slots.SlotKind.PRIORITY)
+    slot = slot_store.Slot("t/0", slot_store.SlotKind.PRIORITY)
     b.group.slot = OwnedSlot(b.group, slot)
-    await b.store.real.sorted.add([slots.Add(slot, b"x", 50, slots.Keep.LAST)])
-    [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], 1_000)
-    assert isinstance(claimed, slots.Claimed)
+    await b.store.real.sorted.add([slot_store.Add(slot, b"x", 50, slot_store.Keep.LAST)])
+    [claimed] = await b.store.real.sorted.claim([slot_store.Claim(slot, 1, EPOCH, 0)], 1_000)
+    assert isinstance(claimed, slot_store.Claimed)
     m = b.started("0-x", offset=-1)
     m.member, m.token, m.score = b"x", claimed.entries[0].token, 50
     return slot, m
@@ -230,7 +231,7 @@ async def in_slot(b: Bench) -> tuple[slots.Slot, Message]:
 async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
     b = Bench()
     slot, m = await in_slot(b)
-    await b.store.real.sorted.claim([slots.Claim(slot, 0, EPOCH + 1, 0)], 1)
+    await b.store.real.sorted.claim([slot_store.Claim(slot, 0, EPOCH + 1, 0)], 1)
     async with b.settling():
         b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
         await b.settler.idle()
@@ -251,9 +252,9 @@ async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
     assert [address for address, _ in b.due] == [slot.address]
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
     assert (state.waiting, state.prepared, state.resting) == (0, 1, 1)
-    await b.store.real.sorted.recover([slots.Recover(slot, EPOCH)], rest_ms)
-    [claimed] = await b.store.real.sorted.claim([slots.Claim(slot, 1, EPOCH, 0)], rest_ms)
-    assert isinstance(claimed, slots.Claimed)
+    await b.store.real.sorted.recover([slot_store.Recover(slot, EPOCH)], rest_ms)
+    [claimed] = await b.store.real.sorted.claim([slot_store.Claim(slot, 1, EPOCH, 0)], rest_ms)
+    assert isinstance(claimed, slot_store.Claimed)
     [entry] = claimed.entries
     assert (entry.left, entry.score, [why for _, why in entry.history]) == (15, 50, ["later"])
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from emq.dispatch import sharing
-from emq.dispatch.sharing import Crowd, Pace
+from emq.places import sharing
+from emq.places.sharing import Crowd, Pace
 
 
 def test_the_longer_places_are_held_the_earlier_the_host_is_full() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.fetcher.slots import SlotClaimer
+from emq.fetcher.slot_claimer import SlotClaimer
 from emq.message import Message
-from emq.model import Kind, Topic
+from emq.topics.model import Kind, Topic
 
 
 def claimed(member: bytes) -> Message:

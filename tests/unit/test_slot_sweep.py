@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 from support.virtual import LoopClock, virtual
 
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import STRICT
-from emq.fetcher.slots import SWEEP_S, SlotClaimer
+from emq.fetcher.slot_claimer import SWEEP_S, SlotClaimer
+from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.groups.owned_slot import OwnedSlot
+from emq.groups.priority import STRICT
 from emq.message import Message
-from emq.model import Kind, Topic
-from emq.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.owned_slot import OwnedSlot
-from emq.slots import Recover, Slot, SlotState, SortedStore
+from emq.quota.counter import WindowCounter
+from emq.storage.slot_store import Recover, Slot, SlotState, SortedStore
+from emq.topics.model import Kind, Topic
 
 
 class Store:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emq import errors
-from emq.model import Environment
-from emq.storage import Put, Read
+from emq.storage.store import Put, Read
+from emq.topics.model import Environment
 from storage_adapters.sql import SqlStore, listen, open_store
 
 

@@ -14,10 +14,23 @@ import pytest
 import sqlalchemy as sa
 
 from emq import errors
-from emq.model import Environment
-from emq.slots import LATEST, Add, Claim, Claimed, Entry, Fold, Keep, Recover, Settle, Slot, SlotKind, Verdict
-from emq.storage import Add as LaneAdd
-from emq.storage import Claim as LaneClaim
+from emq.storage.slot_store import (
+    LATEST,
+    Add,
+    Claim,
+    Claimed,
+    Entry,
+    Fold,
+    Keep,
+    Recover,
+    Settle,
+    Slot,
+    SlotKind,
+    Verdict,
+)
+from emq.storage.store import Add as LaneAdd
+from emq.storage.store import Claim as LaneClaim
+from emq.topics.model import Environment
 from storage_adapters.sql import SqlStore, open_store
 from storage_adapters.sql.tables import STORE
 

@@ -14,10 +14,10 @@ import pytest
 import test_catalog
 
 from emq import errors
-from emq.catalog import Catalog
 from emq.database import Database
-from emq.model import Environment, Topic
-from emq.storage import Add, Put, Read, Trim
+from emq.storage.store import Add, Put, Read, Trim
+from emq.topics.catalog import Catalog
+from emq.topics.model import Environment, Topic
 from storage_adapters.sql import SqlStore, host_lock, open_store
 from storage_adapters.sql.tables import STORE
 
@@ -124,8 +124,8 @@ async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> N
     woken = asyncio.ensure_future(anext(watcher))
     script = f"""
 import asyncio
-from emq.model import Environment
-from emq.storage import Put
+from emq.topics.model import Environment
+from emq.storage.store import Put
 from storage_adapters.sql import open_store
 
 async def main():

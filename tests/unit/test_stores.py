@@ -7,10 +7,11 @@ from typing import NoReturn
 
 import pytest
 
-from emq import errors, stores
-from emq.model import Environment
-from emq.storage import Put, Read, Store, Trim
-from emq.stores import hide_password, open_store
+from emq import errors
+from emq.storage import opening
+from emq.storage.opening import hide_password, open_store
+from emq.storage.store import Put, Read, Store, Trim
+from emq.topics.model import Environment
 from storage_adapters.memory import MemoryStore, World, forget
 
 ONLINE, SANDBOX = Environment
@@ -24,7 +25,7 @@ async def no_driver(url: str, environment: Environment) -> NoReturn:
 def registered(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Let these be all the adapters that are installed."""
     points = EntryPoints(EntryPoint(name, target, "emq.stores") for name, target in targets.items())
-    monkeypatch.setattr(stores, "entry_points", lambda group: points.select(group=group))
+    monkeypatch.setattr(opening, "entry_points", lambda group: points.select(group=group))
 
 
 @pytest.mark.parametrize("url", ["", "memory", "kafka://user:hush@host/", "redis+other://:hush@host"])

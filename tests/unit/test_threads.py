@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.handlers import Handlers, with_timeout
-from emq.threads import REPLACE_S, Threads
+from emq.host.handlers import Handlers, with_timeout
+from emq.places.threads import REPLACE_S, Threads
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_another_event_loop_finds_all_places_free(gate: threading.Event) -> None
 def test_a_function_that_never_returns_does_not_keep_the_process_from_ending() -> None:
     program = """
 import asyncio, threading
-from emq.threads import Threads
+from emq.places.threads import Threads
 async def main():
     asyncio.create_task(Threads(1, "t").run("t", threading.Event().wait, None))
     await asyncio.sleep(0.1)

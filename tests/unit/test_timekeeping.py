@@ -16,8 +16,8 @@ from support.virtual import virtual
 from emq import clock, errors
 from emq.clock import SystemClock
 from emq.database.environment_time import EnvironmentTime
-from emq.lease import Lease
-from emq.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
+from emq.loops.lease import Lease
+from emq.loops.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
 
 T = 1_700_000_000
 HOUR_S = 3600.0

@@ -15,21 +15,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from emq import dead_letters, errors, message
+from emq import errors, message
 from emq.app import App
 from emq.cli.commands import app as commands
+from emq.host.statistics import HostStatistics, Rates, TopicStatistics, Totals
+from emq.inspect import dead_letters
+from emq.inspect.trace import facts, timeline
+from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, Running, Where
+from emq.inspect.trace.lookup import Trace, look_up
+from emq.inspect.trace.waiting_reasons import Name, why
 from emq.message import Message
-from emq.model import Kind, State, Topic, TopicOptions, split
 from emq.settings import Settings
-from emq.slots import Claim as SlotClaim
-from emq.slots import Settle as SlotSettle
-from emq.slots import Verdict as SlotVerdict
-from emq.statistics import HostStatistics, Rates, TopicStatistics, Totals
-from emq.storage import Add, Claim
-from emq.trace import facts, timeline
-from emq.trace.facts import Consumer, Facts, Failure, Place, Running, Where
-from emq.trace.lookup import Trace, look_up
-from emq.trace.why import Name, why
+from emq.storage.slot_store import Claim as SlotClaim
+from emq.storage.slot_store import Settle as SlotSettle
+from emq.storage.slot_store import Verdict as SlotVerdict
+from emq.storage.store import Add, Claim
+from emq.topics.model import Kind, State, Topic, TopicOptions, split
 from emq.trail import NullTrail
 from emq.trail.events import Event
 from emq.trail.writer import Trail
@@ -335,7 +336,7 @@ def in_lane(i: int, due_ms: int, **more: Any) -> Add:
 async def test_lanes_are_searched_page_by_page_for_what_is_delayed_due_or_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.trace.places.PAGE", 3)
+    monkeypatch.setattr("emq.inspect.trace.places.PAGE", 3)
     async with open_app() as app:
         await app.create_topic("shop", 20)
         lanes, far_ms = app.store.lanes, 1 << 50
@@ -372,8 +373,8 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
         found = await traced(app, ids[100], "shop")
         assert found.place is not None
         assert (found.state, found.place.ahead) == ("waiting", 100)
-        monkeypatch.setattr("emq.trace.places.QUEUE_SEARCH", 50)
-        monkeypatch.setattr("emq.trace.lookup.QUEUE_SEARCH", 50)
+        monkeypatch.setattr("emq.inspect.trace.places.QUEUE_SEARCH", 50)
+        monkeypatch.setattr("emq.inspect.trace.lookup.QUEUE_SEARCH", 50)
         cut = await traced(app, ids[100], "shop")
         assert cut.state == "unknown"
         assert cut.notes[0].startswith("only 50 messages")
@@ -381,7 +382,7 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
 
 @pytest.fixture
 async def slots(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    monkeypatch.setattr("emq.trace.places.PAGE", 3)
+    monkeypatch.setattr("emq.inspect.trace.places.PAGE", 3)
     async with open_app() as app:
         kinds = {"urgent": Kind.PRIORITY, "soon": Kind.RANGE_MERGE, "then": Kind.FIXED_TIME}
         await app.admin.create([Topic(name, 5.0, kind=kind, slots=1, priorities=()) for name, kind in kinds.items()])
@@ -389,7 +390,7 @@ async def slots(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
 
 
 async def fill(app: App, topic: str, scores: Sequence[float]) -> Callable[[int], str]:
-    from emq.slots import Add as SlotAdd
+    from emq.storage.slot_store import Add as SlotAdd
 
     of_topic = await app.catalog.get(topic)
     slot = of_topic.slot(0)

@@ -9,15 +9,15 @@ from typing import cast
 
 from support.virtual import virtual
 
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import STRICT
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.waker import SLICES, SWEEP_S, Waker
-from emq.model import Kind, Topic
-from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
-from emq.owned_slot import OwnedSlot
-from emq.storage import Store
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned_slot import OwnedSlot
+from emq.groups.priority import STRICT
+from emq.quota.counter import WindowCounter
+from emq.storage.store import Store
+from emq.topics.model import Kind, Topic
 
 
 class Told:

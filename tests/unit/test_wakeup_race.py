@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from emq.clock import ManualClock
-from emq.dispatch.counter import WindowCounter
-from emq.dispatch.priority import STRICT
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
-from emq.model import Topic
-from emq.offsets.tracker import OffsetTracker
-from emq.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
-from emq.storage import Batch, LogStore, Read
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.priority import STRICT
+from emq.quota.counter import WindowCounter
+from emq.storage.store import Batch, LogStore, Read
+from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
 
 

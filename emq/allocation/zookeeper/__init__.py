@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emq.allocation.zookeeper.address import Address, parse
+from emq.allocation.zookeeper.client import ZooKeeperTree
+from emq.allocation.zookeeper.cluster_url import Address, parse
 from emq.allocation.zookeeper.opening import tree_of
-from emq.allocation.zookeeper.tree import ZooKeeperTree
 
 __all__ = ["Address", "ZooKeeperTree", "parse", "tree_of"]

@@ -1,208 +1,182 @@
-"""kazoo's client, made to say what EMQ must know: when a session is usable, why a server is not, when it fell silent.
-
-kazoo runs threads of its own. Everything here runs in them, except where it says otherwise.
-"""
+"""The coordination tree of `emq.allocation.tree.protocol` over a ZooKeeper ensemble."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
-import logging
-import socket
-import ssl
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped, SessionExpiredError, ZookeeperError
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo import exceptions
+from kazoo.protocol.states import EventType
 
-SILENCE = 2 / 3
-"""Share of the session's time-out after which a silent connection is given up."""
+from emq import errors
+from emq.allocation.tree import protocol as tree
+from emq.allocation.tree.protocol import Node, OnChange, SessionState
+from emq.allocation.zookeeper.cluster_url import Address
+from emq.allocation.zookeeper.kazoo_client import Access
+from emq.allocation.zookeeper.session import Session
 
-_SHORTEST_CONNECT_S = 1.0
+_AGAIN_S = 0.1
+Kind = Literal["node", "children"]
+
+
+class ZooKeeperTree:
+    """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`. Made by `tree_of`.
+
+    While no server answers, calls raise `ClusterUnavailable` at once; no call takes longer than the session's
+    time-out. A call that is cancelled may still happen.
+    """
+
+    def __init__(self, address: Address, access: Access, timeout_s: float) -> None:
+        self.session = 0
+        self.timeout_s = timeout_s
+        self._address = address
+        self._access = access
+        self._root = address.chroot
+        self._session = Session(address, access, timeout_s, self._session_changed)
+        self._on_session: Callable[[SessionState], None] = lambda state: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watching: dict[tuple[str, Kind], dict[OnChange, None]] = {}
+
+    async def open(self, on_session: Callable[[SessionState], None]) -> None:
+        self._on_session = on_session
+        self._loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._session.open()
+                with contextlib.suppress(errors.ClusterUnavailable):
+                    await self._enter()
+                    return
+                await asyncio.sleep(_AGAIN_S)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        tree.check(path, data)
+        made = await self._make(self._root + path, data, ephemeral=ephemeral, sequence=sequence)
+        return made.removeprefix(self._root)
+
+    async def read(self, path: str, on_change: OnChange | None = None) -> Node | None:
+        full = self._full(path)
+        watch = self._watch(full, "node", on_change)
+        while True:
+            with contextlib.suppress(exceptions.NoNodeError):
+                data, stat = await self._session.call("get", full, watch)
+                return Node(data or b"", stat.version, stat.ephemeralOwner, stat.mtime / 1000)
+            # A missing node is watched by asking whether it exists; it may do by then.
+            if watch is None or await self._session.call("exists", full, watch) is None:
+                return None
+
+    async def children(self, path: str, on_change: OnChange | None = None) -> list[str]:
+        full = self._full(path)
+        watch = self._watch(full, "children", on_change)
+        while True:
+            with contextlib.suppress(exceptions.NoNodeError):
+                return sorted(await self._session.call("get_children", full, watch))
+            if watch is None or await self._session.call("exists", full, watch) is None:
+                return []
+
+    async def write(self, path: str, data: bytes, version: int) -> int:
+        tree.check(path, data)
+        try:
+            stat = await self._session.call("set", self._full(path), data, version)
+        except exceptions.NoNodeError:
+            raise tree.NodeMissing(f"node {path} does not exist; create it") from None
+        except exceptions.BadVersionError:
+            raise tree.Conflict(f"node {path} has not version {version} any more; read it again") from None
+        return int(stat.version)
+
+    async def delete(self, path: str) -> None:
+        await self._remove(self._full(path))
+
+    async def close(self) -> None:
+        await self._session.close()
+        self.session = 0
+        self._watching.clear()
+
+    # -------------------------------------------------------------------------------------------------- nodes
+
+    async def _enter(self) -> None:
+        """See that the chroot is there, and that it is ours to use."""
+        try:
+            try:
+                await self._session.call("get_children", self._root or "/")
+            except exceptions.NoNodeError:
+                with contextlib.suppress(tree.NodeExists):
+                    await self._make(self._root)
+        except errors.ForeignTree as exc:
+            raise errors.InvalidSettings(f"cluster: {exc}") from exc
+
+    async def _make(self, full: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        shared = len(full) < len(self._root)
+        acl = self._access.shared_acl if shared else self._access.own_acl
+        while True:
+            try:
+                made = await self._session.call("create", full, data, acl=acl, ephemeral=ephemeral, sequence=sequence)
+                return str(made)
+            except exceptions.NodeExistsError:
+                path = full.removeprefix(self._root)
+                raise tree.NodeExists(f"node {path} is there already; read it, or choose another name") from None
+            except exceptions.NoNodeError:
+                with contextlib.suppress(tree.NodeExists):
+                    await self._make(full.rpartition("/")[0])
+
+    async def _remove(self, full: str) -> None:
+        while True:
+            try:
+                await self._session.call("delete", full)
+                return
+            except exceptions.NoNodeError:
+                return
+            except exceptions.NotEmptyError:
+                with contextlib.suppress(exceptions.NoNodeError):
+                    for name in await self._session.call("get_children", full):
+                        await self._remove(f"{full}/{name}")
+
+    def _full(self, path: str) -> str:
+        return self._root + path if path != "/" else self._root or "/"
+
+    # ------------------------------------------------------------------------------------------------ watches
+
+    def _watch(self, full: str, kind: Kind, on_change: OnChange | None) -> _Watch | None:
+        """Registered before the read, since a change may be told sooner than the answer that it follows."""
+        if on_change is None:
+            return None
+        self._watching.setdefault((full, kind), {})[on_change] = None
+        return _Watch(self, full, kind)
+
+    def tell(self, full: str, kind: Kind) -> None:
+        """Something changed there. Called by a thread of kazoo."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._changed, full, kind)
+
+    def _changed(self, full: str, kind: Kind) -> None:
+        for on_change in self._watching.pop((full, kind), ()):
+            on_change()
+
+    def _session_changed(self, state: SessionState) -> None:
+        self.session, self.timeout_s = self._session.id, self._session.timeout_s
+        self._on_session(state)
+        if state is SessionState.CONNECTED:
+            # kazoo has forgotten its watches with the connection, and what changed meanwhile was told to nobody.
+            missed, self._watching = self._watching, {}
+            for watching in missed.values():
+                for on_change in watching:
+                    on_change()
 
 
 @dataclasses.dataclass(frozen=True)
-class Access:
-    """Who we are to the ensemble, and what others may do.
+class _Watch:
+    """What kazoo calls at a change. Equal ones are one to kazoo, so that reading again and again adds none."""
 
-    Attributes:
-        own_acl: of each node from the chroot on.
-        shared_acl: of nodes above it.
-        digest: kazoo's `auth_data`.
-        sasl: kazoo's `sasl_options`.
-        tls: None for plain connections.
-    """
+    tree: ZooKeeperTree
+    full: str
+    kind: Kind
 
-    own_acl: list[Any]
-    shared_acl: list[Any]
-    digest: list[tuple[str, str]] = dataclasses.field(default_factory=list, repr=False)
-    sasl: dict[str, str] | None = dataclasses.field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-
-
-class Failure(NamedTuple):
-    """Why a server could not be used.
-
-    Attributes:
-        refused: "" if it may work at another time; else what has to be corrected: "credentials" or "certificate".
-    """
-
-    reason: str
-    refused: str
-
-
-class Listener(Protocol):
-    """Told by kazoo's connection thread, in the order in which things happen; must not block."""
-
-    def connected(self, session: int, timeout_s: float) -> None:
-        """A server answers, and knows who we are."""
-
-    def disconnected(self) -> None:
-        """The connection broke; kazoo looks for another."""
-
-    def expired(self) -> None:
-        """The servers ended the session; kazoo begins another."""
-
-    def ended(self) -> None:
-        """kazoo gave up for good, after `close` or after an error of its own."""
-
-    def failed(self, server: str, failure: Failure) -> None:
-        """A server could not be used; kazoo goes on with the next."""
-
-
-class Client:
-    """One kazoo client, from `start` to `stop`.
-
-    Attributes:
-        kazoo: for its calls; only those whose name ends with `_async` do not block.
-    """
-
-    def __init__(self, servers: tuple[str, ...], access: Access, timeout_s: float, listener: Listener) -> None:
-        self._handler = _Handler(access.tls)
-        # What matters of it is said through the listener; at lower levels it would show passwords, too.
-        quiet = logging.getLogger(f"{__name__}.kazoo")
-        quiet.setLevel(logging.ERROR)
-        self.kazoo = KazooClient(
-            hosts=list(servers),
-            timeout=timeout_s,
-            handler=self._handler,
-            auth_data=access.digest,
-            sasl_options=dict(access.sasl) if access.sasl else None,
-            connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 0.5},
-            logger=quiet,
-        )
-        _report_to(listener, self.kazoo)
-
-    @property
-    def heard_s(self) -> float:
-        """When a server was last heard, in seconds of `time.monotonic`. From any thread."""
-        return self._handler.heard_s
-
-    def start(self) -> None:
-        """Begin to look for a server; does not block. From any thread."""
-        self.kazoo.start_async()
-
-    def drop(self) -> None:
-        """Break the connection, so that kazoo looks for another. From any thread."""
-        self._handler.drop()
-
-    def stop(self) -> None:
-        """End the session and the threads. Blocks until that is done; for a thread that may."""
-        self._handler.closing = True
-        self.kazoo.stop()
-        self.kazoo.close()
-
-
-def _report_to(listener: Listener, kazoo: Any) -> None:
-    def state_changed(state: str) -> None:
-        if state == KazooState.SUSPENDED:
-            listener.disconnected()
-        elif state == KazooState.LOST:
-            (listener.expired if kazoo.client_state == KeeperState.EXPIRED_SESSION else listener.ended)()
-
-    kazoo.add_listener(state_changed)
-    # kazoo reports CONNECTED before it has authenticated, and tells nobody the negotiated time-out nor its failures.
-    kazoo._connection._connect = _telling(listener, kazoo, kazoo._connection._connect)
-
-
-def _telling(listener: Listener, kazoo: Any, connect: Callable[..., tuple[float, float]]) -> Callable[..., Any]:
-    def connect_and_tell(host: str, address: str, port: int) -> tuple[float, float]:
-        try:
-            read_timeout_ms, connect_timeout_ms = connect(host, address, port)
-        except SessionExpiredError:
-            raise
-        except Exception as exc:
-            name = f"[{host}]" if ":" in host else host
-            listener.failed(f"{name}:{port}", _failure(exc))
-            # Whatever it is, kazoo shall try again: it would end its thread at an error that it does not know.
-            raise ConnectionDropped(str(exc)) from exc
-        listener.connected(kazoo._session_id, read_timeout_ms / 1000 / SILENCE)
-        return read_timeout_ms, connect_timeout_ms
-
-    return connect_and_tell
-
-
-def _failure(exc: BaseException) -> Failure:
-    root = exc
-    while cause := root.__cause__ or root.__context__:
-        root = cause
-    text = str(root) or type(root).__name__
-    if isinstance(exc, KazooTimeoutError) or isinstance(root, TimeoutError):
-        return Failure("no answer in time", "")
-    if isinstance(root, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return Failure("it broke the TLS handshake off; does it speak TLS there?", "")
-    if isinstance(root, ssl.SSLError):
-        return Failure(text, "certificate")
-    # A server that only breaks the connection off may be one that is being stopped.
-    if isinstance(exc, ZookeeperError) and not isinstance(exc.__cause__, ConnectionDropped):
-        return Failure(f"it refused user and password ({type(exc).__name__})", "credentials")
-    return Failure(text, "")
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Makes kazoo's connections and waits for data on them.
-
-    Attributes:
-        heard_s: when data last came.
-        closing: make no more connections.
-    """
-
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        super().__init__()
-        self.heard_s = time.monotonic()
-        self.closing = False
-        self._tls = tls
-        self._socket: socket.socket | None = None
-
-    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> socket.socket:
-        if self.closing:
-            raise ConnectionAbortedError("closing")
-        # One dead server must not use up the time in which another could keep the session.
-        connection = socket.create_connection(address, max(timeout / 3, _SHORTEST_CONNECT_S))
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                connection = self._tls.wrap_socket(connection, server_hostname=hostname)
-        except BaseException:
-            connection.close()
-            raise
-        self._socket = connection
-        return connection
-
-    def select(self, readers: list[Any], writers: list[Any], others: list[Any], timeout: float) -> Any:
-        # Data that TLS has decrypted already makes no socket readable.
-        decrypted = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
-        ready = (decrypted, [], []) if decrypted else super().select(readers, writers, others, timeout)
-        if self._socket in ready[0]:
-            self.heard_s = time.monotonic()
-        return ready
-
-    def drop(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                # Past the method of TLS sockets, which would take the connection thread's state away under it.
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+    def __call__(self, event: Any) -> None:
+        if event.type != EventType.NONE:  # the connection broke; what is outstanding is called when there is another
+            self.tree.tell(self.full, self.kind)

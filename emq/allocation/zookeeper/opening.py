@@ -9,9 +9,9 @@ from typing import Any
 from kazoo import security
 
 from emq import errors
-from emq.allocation.zookeeper.address import Address, parse
-from emq.allocation.zookeeper.client import Access
-from emq.allocation.zookeeper.tree import ZooKeeperTree
+from emq.allocation.zookeeper.client import ZooKeeperTree
+from emq.allocation.zookeeper.cluster_url import Address, parse
+from emq.allocation.zookeeper.kazoo_client import Access
 from emq.settings import Settings
 
 

@@ -1,5 +1,5 @@
 -- Part of the slot scripts: records of bodies kept apart, "<merged> <bytes of note> <note><body>", and how two become
--- one. The folds must agree with emq/folds.py byte for byte.
+-- one. The folds must agree with emq/storage/folds.py byte for byte.
 local chunks = {}
 
 local function packed(merged, note, body)
@@ -48,7 +48,7 @@ local folds = {
 }
 folds.count = folds.sum
 
--- The topic's own chunk sees the names that emq/fold_sandbox.lua allows, and no others: a local hides each further
+-- The topic's own chunk sees the names that emq/storage/fold_sandbox.lua allows, and no others: a local hides each further
 -- global from it. The server offers no way to bound its instructions.
 local allowed = {}
 for name in string.gmatch('assert error ipairs math next pairs select string table tonumber tostring type unpack', '%a+') do

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from emq import errors
-from emq.admin import Admin
 from emq.allocation import records
-from emq.allocation.memory_tree import MemoryEnsemble
-from emq.catalog import Catalog
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.database.database import ANSWER_S
-from emq.lag import unfinished
-from emq.model import State
+from emq.inspect.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
+from emq.offsets.lag import unfinished
 from emq.producer import Producer
-from emq.shares import Division, Share
+from emq.topics.catalog import Catalog
+from emq.topics.model import State
+from emq.topics.shares import Division, Share
 from support.simulation import memory
 from support.simulation.evidence import Evidence
 from support.simulation.extra import RECURRING

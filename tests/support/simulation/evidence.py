@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from emq import errors, message, slots, storage
+from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint
+from emq.storage import slot_store, store
 from support.doubles import group_of_entry
 from support.simulation.folding import Folding
 from support.simulation.occurrences import Occurrences
@@ -225,7 +226,7 @@ class Evidence:
                 if not isinstance(answer, errors.EMQError):
                     look(self, by, asked, answer)
 
-    def _put(self, by: str, put: storage.Put, offsets: Sequence[int]) -> None:
+    def _put(self, by: str, put: store.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = self.name_of(body)
         if put.drop_oldest:
@@ -233,10 +234,10 @@ class Evidence:
             self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
             self._heads[put.queue] = head
 
-    def _trimmed(self, by: str, trim: storage.Trim, was_done: bool) -> None:
+    def _trimmed(self, by: str, trim: store.Trim, was_done: bool) -> None:
         self._heads[trim.queue] = self.head_of(trim.queue)
 
-    def _added(self, by: str, add: storage.Add, was_new: bool) -> None:
+    def _added(self, by: str, add: store.Add, was_new: bool) -> None:
         if self.occurrences.added(by, add, message.decode(add.body), was_new):
             return
         name = self.name_of(add.body)
@@ -251,42 +252,42 @@ class Evidence:
         if not add.reason:
             self.in_lanes[add.slot, add.id] = name
 
-    def _slot_added(self, by: str, add: slots.Add, was_new: bool) -> None:
+    def _slot_added(self, by: str, add: slot_store.Add, was_new: bool) -> None:
         if add.slot.apart:
             self.folding.added(add, was_new)
             return
         self.acknowledged.discard((add.slot.name, add.member))
-        if was_new and add.slot.kind is not slots.SlotKind.PRIORITY:
+        if was_new and add.slot.kind is not slot_store.SlotKind.PRIORITY:
             self.due_ms[add.slot.name, add.member] = add.score
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
-    def _lane_settled(self, by: str, settle: storage.Settle, was_prepared: bool) -> None:
+    def _lane_settled(self, by: str, settle: store.Settle, was_prepared: bool) -> None:
         self.claimed.discard((settle.slot, settle.id))
         if self.occurrences.settled(by, settle, was_prepared):
             return
-        if was_prepared and settle.verdict in (storage.Verdict.ACK, storage.Verdict.DEAD):
+        if was_prepared and settle.verdict in (store.Verdict.ACK, store.Verdict.DEAD):
             self.in_lanes.pop((settle.slot, settle.id), None)
-        if was_prepared and settle.verdict is storage.Verdict.RETRY:
+        if was_prepared and settle.verdict is store.Verdict.RETRY:
             self.due_ms[settle.slot, settle.id] = settle.due_ms
-        if was_prepared and settle.verdict is storage.Verdict.ACK:
+        if was_prepared and settle.verdict is store.Verdict.ACK:
             self.acknowledged.add((settle.slot, settle.id))
             self.note(settle.slot, f"lane entry {settle.id} is acknowledged")
         elif settle.epoch is not None:
             self.note(settle.slot, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
-    def _lane_claimed(self, by: str, claim: storage.Claim, claimed: storage.Claimed) -> None:
+    def _lane_claimed(self, by: str, claim: store.Claim, claimed: store.Claimed) -> None:
         for id_, _ in claimed.entries:
             self.claimed.add((claim.slot, id_))
             self.note(claim.slot, f"lane entry {id_} is claimed under {claim.epoch}")
 
-    def _slot_claimed(self, by: str, claim: slots.Claim, claimed: slots.Claimed) -> None:
+    def _slot_claimed(self, by: str, claim: slot_store.Claim, claimed: slot_store.Claimed) -> None:
         if claim.slot.apart:
             self.folding.claimed(claim, claimed)
 
-    def _slot_settled(self, by: str, settle: slots.Settle, was_prepared: bool) -> None:
+    def _slot_settled(self, by: str, settle: slot_store.Settle, was_prepared: bool) -> None:
         if settle.slot.apart:
             self.folding.told(settle, was_prepared)
-        elif was_prepared and settle.verdict is slots.Verdict.ACK:
+        elif was_prepared and settle.verdict is slot_store.Verdict.ACK:
             self.acknowledged.add((settle.slot.name, settle.member))
             self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
 
@@ -338,7 +339,7 @@ class Evidence:
         self.lost_at.append(self.now)
         for checkpoint in batch:
             self.happened["rewound"] += 1
-            group = storage.group_of(checkpoint.queue)
+            group = store.group_of(checkpoint.queue)
             self.note(group, f"{host} goes back to {checkpoint}")
             self.watermarks.pop(checkpoint.queue, None)
             self._unnoticed.discard(checkpoint.queue)
@@ -346,12 +347,12 @@ class Evidence:
 
     def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
         for queue in queues:
-            group = storage.group_of(queue)
+            group = store.group_of(queue)
             self.loads.setdefault((host, group), {})[queue] = found.get(queue, Checkpoint(queue, 0, 1))
 
     def checkpoints_saved(self, host: str, batch: Sequence[Checkpoint], refused: Sequence[str]) -> None:
         for checkpoint in batch:
-            group = storage.group_of(checkpoint.queue)
+            group = store.group_of(checkpoint.queue)
             if checkpoint.queue in refused:
                 self.refusals["checkpoint"] += 1
                 self.note(group, f"{host}: checkpoint of {checkpoint.queue} under {checkpoint.epoch} is refused")

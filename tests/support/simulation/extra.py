@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from emq.model import Kind
+from emq.topics.model import Kind
 from support.simulation.plans import TopicPlan
 
 RECURRING = "recurring"

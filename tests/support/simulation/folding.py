@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from emq import message, slots
+from emq import message
+from emq.storage import slot_store
 from support.simulation.rules import NOTICED_S
 from support.simulation.violation import Violation
 from support.simulation.work import Work
@@ -82,7 +83,7 @@ class Folding:
 
     # ----------------------------------------------------------------------------------------- what the store has done
 
-    def added(self, add: slots.Add, was_new: bool) -> None:
+    def added(self, add: slot_store.Add, was_new: bool) -> None:
         """The store has taken a publish."""
         member, note = (add.slot.name, add.member), message.decode_note(add.note)
         self._folds[add.slot.name] = add.fold.name
@@ -94,12 +95,12 @@ class Folding:
         if not before and not was_new:
             self._evidence.violated("fold", add.slot.name, f"{publish.name} merged with something settled before")
 
-    def claimed(self, claim: slots.Claim, claimed: slots.Claimed) -> None:
+    def claimed(self, claim: slot_store.Claim, claimed: slot_store.Claimed) -> None:
         """The store has handed out members."""
         for entry in claimed.entries:
             self._hand_out(claim.slot, entry)
 
-    def _hand_out(self, slot: slots.Slot, entry: slots.Entry) -> None:
+    def _hand_out(self, slot: slot_store.Slot, entry: slot_store.Entry) -> None:
         member = slot.name, entry.member
         found = self.unsettled.get(member, ())
         self._evidence.note(slot.name, f"{_shown(member)} is claimed, {len(found)} publishes, token {entry.token}")
@@ -109,25 +110,25 @@ class Folding:
         self._evidence.happened["merged"] += len(found) > 1
         wanted = folded(self._folds[slot.name], [publish.body for publish in found])
         first, last = found[0].score, found[-1].score
-        score = first if slot.kind is slots.SlotKind.RANGE_MERGE else last
+        score = first if slot.kind is slot_store.SlotKind.RANGE_MERGE else last
         if entry.body != wanted:
             self._wrong(member, f"its body is {entry.body!r}, and {wanted!r} was published")
         if entry.merged != len(found):
             self._wrong(member, f"it stands for {entry.merged} publishes, and {len(found)} are unsettled")
-        if entry.left == slots.RETRIES and entry.score != score:
+        if entry.left == slot_store.RETRIES and entry.score != score:
             self._wrong(member, f"it has score {entry.score:.0f} instead of {score:.0f}")
         due_ms = 0.0
-        if slot.kind is not slots.SlotKind.PRIORITY:
-            due_ms = score if entry.left == slots.RETRIES else min(publish.score for publish in found)
+        if slot.kind is not slot_store.SlotKind.PRIORITY:
+            due_ms = score if entry.left == slot_store.RETRIES else min(publish.score for publish in found)
             self._evidence.first_due_ms[found[0].name] = score
         self._claims[slot.name, entry.member, entry.token].append(Delivery(found, wanted, due_ms))
 
-    def told(self, settle: slots.Settle, was_prepared: bool) -> None:
+    def told(self, settle: slot_store.Settle, was_prepared: bool) -> None:
         """The store has carried out a verdict."""
-        if not was_prepared or settle.verdict not in (slots.Verdict.ACK, slots.Verdict.DEAD):
+        if not was_prepared or settle.verdict not in (slot_store.Verdict.ACK, slot_store.Verdict.DEAD):
             return
         member = settle.slot.name, settle.member
-        wanted = settle.verdict is slots.Verdict.ACK
+        wanted = settle.verdict is slot_store.Verdict.ACK
         claims = self._claims[settle.slot.name, settle.member, settle.token]
         left = [d for d in claims[::-1] if d.start >= 0 and not d.is_settled]
         if not left:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from emq.clock import Clock
-from emq.storage import Store
+from emq.storage.store import Store
 from storage_adapters.memory import MemoryStore, World
 
 T = TypeVar("T")

@@ -113,7 +113,7 @@ def in_lockstep() -> Iterator[Lockstep]:
     lockstep = Lockstep()
     threads = types.SimpleNamespace(Thread=lockstep._thread)
     queues = types.SimpleNamespace(SimpleQueue=_Queue)
-    with mock.patch("emq.threads.threading", threads), mock.patch("emq.threads.queue", queues):
+    with mock.patch("emq.places.threads.threading", threads), mock.patch("emq.places.threads.queue", queues):
         try:
             yield lockstep
         finally:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
-from emq.allocation.memory_tree import MemoryEnsemble
-from emq.catalog import Catalog
+from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.database.environment_time import EnvironmentTime
-from emq.handlers import Handlers
-from emq.host import Host, HostOptions
+from emq.host.handlers import Handlers
+from emq.host.host import Host, HostOptions
+from emq.loops.timekeeping import Asked, Timekeeper
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.storage import Store
-from emq.timekeeping import Asked, Timekeeper
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
 from emq.trail.sink import NullTrail
 from support.doubles import InlineDatabase
 from support.simulation import lockstep

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from emq.owned import MAX_BUFFER, MIN_BUFFER, OwnedGroup, OwnedTopic
+from emq.groups.owned import MAX_BUFFER, MIN_BUFFER, OwnedGroup, OwnedTopic
 
 if TYPE_CHECKING:
     from support.simulation.cluster import Cluster

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database.database import ANSWER_S
-from emq.storage import Durability, Store
+from emq.storage.store import Durability, Store
 from support.doubles import InlineDatabase, group_of_entry
 
 T = TypeVar("T")

@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from emq import message, storage
-from emq.schedule import spec
+from emq import message
+from emq.schedule import schedule as spec
+from emq.storage import store
 from support.simulation.work import Work
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Told(NamedTuple):
     Attributes:
         number: which schedule of its topic.
         start_ms: from when on.
-        every_ms, repeat, delay_ms, missed: see `emq.schedule.spec.create`.
+        every_ms, repeat, delay_ms, missed: see `emq.schedule.schedule.create`.
         period_s: of a cron expression that fires at all seconds that this divides, a divisor of 60; 0 for none.
     """
 
@@ -152,7 +153,7 @@ class Occurrences:
 
     # ----------------------------------------------------------------------------------------- what the store has done
 
-    def added(self, by: str, add: storage.Add, m: message.Message, was_new: bool) -> bool:
+    def added(self, by: str, add: store.Add, m: message.Message, was_new: bool) -> bool:
         """A lane has taken something; returns whether it was a schedule or an occurrence of one, added to be run."""
         if m.schedule is not None:
             self._stands(by, add, m, was_new)
@@ -162,7 +163,7 @@ class Occurrences:
             self._fired(by, standing, int(m.id.rpartition(".")[2]), add)
         return False
 
-    def _stands(self, by: str, add: storage.Add, m: message.Message, was_new: bool) -> None:
+    def _stands(self, by: str, add: store.Add, m: message.Message, was_new: bool) -> None:
         known = self.standing.get(m.id)
         if known is None:
             told, _ = self.told[Work.parse(m.payload).name]
@@ -175,7 +176,7 @@ class Occurrences:
                 self._wrong(known, f"{by} adds it again, which was taken back")
             known.is_there, known.fired = True, spec.decode(m.schedule or b"").fired
 
-    def _fired(self, by: str, standing: Standing, number: int, add: storage.Add) -> None:
+    def _fired(self, by: str, standing: Standing, number: int, add: store.Add) -> None:
         due_ms, now_ms = standing.due_ms(number), self._now_ms(by)
         self._evidence.note(add.slot, f"{by} publishes {standing.id}.{number}, due {add.due_ms}")
         if standing.removed:
@@ -198,21 +199,21 @@ class Occurrences:
             self._evidence.confirmed_at[name] = standing.at
             self._evidence.first_due_ms[name] = add.due_ms
 
-    def settled(self, by: str, settle: storage.Settle, was_there: bool) -> bool:
+    def settled(self, by: str, settle: store.Settle, was_there: bool) -> bool:
         """A lane has carried out a verdict; returns whether it was on a schedule."""
         standing = self.standing.get(settle.id)
         if standing is None or not was_there:
             return standing is not None
         self._evidence.note(settle.slot, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
         turn = standing.turn.pop((by, settle.epoch or 0), set())
-        if settle.verdict is storage.Verdict.RECALL:
+        if settle.verdict is store.Verdict.RECALL:
             standing.is_there, standing.removed = False, True
-        elif settle.verdict is storage.Verdict.RETRY:
+        elif settle.verdict is store.Verdict.RETRY:
             fired = spec.decode(message.decode(settle.body).schedule or b"").fired
             self._judge_turn(by, standing, fired, turn)
             standing.fired = fired
             self._judge_due(standing, settle.due_ms)
-        elif settle.verdict is storage.Verdict.ACK:
+        elif settle.verdict is store.Verdict.ACK:
             standing.is_there = False
             last = standing.fired
             while (due_ms := standing.due_ms(last + 1)) is not None and due_ms <= self._now_ms(by):

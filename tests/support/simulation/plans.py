@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from emq.model import Kind, Topic, TopicOptions
+from emq.topics.model import Kind, Topic, TopicOptions
 
 
 class TopicPlan(NamedTuple):

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.shares import Division, Share, share_of, smooth_burst
+from emq.topics.shares import Division, Share, share_of, smooth_burst
 from support.simulation import folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules

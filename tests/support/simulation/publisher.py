@@ -7,9 +7,10 @@ import itertools
 import random
 from typing import Any
 
-from emq import errors, folds
-from emq.model import Kind
+from emq import errors
 from emq.producer import Producer
+from emq.storage import folds
+from emq.topics.model import Kind
 from support.simulation import folding
 from support.simulation.evidence import Evidence
 from support.simulation.plans import TopicPlan

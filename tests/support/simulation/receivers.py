@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from emq.groups.receiver import Delivery, Receiver
 from emq.message import Message
-from emq.receiver import Delivery, Receiver
 from support.simulation.evidence import Evidence
 from support.simulation.work import Work
 

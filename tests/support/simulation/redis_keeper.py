@@ -31,8 +31,8 @@ import redis.retry
 
 from emq import servers
 from emq.clock import Clock
-from emq.model import Environment
-from emq.storage import Store
+from emq.storage.store import Store
+from emq.topics.model import Environment
 from storage_adapters.redis.opening import open_store
 from support.simulation.keepers import Contents, Keep, at_once
 from support.simulation.member import ENVIRONMENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from emq.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup
 
 if TYPE_CHECKING:
     from support.simulation.cluster import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from emq.shares import Division, Share
+from emq.topics.shares import Division, Share
 from support.simulation.plans import TopicPlan
 
 NOTICED_S = 15.0

@@ -151,8 +151,8 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("secrets.token_hex", token),
         mock.patch("secrets.token_urlsafe", token),
         mock.patch("emq.producer.router._now_s", virtual.monotonic),
-        mock.patch("emq.assignments.time", virtual),
-        mock.patch("emq.statistics.INTERVAL_S", STATISTICS_S),
+        mock.patch("emq.host.assignments.time", virtual),
+        mock.patch("emq.host.statistics.INTERVAL_S", STATISTICS_S),
         mock.patch("emq.dispatch.settler.random", fixed),
     ):
         yield

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from emq.model import Kind
+from emq.topics.model import Kind
 from support.simulation import varied
 from support.simulation.extra import WIDE, extra
 from support.simulation.plans import Event, TopicPlan

@@ -28,9 +28,9 @@ from unittest import mock
 import sqlalchemy as sa
 
 from emq.clock import Clock
-from emq.durability import Durability
-from emq.model import Environment
-from emq.storage import Store
+from emq.storage.durability import Durability
+from emq.storage.store import Store
+from emq.topics.model import Environment
 from storage_adapters.sql.backend import StoreDatabase
 from storage_adapters.sql.store import open_store
 from support.simulation.keepers import Contents, Keep, at_once

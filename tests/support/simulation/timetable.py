@@ -8,9 +8,9 @@ import random
 from typing import TYPE_CHECKING
 
 from emq import errors
-from emq.model import Kind
 from emq.producer import Producer
-from emq.schedule import spec
+from emq.schedule import schedule
+from emq.topics.model import Kind
 from support.simulation import occurrences
 from support.simulation.occurrences import Standing, Told
 from support.simulation.plans import TopicPlan
@@ -154,7 +154,7 @@ class Timetable:
         now_ms = self._cluster.clock.now_us() // 1000
         # Eighths of a second are the same numbers in seconds and in milliseconds.
         start_ms = (now_ms // 125 + rng.randint(1, 12)) * 125
-        missed: spec.Missed = rng.choice(("skip", "once", "all"))
+        missed: schedule.Missed = rng.choice(("skip", "once", "all"))
         key = f"s{self._count}" if rng.random() < 0.5 else ""
         delay_ms = rng.choice((0, 0, 750))
         if rng.random() < 0.6:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from emq.model import Kind
+from emq.topics.model import Kind
 from support.simulation import operators, rest
 from support.simulation.cluster import Cluster
 from support.simulation.plans import TopicPlan

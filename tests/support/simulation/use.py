@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emq import shares
-from emq.shares import MICRO, Division
+from emq.topics import shares
+from emq.topics.shares import MICRO, Division
 from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
 from support.simulation.violation import Violation

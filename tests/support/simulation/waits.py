@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emq.model import Kind
-from emq.shares import MICRO, NOTHING, Division, Share
+from emq.topics.model import Kind
+from emq.topics.shares import MICRO, NOTHING, Division, Share
 from support.simulation.evidence import Evidence, Start
 from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules

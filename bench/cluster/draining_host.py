@@ -1,0 +1,51 @@
+"""A host process that counts what it starts: `python -m bench.cluster.draining_host OPTIONS`, for `bench.cluster.crew`.
+
+Ends cleanly by SIGTERM. OPTIONS is a JSON object: `name` of the host, `store`, `database`, `member`
+(which of the processes it is), and `samples`: the file to which it writes every tenth of a second how many
+messages it has started and the CPU seconds it has used; see `bench.cluster.series`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+import emq
+from bench.cluster.series import SAMPLE_S, SeriesFile
+from emq.message import Message
+
+
+async def main(name: str, store: str, database: str, member: int, samples: str) -> None:
+    started = 0
+
+    async def handle(_: Message) -> None:
+        nonlocal started
+        started += 1
+
+    async def sample() -> None:
+        while True:
+            file.add(started, time.process_time())
+            await asyncio.sleep(SAMPLE_S)
+
+    file = SeriesFile(Path(samples))
+    app = emq.App(store, database=database, options=emq.Settings(host_name=name))
+    app.handlers.bind("*", handle)
+    async with app:
+        sampling = asyncio.create_task(sample())
+        await app.run_until_signal(app.membership(member))
+        sampling.cancel()
+    file.add(started, time.process_time())
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    try:
+        uvloop.run(main(**json.loads(sys.argv[1])))
+    except emq.EMQError as exc:
+        sys.exit(f"{exc}")

@@ -1,0 +1,34 @@
+"""A host process that records what it starts: `python -m bench.cluster.recording_host OPTIONS`, for
+`bench.cluster.crew`.
+
+Ends cleanly by SIGTERM. OPTIONS is a JSON object: `name` of the host, `starts` (the file, see `bench.cluster.starts`),
+and the settings `store`, `database`, `cluster` and `session_timeout_s`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+import emq
+from bench.cluster.starts import StartFile
+
+
+async def main(name: str, starts: str, **settings: Any) -> None:
+    app = emq.App(options=emq.Settings(host_name=name, **settings))
+    app.handlers.bind("*", StartFile(Path(starts)).handle)
+    async with app:
+        await app.run_until_signal()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
+    try:
+        uvloop.run(main(**json.loads(sys.argv[1])))
+    except emq.EMQError as exc:
+        sys.exit(f"{exc}")

@@ -1,0 +1,1 @@
+"""Benchmarks of one host and its producer."""

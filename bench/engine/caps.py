@@ -1,0 +1,121 @@
+"""Whether the cap holds, and is reached, in many groups at once: mixed quotas, all with backlog."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from bench.engine.host import running
+from bench.support.backlog import fill
+from bench.support.figures import Benchmark, Figure
+from bench.support.stage import Stage, Stopwatch
+from emq.message import Message
+from emq.quota.counter import MICRO, allowance
+from emq.topics.model import Topic, TopicOptions
+
+QUOTAS = (0.5, 1, 2, 2.5, 5, 10, 20, 35, 50)
+
+
+def mixed_topics(groups: int) -> list[Topic]:
+    """One-group topics of every quota in turn; every other one smooth."""
+    random_ = random.Random(1)
+    return [
+        Topic(
+            f"caps-{i}",
+            random_.choice(QUOTAS),
+            priorities=("high", "low"),
+            options=TopicOptions(pacing="smooth" if i % 2 else "window"),
+        )
+        for i in range(groups)
+    ]
+
+
+def window_overshoot(starts_us: Sequence[int], quota: float) -> int:
+    """Starts beyond what the quota allows, summed over all aligned seconds."""
+    micros = round(quota * MICRO)
+    seconds = Counter(us // MICRO for us in starts_us)
+    return sum(max(0, n - allowance(micros, second)) for second, n in seconds.items())
+
+
+def smooth_overshoot(starts_us: Sequence[int], quota: float) -> int:
+    """The most starts that any second, aligned or not, had beyond quota + burst."""
+    bound = math.floor(quota + 1 + quota / 10)
+    ordered, worst, first = sorted(starts_us), 0, 0
+    for last, us in enumerate(ordered):
+        while ordered[first] <= us - MICRO:
+            first += 1
+        worst = max(worst, last - first + 1 - bound)
+    return worst
+
+
+async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
+    starts: dict[str, array[int]] = {}
+
+    async def handle(message: Message) -> None:
+        starts[message.topic].append(message.started_us)
+
+    async with stage.app() as app:
+        topics = await app.admin.create(mixed_topics(groups))
+        stage.say(f"filling {groups:,} groups with {seconds + 10} seconds of their quota")
+        for quota in QUOTAS:
+            some = [t for t in topics if t.qps == quota]
+            await stage.elsewhere(fill, stage.url, some, math.ceil(quota * (seconds + 10) / 2) + 2)
+        starts.update((t.name, array("q")) for t in topics)
+        app.handlers.bind("*", handle)
+        consuming = asyncio.create_task(app.run())
+        await running(app, consuming)
+        # The window measured: whole seconds, from the second full one on.
+        begin = math.ceil(app.clock.now()) + 1
+        await asyncio.sleep(begin - app.clock.now())
+        stage.say(f"running for {seconds} s")
+        watch, server_cpu_s = Stopwatch(), stage.server_cpu_s()
+        await asyncio.sleep(begin + seconds - app.clock.now())
+        cpu_percent = watch.cpu_s / watch.wall_s * 100
+        server_cpu_percent = (stage.server_cpu_s() - server_cpu_s) / watch.wall_s * 100
+        app.stop()
+        await consuming
+
+    overshoot = smooth = 0
+    started = {"window": 0.0, "smooth": 0.0}
+    quota_sum = {"window": 0.0, "smooth": 0.0}
+    worst = 1.0
+    for topic in topics:
+        pacing, mine = topic.options.pacing, starts[topic.name]
+        within = sum(begin * MICRO <= us < (begin + seconds) * MICRO for us in mine)
+        micros = round(topic.qps * MICRO)
+        possible = micros * (begin + seconds) // MICRO - micros * begin // MICRO
+        started[pacing] += within
+        quota_sum[pacing] += possible if pacing == "window" else topic.qps * seconds
+        worst = min(worst, within / possible) if pacing == "window" else worst
+        if pacing == "window":
+            overshoot += window_overshoot(mine, topic.qps)
+        else:
+            smooth = max(smooth, smooth_overshoot(mine, topic.qps))
+    return {
+        "overshoot": overshoot,
+        "smooth_overshoot": smooth,
+        "utilisation": sum(started.values()) / sum(quota_sum.values()),
+        "window_utilisation": started["window"] / quota_sum["window"],
+        "window_worst_group": worst,
+        "smooth_utilisation": started["smooth"] / quota_sum["smooth"],
+        "cpu_percent": cpu_percent,
+        "server_cpu_percent": server_cpu_percent,
+        "started_per_s": sum(started.values()) / seconds,
+    }
+
+
+BENCHMARK = Benchmark(
+    run,
+    options=(("groups", 3_000, "groups"), ("seconds", 30, "how long to watch")),
+    figures=(
+        Figure("overshoot", "==", 0),
+        Figure("smooth_overshoot", "==", 0),
+        Figure("utilisation", ">=", 0.99),
+        Figure("smooth_utilisation", ">=", 0.99),
+    ),
+)

@@ -1,0 +1,96 @@
+"""The bare client on this machine: what no consumer built on it can exceed.
+
+One Lua call reading many queues, decode, call an empty handler, with the next read under way meanwhile; and one Lua
+call appending 500 messages, twice under way at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import redis.asyncio
+
+from bench.support.backlog import PAYLOAD, fill, queues_of
+from bench.support.figures import Benchmark
+from bench.support.stage import Stage, unlimited_topics
+from emq import message
+from emq.topics.model import Topic, split
+
+READ_MESSAGES = 2_000
+PUT_MESSAGES = 500
+
+
+async def handler(_: message.Message) -> None:
+    pass
+
+
+async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
+    """Messages a second of the bare loop over a backlog, which it leaves as it is."""
+    client = redis.asyncio.Redis.from_url(url.partition("?")[0])
+    script = client.register_script(_lua("floor_read"))
+    limit = min(per_queue, 500)
+    lists = [f"{{emq:online:0}}:log:{queue}" for queue in queues_of(topics)]
+    width = max(1, READ_MESSAGES // limit)
+    calls = [(lists[i : i + width], at) for at in range(0, per_queue, limit) for i in range(0, len(lists), width)]
+    started, total = time.perf_counter(), 0
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(_read(script, *calls[0], limit))
+    for call in [*calls[1:], None]:
+        answer: Sequence[Sequence[bytes]] = await waiting
+        if call is not None:
+            waiting = asyncio.ensure_future(_read(script, *call, limit))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        for bodies in answer:
+            for body in bodies:
+                await handler(message.decode(body))
+            total += len(bodies)
+    took = time.perf_counter() - started
+    await client.aclose()
+    return total / took
+
+
+async def put_floor(url: str, total: int) -> float:
+    """Messages a second of the bare appending loop."""
+    client = redis.asyncio.Redis.from_url(url.partition("?")[0])
+    script = client.register_script(_lua("floor_put"))
+    ids = message.IdSource()
+
+    async def appender(key: str) -> None:
+        for _ in range(total // 2 // PUT_MESSAGES):
+            bodies = [message.encode(ids.next(), PAYLOAD, None, 1, None) for _ in range(PUT_MESSAGES)]
+            await script(keys=[key], args=bodies)
+
+    started = time.perf_counter()
+    await asyncio.gather(appender("floor:1"), appender("floor:2"))
+    took = time.perf_counter() - started
+    await client.aclose()
+    return total / took
+
+
+async def _read(script: Any, lists: list[str], at: int, limit: int) -> Any:
+    return await script(keys=lists, args=[at, at + limit - 1] * len(lists))
+
+
+def _lua(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath(f"{name}.lua").read_text()
+
+
+async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
+    topics = [split(t) for t in unlimited_topics(queues)]
+    per_queue = max(1, messages // queues)
+    stage.say(f"filling {queues:,} queues with {per_queue:,} messages each")
+    await stage.elsewhere(fill, stage.url, topics, per_queue)
+    read = [await read_floor(stage.url, topics, per_queue) for _ in range(3)]
+    put = [await put_floor(stage.url, messages // 4) for _ in range(3)]
+    return {"log_read_per_s": sorted(read)[1], "log_put_per_s": sorted(put)[1]}
+
+
+BENCHMARK = Benchmark(
+    run,
+    options=(("queues", 3_000, "physical queues"), ("messages", 1_500_000, "backlog in all")),
+    stores=("redis",),
+)

@@ -1,0 +1,113 @@
+"""Hundreds of tenants hang at once, as when a region fails: what do the others notice?
+
+All tenants are sent the same in both halves of a round. In the first half all of them answer, in the second half some
+hang.
+
+`python -m bench isolation --hang 300 --of 1000` is the usual mix. `--hang 20 --of 720 --hang-qps 200` is few large
+tenants that hang, `--hang 2500 --of 3200 --hang-qps 1` thousands of tiny ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import emq
+from bench.engine import victims
+from bench.engine.host import running
+from bench.support.figures import percentile
+from bench.support.stage import Stage
+from emq.host import garbage_collection
+from emq.message import Message
+from emq.topics.model import Topic
+
+QPS = 20.0
+RATE_PER_S = 1_400.0
+"""Published to all victims together: what two busy cores carry with ease."""
+WORK_S = 0.05
+"""How long a victim's handler takes."""
+BACKLOG_S = 6.0
+"""A tenant that hangs is sent so many seconds of its qps: more than it may have in flight."""
+SETTLE_S = 2.0
+
+
+class Mix(NamedTuple):
+    """Attributes: qps: of each that hangs."""
+
+    hanging: int
+    victims: int
+    qps: float
+
+
+def arrivals(mix: Mix, seconds: float, seed: int) -> Iterator[tuple[float, str]]:
+    """To one victim or another, at random times."""
+    random_, at = random.Random(seed), 0.0
+    while (at := at + random_.expovariate(RATE_PER_S)) < seconds:
+        yield at, f"tenant-{random_.randrange(mix.victims)}"
+
+
+async def publisher(url: str, database: str, mix: Mix, seconds: float, seed: int) -> dict[str, float]:
+    """Publish everybody's messages; see `victims.publish`."""
+
+    async def noise(app: emq.App, start: float) -> None:
+        sent = 0
+        while (elapsed := time.monotonic() - start) < min(seconds, BACKLOG_S):
+            due = int(elapsed * mix.qps) - sent
+            sent += due
+            for i in range(mix.hanging if due else 0):
+                await app.publish_many(f"hanging-{i}", [b"x" * 100] * due)
+            await asyncio.sleep(max(0.1, 1 / mix.qps))
+
+    return await victims.publish(url, database, arrivals(mix, seconds, seed), noise)
+
+
+async def run(stage: Stage, mix: Mix, *, seconds: float, rounds: int) -> dict[str, Any]:
+    started: dict[str, float] = {}
+    released = asyncio.Event()
+    is_hanging = False
+    most_in_flight = 0
+
+    async def handle(message: Message) -> None:
+        started[message.id] = time.monotonic()
+        await asyncio.sleep(WORK_S)
+
+    async def hang(_: Message) -> None:
+        if is_hanging:
+            await released.wait()
+        else:
+            await asyncio.sleep(WORK_S)
+
+    async with stage.app() as app:
+        await app.admin.create(
+            [Topic(f"tenant-{i}", QPS) for i in range(mix.victims)]
+            + [Topic(f"hanging-{i}", mix.qps) for i in range(mix.hanging)]
+        )
+        app.handlers.bind("tenant-*", handle)
+        app.handlers.bind("hanging-*", hang)
+        consuming = asyncio.create_task(app.run())
+        host = await running(app, consuming)
+        garbage_collection.shorten_pauses()  # as `emq host` does
+        await asyncio.sleep(SETTLE_S)
+        p99: dict[bool, list[float]] = {False: [], True: []}
+        p50: dict[bool, list[float]] = {False: [], True: []}
+        unstarted = 0
+        for i in range(rounds):
+            for is_hanging in (False, True):
+                stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'hanging' if is_hanging else 'all well'}")
+                released.clear()
+                began = await stage.elsewhere(publisher, stage.url, stage.database, mix, seconds, i)
+                await asyncio.sleep(SETTLE_S)
+                most_in_flight = max(most_in_flight, host.dispatcher.in_flight)
+                waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
+                unstarted += len(began) - len(waits)
+                p99[is_hanging].append(percentile(waits, 99))
+                p50[is_hanging].append(percentile(waits, 50))
+                released.set()
+                if is_hanging:
+                    await asyncio.sleep(BACKLOG_S + SETTLE_S)
+        app.stop()
+        await consuming
+    return victims.compared(p50, p99) | {"unstarted": unstarted, "most_in_flight": most_in_flight}

@@ -1,0 +1,51 @@
+"""What a host costs that owns many empty queues: CPU and memory while nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from bench.engine.host import running
+from bench.support.figures import Benchmark, Figure
+from bench.support.stage import Stage, Stopwatch, unlimited_topics
+from emq.message import Message
+
+SETTLE_S = 3.0
+"""The first reads, which arm the queues, are start-up and not idleness."""
+
+
+async def handle(_: Message) -> None:
+    pass
+
+
+async def run(stage: Stage, *, queues: int, seconds: float) -> dict[str, Any]:
+    async with stage.app() as app:
+        await app.admin.create(unlimited_topics(queues))
+        app.handlers.bind("*", handle)
+        starting = Stopwatch()
+        consuming = asyncio.create_task(app.run())
+        host = await running(app, consuming)
+        start_s = starting.wall_s
+        while len(host.readiness):
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(SETTLE_S)
+        stage.say(f"idle for {seconds:g} s")
+        watch, server_cpu_s = Stopwatch(), stage.server_cpu_s()
+        await asyncio.sleep(seconds)
+        values = {
+            "cpu_percent": watch.cpu_s / watch.wall_s * 100,
+            "server_cpu_percent": (stage.server_cpu_s() - server_cpu_s) / watch.wall_s * 100,
+            "start_s": start_s,
+            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        app.stop()
+        await consuming
+        return values
+
+
+BENCHMARK = Benchmark(
+    run,
+    options=(("queues", 60_000, "physical queues"), ("seconds", 20.0, "how long to watch")),
+    figures=(Figure("cpu_percent", "<", 1.5),),
+)

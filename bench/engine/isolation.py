@@ -1,0 +1,120 @@
+"""What tenants notice of a flood, a slow and a failing endpoint beside them: their p99 wait, with and without.
+
+With `--hang 300 --of 1000`: what 700 tenants notice of 300 that hang; see `bench.engine.hanging`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import emq
+from bench.engine import hanging, victims
+from bench.engine.host import running
+from bench.support.figures import Benchmark, Figure, percentile
+from bench.support.stage import Stage
+from emq.message import Message
+from emq.topics.model import Topic, TopicOptions
+
+QPS = 20.0
+FLOOD_FACTOR = 100
+SLOW_S = 5.0
+TICK_S = 0.01
+NOISY = ("flooded", "slow", "failing")
+
+
+def arrivals(tenants: list[str], rate_per_s: float, seconds: float, seed: int) -> list[tuple[float, str]]:
+    """Independent Poisson arrivals of each tenant, merged: (seconds from the start, tenant)."""
+    random_ = random.Random(seed)
+
+    def of_tenant(tenant: str) -> Iterator[tuple[float, str]]:
+        at = random_.expovariate(rate_per_s)
+        while at < seconds:
+            yield at, tenant
+            at += random_.expovariate(rate_per_s)
+
+    return sorted(arrival for tenant in tenants for arrival in of_tenant(tenant))
+
+
+async def publisher(
+    url: str, database: str, tenants: list[str], seconds: float, seed: int, noisy: bool
+) -> dict[str, float]:
+    """Publish the victims' messages at their times, and the noise if asked; see `victims.publish`."""
+
+    async def noise(app: emq.App, start: float) -> None:
+        sent = 0
+        while (elapsed := time.monotonic() - start) < seconds:
+            due = int(elapsed * QPS * FLOOD_FACTOR) - sent
+            sent += due
+            await app.publish_many("flooded", [b"x" * 100] * due)
+            for tenant in ("slow", "failing"):
+                await app.publish_many(tenant, [b"x" * 100] * max(1, round(QPS / 3 * TICK_S * 10)))
+            await asyncio.sleep(TICK_S * 10)
+
+    return await victims.publish(url, database, arrivals(tenants, QPS / 3, seconds, seed), noise if noisy else None)
+
+
+async def run(
+    stage: Stage, *, tenants: int, seconds: float, rounds: int, hang: int, of: int, hang_qps: float
+) -> dict[str, Any]:
+    if hang:
+        return await hanging.run(stage, hanging.Mix(hang, of - hang, hang_qps), seconds=seconds, rounds=rounds)
+    names = [f"tenant-{i}" for i in range(tenants)]
+    started: dict[str, float] = {}
+
+    async def handle(message: Message) -> None:
+        started[message.id] = time.monotonic()
+
+    async def slow(_: Message) -> None:
+        await asyncio.sleep(SLOW_S)
+
+    async def failing(_: Message) -> None:
+        raise emq.Retry("HTTP 500")
+
+    async with stage.app() as app:
+        options = TopicOptions(backoff_s=(0.5, 1.0, 2.0, 4.0), max_attempts=8)
+        await app.admin.create([Topic(name, QPS, options=options) for name in (*names, *NOISY)])
+        app.handlers.bind("tenant-*", handle)
+        app.handlers.bind("flooded", handle)
+        app.handlers.bind("slow", slow)
+        app.handlers.bind("failing", failing)
+        consuming = asyncio.create_task(app.run())
+        await running(app, consuming)
+        await asyncio.sleep(2)
+        p99: dict[bool, list[float]] = {False: [], True: []}
+        p50: dict[bool, list[float]] = {False: [], True: []}
+        lost = 0
+        for i in range(rounds):
+            # Without before with in each round: the flood's backlog is never there in a quiet half.
+            for noisy in (False, True):
+                stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'with' if noisy else 'without'} the noise")
+                began = await stage.elsewhere(publisher, stage.url, stage.database, names, seconds, i, noisy)
+                await asyncio.sleep(1.5)
+                waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
+                lost += len(began) - len(waits)
+                p99[noisy].append(percentile(waits, 99))
+                p50[noisy].append(percentile(waits, 50))
+            for tenant in NOISY:
+                await app.admin.delete(tenant, force=True)
+            await app.admin.create([Topic(name, QPS, options=options) for name in NOISY])
+            await asyncio.sleep(2)
+        app.stop()
+        await consuming
+    return victims.compared(p50, p99) | {"unstarted": lost}
+
+
+BENCHMARK = Benchmark(
+    run,
+    options=(
+        ("tenants", 200, "victims"),
+        ("seconds", 10.0, "each half of a round"),
+        ("rounds", 5, "pairs of halves"),
+        ("hang", 0, "tenants that hang, instead of a flood, a slow and a failing one"),
+        ("of", 1_000, "all tenants, where some hang"),
+        ("hang-qps", hanging.QPS, "of each that hangs"),
+    ),
+    figures=(Figure("victim_p99_ratio", "<=", 1.2), Figure("unstarted", "==", 0)),
+)

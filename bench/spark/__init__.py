@@ -1,0 +1,1 @@
+"""Benchmarks of the Spark tools: audit, load generator, data source."""

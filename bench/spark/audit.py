@@ -1,0 +1,142 @@
+"""Audit a made-up clean run: records a second, cost for each record at a tenth of the size, and peak memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.spark.synthetic import Shape, write
+from bench.support.figures import Benchmark, Figure
+from bench.support.stage import Stage
+from emq.errors import EMQError
+
+SECONDS = 200
+"""For how long the made-up run goes on; the number of tenants follows from the records."""
+
+SHARED = 0.01
+"""By what share the address spaces of a parent and a child that shares its memory may differ between two looks."""
+
+
+async def run(stage: Stage, records: int, memory: str, cores: int) -> dict[str, Any]:
+    """Audit a tenth of the records first, each in a process of its own.
+
+    Raises:
+        EMQError: Spark or Java is missing, or the audit of a clean run found something.
+    """
+    small, large = [await asyncio.to_thread(_measure, n, memory, cores) for n in (max(1, records // 10), records)]
+    return {
+        "records": large["records"],
+        "events": large["events"],
+        "records_per_s": large["records"] / large["audit_s"],
+        "small_records_per_s": small["records"] / small["audit_s"],
+        "cost_ratio": (large["audit_s"] / large["records"]) / (small["audit_s"] / small["records"]),
+        "audit_s": large["audit_s"],
+        "made_s": large["made_s"],
+        "peak_memory_mb": large["peak_mb"],
+        "small_peak_memory_mb": small["peak_mb"],
+    }
+
+
+def _measure(records: int, memory: str, cores: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.spark.audit", str(records), memory, str(cores)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    peak = _Peak(process.pid)
+    peak.start()
+    try:
+        out, err = process.communicate()
+    finally:
+        peak.stop()
+    if process.returncode:
+        raise EMQError(f"the audit failed: {(err.strip().splitlines() or ['no output'])[-1]}")
+    return {**json.loads(out.splitlines()[-1]), "peak_mb": peak.bytes / 1e6}
+
+
+class _Peak(threading.Thread):
+    """The most memory that a process and its children held, looked at ten times a second."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid = pid
+        self._ended = threading.Event()
+        self.bytes = 0
+
+    def run(self) -> None:
+        while not self._ended.wait(0.1):
+            self.bytes = max(self.bytes, _resident(self._pid))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def _resident(pid: int, of_parent: int = 0) -> int:
+    """Bytes of memory that a process and its children hold; 0 if it is gone.
+
+    A child with as much address space as its parent has just been spawned and shares its memory, which counts once.
+
+    Args:
+        of_parent: pages of address space.
+    """
+    try:
+        space, pages = map(int, Path(f"/proc/{pid}/statm").read_text().split()[:2])
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    shares = abs(space - of_parent) < of_parent * SHARED
+    own = 0 if shares else pages * os.sysconf("SC_PAGE_SIZE")
+    return own + sum(_resident(child, space) for thread in threads for child in _children(thread))
+
+
+def _children(thread: Path) -> list[int]:
+    try:
+        return list(map(int, (thread / "children").read_text().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended meanwhile
+
+
+def _audit(records: int, memory: str, cores: int) -> dict[str, Any]:
+    """Make and audit one run; in a process of its own, so that its memory is its own."""
+    from spark.audit.offset_audit import AuditOptions, audit
+    from spark.session import local_session
+
+    shape = Shape.of(records, SECONDS)
+    with tempfile.TemporaryDirectory(prefix="emq-bench-") as directory:
+        began = time.monotonic()
+        ledgers, trail = write(Path(directory), shape)
+        made_s = time.monotonic() - began
+        spark = local_session("bench audit", cores, memory)
+        # What is measured is the work for each record, not Spark's own start.
+        warm = Path(directory) / "warm"
+        warm_ledgers, warm_trail = write(warm, Shape(2, 4))
+        audit(spark, AuditOptions([warm_trail], [warm_ledgers], topics=Shape(2, 4).catalog()))
+        began = time.monotonic()
+        result = audit(spark, AuditOptions([trail], [ledgers], topics=shape.catalog()))
+        audit_s = time.monotonic() - began
+        spark.stop()
+    if not result.ok:
+        raise EMQError(f"a clean run was found broken: {result.kinds[:1] or result.flaws[:1]}")
+    return {"records": shape.messages, "events": result.counts["events"], "audit_s": audit_s, "made_s": made_s}
+
+
+BENCHMARK = Benchmark(
+    run,
+    options=(
+        ("records", 20_000_000, "messages in the ledger"),
+        ("memory", "4g", "of the JVM"),
+        ("cores", 2, "that Spark may use"),
+    ),
+    figures=(Figure("cost_ratio", "<=", 1.3), Figure("peak_memory_mb", "<=", 8_000)),
+    stores=("memory",),
+)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_audit(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))

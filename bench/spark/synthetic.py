@@ -1,0 +1,284 @@
+"""Clean ledgers and trails of any size, made up: what an audit must pass, and what faults are planted in.
+
+Tenants of five groups of 50 starts a second each, with a backlog from the first second to the last. In each second of a
+group 45 messages are started for the first time, in the order of their three priorities, and in what is left of the
+quota those that failed in the second before. One in 100 fails once; one in 1,000 fails twice and is a dead letter. Half
+of the tenants use keys, a quarter is paced smoothly. In the middle each group moves from one host to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from emq.topics.model import Topic, TopicOptions, split
+from emq.trail import events, schema, segments
+from spark.load import ledger
+
+GROUPS = 5
+QUOTA = 50
+FRESH = 45
+"""First deliveries of a group in a second; the rest of the quota is for retries."""
+PRIORITIES = np.repeat([0, 1, 2], [10, 15, 20])
+"""Of the messages of one second, in the order in which they are started."""
+STEP_US = 20_000
+HANDLED_US = 2_000
+CHUNK = 1_000_000
+T0_S = 1_700_000_000
+
+Array = Any
+"""A numpy array."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a made-up run is.
+
+    Attributes:
+        topics: tenants, of `GROUPS` groups each.
+        seconds: for how long messages are started; messages = topics * 5 * 45 * seconds.
+        hosts: that share the groups, at least 2.
+        run: id of the load run; also in the message ids.
+    """
+
+    topics: int
+    seconds: int
+    hosts: int = 2
+    run: str = "made-up"
+
+    @classmethod
+    def of(cls, messages: int, seconds: int) -> Shape:
+        """At least so many messages in so many seconds."""
+        return cls(-(-messages // (GROUPS * FRESH * seconds)), seconds)
+
+    @property
+    def messages(self) -> int:
+        return self.topics * GROUPS * FRESH * self.seconds
+
+    @property
+    def groups(self) -> int:
+        return self.topics * GROUPS
+
+    def catalog(self) -> list[Topic]:
+        """The tenants as a catalog would have them."""
+        return [
+            split(
+                Topic(
+                    f"tenant-{i:04d}",
+                    qps=GROUPS * QUOTA,
+                    group_qps=QUOTA,
+                    options=TopicOptions(pacing="smooth" if i % 4 == 3 else "window", max_attempts=2),
+                )
+            )
+            for i in range(self.topics)
+        ]
+
+
+@dataclass
+class _Block:
+    """The messages that are published for some seconds of all groups, as arrays in the order of their starts."""
+
+    number: Array
+    group: Array
+    second: Array
+    place: Array
+    """Which of the 45 of its second it is."""
+
+    @property
+    def start_us(self) -> Array:
+        return (T0_S + self.second) * 1_000_000 + self.place * STEP_US
+
+    @property
+    def priority(self) -> Array:
+        return PRIORITIES[self.place]
+
+    @property
+    def offset(self) -> Array:
+        """Dense in each queue, from 0."""
+        counts = np.array([10, 15, 20])
+        first = np.array([0, 10, 25])
+        return self.second * counts[self.priority] + self.place - first[self.priority]
+
+    @property
+    def fails(self) -> Array:
+        return (self.number + 31 * self.second) % 100 == 7
+
+    @property
+    def dies(self) -> Array:
+        return (self.number + 31 * self.second) % 1000 == 7
+
+
+def write(directory: Path, shape: Shape) -> tuple[Path, Path]:
+    """Write a clean ledger and trail below `directory`; answers where (ledger, trail)."""
+    ledgers, trail = directory / "ledger", directory / "trail"
+    trail.mkdir(parents=True, exist_ok=True)
+    writer = ledger.Writer(ledgers, shape.run, 0, 0, rotate_rows=CHUNK)
+    hosts = [_Host(trail, f"host-{i}", shape) for i in range(shape.hosts)]
+    for block in _blocks(shape):
+        _publish(writer, shape, block)
+        for host in hosts:
+            host.record(block)
+    for host in hosts:
+        host.close()
+    part = writer.close()
+    began, ended = T0_S * 1_000_000, (T0_S + shape.seconds) * 1_000_000
+    ledger.write_run(ledgers, ledger.Run(shape.run, 1, "made up", began, ended, True, (part,)))
+    return ledgers, trail
+
+
+def _blocks(shape: Shape) -> Iterator[_Block]:
+    """Some seconds at a time. The numbers are drawn over groups before seconds, so that failures are spread."""
+    step = max(1, CHUNK // (shape.groups * FRESH))
+    for begin in range(0, shape.seconds, step):
+        seconds = np.arange(begin, min(begin + step, shape.seconds))
+        second, place, group = (
+            a.ravel() for a in np.meshgrid(seconds, np.arange(FRESH), np.arange(shape.groups), indexing="ij")
+        )
+        number = (second * shape.groups + group) * FRESH + place
+        yield _Block(number, group, second, place)
+
+
+def ids(shape: Shape, number: Array) -> Any:
+    """Message ids."""
+    return pc.binary_join_element_wise(f"{shape.run}-", pa.array(number).cast(pa.string()), "")
+
+
+def topics(group: Array) -> Any:
+    """Names of the topics of groups by number."""
+    names = pa.array([f"tenant-{i:04d}" for i in range(int(group.max(initial=0)) // GROUPS + 1)])
+    return pa.DictionaryArray.from_arrays(pa.array(group // GROUPS, pa.int32()), names).cast(pa.string())
+
+
+def keys(block: _Block) -> Any:
+    """Every other tenant's messages have one of 20 keys of their group; the others none."""
+    texts = pc.binary_join_element_wise("k", pa.array(block.group * 20 + block.number % 20).cast(pa.string()), "")
+    return pc.if_else(pa.array(block.group // GROUPS % 2 == 0), texts, pa.scalar(None, pa.string()))
+
+
+def _publish(writer: ledger.Writer, shape: Shape, block: _Block) -> None:
+    sent = (T0_S + block.second) * 1_000_000 - 500_000 - block.number % 1000
+    writer.append(
+        len(sent),
+        {
+            "seq": block.number,
+            "topic": topics(block.group),
+            "group": block.group % GROUPS,
+            "priority": block.priority,
+            "offset": block.offset,
+            "id": ids(shape, block.number),
+            "key": keys(block),
+            "sent_us": sent,
+            "answered_us": sent + 300,
+            "outcome": ledger.PUBLISHED,
+        },
+    )
+
+
+class _Host:
+    """The trail of one host: it owns its groups for one half, and those of its neighbour for the other."""
+
+    def __init__(self, directory: Path, name: str, shape: Shape) -> None:
+        self._directory = directory
+        self._name = name
+        self._shape = shape
+        self._index = int(name.rpartition("-")[2])
+        self._half = shape.seconds // 2
+        self._seq = 0
+        self._held: list[Any] = []
+        self._owned = [self._ownership(events.OWNED, 0), self._ownership(events.OWNED, 1)]
+        self._owned.append(self._ownership(events.RELEASED, 0))
+        self._write([])
+
+    def record(self, block: _Block) -> None:
+        """What this host does with the messages of a block, and with those that failed in the last one."""
+        mine = self._chosen(block, self._is_mine(block.group, block.second))
+        fails = block.fails
+        failed = self._chosen(block, fails & self._is_mine(block.group, block.second + 1))
+        tables = [
+            *self._deliver(mine, 1, mine.start_us, np.where(mine.fails, events.RETRIED, events.SETTLED)),
+            *self._deliver(
+                failed,
+                2,
+                (T0_S + failed.second + 1) * 1_000_000 + 920_000 + failed.place * 1_000,
+                np.where(failed.dies, events.DEAD, events.SETTLED),
+            ),
+        ]
+        self._write([*self._owned, *tables], upto_us=(T0_S + int(block.second.max()) + 1) * 1_000_000)
+        self._owned = []
+
+    def close(self) -> None:
+        self._write([self._ownership(events.RELEASED, 1)], closed=True)
+
+    def _is_mine(self, group: Array, second: Array) -> Array:
+        return (group + (second >= self._half)) % self._shape.hosts == self._index
+
+    def _chosen(self, block: _Block, mask: Array) -> _Block:
+        return _Block(block.number[mask], block.group[mask], block.second[mask], block.place[mask])
+
+    def _deliver(self, block: _Block, attempt: int, start_us: Array, ends: Array) -> list[Any]:
+        rows = len(block.number)
+        second_us = start_us // 1_000_000 * 1_000_000
+        fresh = attempt == 1
+        shared = {
+            "topic": topics(block.group),
+            "group": block.group % GROUPS,
+            "priority": block.priority,
+            "offset": block.offset if fresh else np.full(rows, -1),
+            "id": ids(self._shape, block.number),
+            "key": keys(block),
+            "attempt": np.full(rows, attempt),
+        }
+        started = {
+            **shared,
+            "event": [events.STARTED] * rows,
+            "time_us": start_us,
+            "epoch": self._epoch(start_us),
+            "published_us": (T0_S + block.second) * 1_000_000 - 500_000 - block.number % 1000,
+            "ready_us": np.maximum(second_us, start_us - 800_000) if fresh else start_us - 500,
+        }
+        ended_us = start_us + HANDLED_US if fresh else start_us + 500
+        ended = {**shared, "event": ends.tolist(), "time_us": ended_us, "reason": _reasons(ends)}
+        ended["due_ms"] = pc.if_else(
+            pa.array(ends == events.RETRIED), pa.array(ended_us // 1000 + 500), pa.scalar(None, pa.int64())
+        )
+        return [schema.table(self._name, columns, rows) for columns in (started, ended)]
+
+    def _epoch(self, time_us: Array) -> Array:
+        return np.where(time_us // 1_000_000 - T0_S >= self._half, 2, 1)
+
+    def _ownership(self, event: str, half: int) -> Any:
+        """The host takes, or lets go of, its groups of the first (0) or second (1) half."""
+        group = np.arange(self._shape.groups)
+        group = group[(group + half) % self._shape.hosts == self._index]
+        begin = (T0_S + half * self._half) * 1_000_000
+        end = (T0_S + (self._half if half == 0 else self._shape.seconds + 2)) * 1_000_000
+        time_us = begin - 1_000 if event == events.OWNED else end - 5_000
+        columns = {
+            "event": [event] * len(group),
+            "time_us": np.full(len(group), time_us),
+            "topic": topics(group),
+            "group": group % GROUPS,
+            "epoch": np.full(len(group), half + 1),
+        }
+        return schema.table(self._name, columns, len(group))
+
+    def _write(self, tables: list[Any], upto_us: int = 1 << 62, closed: bool = False) -> None:
+        """Write in order of time what happened before `upto_us`, and keep the rest for the next segment."""
+        whole = pa.concat_tables([schema.table(self._name, {}, 0), *self._held, *tables]).sort_by("time_us")
+        self._held = [whole.filter(pc.greater_equal(whole["time_us"], upto_us))]
+        table = whole.filter(pc.less(whole["time_us"], upto_us))
+        times = pc.min_max(table["time_us"]).as_py()
+        first, last = times["min"] or T0_S * 1_000_000, times["max"] or T0_S * 1_000_000
+        header = segments.Header(self._name, T0_S * 1_000_000, self._seq, first, last, 0, closed)
+        segments.write(self._directory, header, table)
+        self._seq += 1
+
+
+def _reasons(ends: Array) -> Any:
+    return pc.if_else(pa.array(ends == events.SETTLED), pa.scalar(None, pa.string()), "handler failed")

@@ -1,0 +1,1 @@
+"""The stage, the figures and the backlog that all benchmarks use."""

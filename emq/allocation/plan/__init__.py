@@ -1,0 +1,1 @@
+"""Planning: which host gets which groups. Pure functions; no I/O."""

@@ -1,0 +1,94 @@
+"""Why a group is where it is, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from emq import errors
+from emq.allocation.plan.levelling import AIM, LOW
+from emq.allocation.plan.loads import shares_of
+from emq.allocation.plan.plan import Plan, Why, effective
+from emq.allocation.plan.ring import Ring
+
+_REASONS = {
+    Why.RING: "it was the first on the way around the ring when the group came",
+    Why.WALKED: "those before it on the way had no room, or others needed filling first",
+    Why.EVENED: "it was moved there to even out the loads",
+    Why.ALONE: "it is larger than a host's fair share and has the host to itself",
+}
+
+
+class Stop(NamedTuple):
+    """A host on a group's way around the ring.
+
+    Attributes:
+        load: the host's, over its fair share, under the plan as it is.
+        with_group: what it would be with the group; the same as `load` for the owner.
+    """
+
+    host: str
+    load: float
+    with_group: float
+
+
+def way(
+    group: str, quotas: Mapping[str, float], weights: Mapping[str, float], made: Plan, first: int = 5
+) -> list[Stop]:
+    """The first hosts on the group's way around the ring; as many as `first`, but at most to its owner.
+
+    Raises:
+        UnknownTopic: no such group in `quotas`; correct the name.
+    """
+    if group not in quotas:
+        raise errors.UnknownTopic(f"there is no group {group!r}; a group is named TOPIC/NUMBER, such as 'orders/0'")
+    hosts = effective(weights)
+    if not hosts:
+        return []
+    shares = shares_of(sum(quotas.values()), hosts, hosts)
+    load = dict.fromkeys(hosts, 0.0)
+    for other, host in made.owner.items():
+        load[host] += quotas[other]
+    stops: list[Stop] = []
+    for host, _ in zip(Ring(hosts).way(group), range(first), strict=False):
+        owns = made.owner.get(group) == host
+        more = 0.0 if owns else quotas[group]
+        stops.append(Stop(host, load[host] / shares[host], (load[host] + more) / shares[host]))
+        if owns:
+            break
+    return stops
+
+
+def explain(
+    group: str, quotas: Mapping[str, float], weights: Mapping[str, float], made: Plan, first: int = 5
+) -> list[str]:
+    """Lines of plain text: where the group is, why, and the first hosts on its way around the ring.
+
+    Loads are those of the plan as it is; when the group got its place, they may have been others.
+
+    Args:
+        made: a plan for these quotas and weights.
+        first: how many hosts of the way to show.
+
+    Raises:
+        UnknownTopic: no such group in `quotas`; correct the name.
+    """
+    stops = way(group, quotas, weights, made, first)
+    owner = made.owner.get(group)
+    if owner is None:
+        return [f"{group} has no host: there is none with a weight. Start one, or give one a weight."]
+    why = made.moved.get(group)
+    reason = _REASONS[why] if why else "it was there before, and stays while its host is within its bounds"
+    return [f"{group} ({quotas[group]:g} a second) is on {owner}: {reason}.", *(_line(stop, owner) for stop in stops)]
+
+
+def _line(stop: Stop, owner: str) -> str:
+    if stop.host == owner:
+        said = "its host"
+    elif stop.with_group > AIM:
+        said = f"no room: would have {stop.with_group:.2f} with it, more than {AIM:.2f}"
+    elif stop.load < LOW:
+        said = "has room, but no group can be moved there without leaving another host low"
+    else:
+        said = "has room, but is full enough, and a move would cost a pause"
+    return f"  {stop.host}: {stop.load:.2f} of its fair share; {said}"

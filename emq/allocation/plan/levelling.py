@@ -1,0 +1,180 @@
+"""Levelling: places for groups that have none, and the few moves that keep every host near its fair share."""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import heapq
+import math
+from collections.abc import Container, Iterable, Iterator
+
+from emq.allocation.plan.loads import Loads
+from emq.allocation.plan.ring import Ring
+
+SHED = 1.10
+"""A host above this much of its fair share gives groups away."""
+AIM = 1.05
+"""A group that looks for a place asks for room below this, so that a falling mean does not make everybody shed."""
+LOW = 0.90
+"""A host below this much of its fair share is filled: it has joined, or its weight was raised."""
+ENOUGH = 0.95
+"""It is filled up to at least this."""
+WALK = 64
+"""Hosts that a group asks on its way around the ring, before it takes the one with the most room."""
+
+VAIN = 256
+"""Walks among low hosts that may fail before those that are filled are taken off their ring."""
+
+
+class Why(enum.StrEnum):
+    """Why a group is where it is: what put it there last."""
+
+    RING = "ring"
+    """Its host is the first on its way around the ring."""
+    WALKED = "walked"
+    """The first ones on its way had no room."""
+    EVENED = "evened"
+    """It was moved to even out the loads."""
+    ALONE = "alone"
+    """It is larger than a host's fair share, and has a host to itself."""
+
+
+class Levelling:
+    """Places and moves groups among the hosts of `loads`; see `emq.allocation.plan.plan` for the algorithm.
+
+    A move never makes its new host as full as its old one was. The fullest hosts therefore become less full or fewer
+    with each move, so levelling ends; and what it ends with, it leaves as it is the next time.
+
+    Attributes:
+        why: what put a group where it is, of those that were placed or moved.
+    """
+
+    def __init__(self, loads: Loads, ring: Ring, recent: Container[str] = ()) -> None:
+        self.why: dict[str, Why] = {}
+        self._loads = loads
+        self._ring = ring
+        self._recent = recent
+
+    def place(self, groups: Iterable[str]) -> None:
+        """Give each group a host: first hosts that would have to be filled otherwise, then any with room."""
+        loads = self._loads
+        low = set(loads.below(LOW))
+        near = self._ring.only(low) if 0 < len(low) < len(loads.shares) else self._ring
+        order = sorted(groups, key=lambda g: (-loads.demand[g], g))
+        vain = 0
+        for group in order:
+            host = self._walk(near, group, ENOUGH) if low else None
+            vain += host is None
+            if low and vain == VAIN:  # so that it is not full hosts that most walks lead past
+                low = {host for host in low if loads.ratio_with(host, loads.demand[order[-1]]) <= ENOUGH}
+                near, vain = near.only(low), 0
+            host = host or self._walk(self._ring, group, AIM) or loads.emptiest_for(loads.demand[group])
+            assert host is not None
+            loads.put(group, host)
+            self.why[group] = Why.RING if host == next(self._ring.way(group)) else Why.WALKED
+
+    def even_out(self) -> None:
+        """Move groups until no host is low or beyond its bound, as far as whole groups allow."""
+        while self._fill_low() or self._relieve_full():
+            pass
+
+    def _walk(self, ring: Ring, group: str, limit: float, but: str | None = None) -> str | None:
+        """The first host on the group's way that is not fuller than `limit` with it."""
+        demand = self._loads.demand[group]
+        for host, _ in zip(ring.way(group), range(WALK), strict=False):
+            if host != but and self._loads.ratio_with(host, demand) <= limit:
+                return host
+        return None
+
+    def _move(self, group: str, host: str) -> None:
+        self._loads.put(group, host)
+        self.why[group] = Why.EVENED
+
+    def _fill_low(self) -> bool:
+        return sum(self._fill(host) for host in self._loads.below(LOW)) > 0
+
+    def _fill(self, host: str) -> bool:
+        """Take from the fullest hosts in turn, each time the largest group that fits: the fewest moves."""
+        loads, moved = self._loads, False
+        fullest = [(-loads.ratio(giver), giver) for giver in loads.shares if loads.ratio(giver) > LOW]
+        heapq.heapify(fullest)
+        gifts: dict[str, Iterator[str]] = {}
+        while fullest and loads.ratio(host) < ENOUGH:
+            _, giver = heapq.heappop(fullest)
+            if giver not in gifts:
+                gifts[giver] = self._gifts(giver, host)
+            group = next(gifts[giver], None)
+            if group is not None:
+                self._move(group, host)
+                moved = True
+                heapq.heappush(fullest, (-loads.ratio(giver), giver))
+        return moved
+
+    def _gifts(self, giver: str, host: str) -> Iterator[str]:
+        """Groups that the giver can spare and the host can take, the largest first, then those that meet it first.
+
+        Those that moved last come after all others.
+
+        What is too large once stays too large: with each gift the host has less room and the giver less to spare.
+        """
+        loads = self._loads
+        recent, groups = self._recent, loads.by_demand(giver)
+        for group in sorted(groups, key=lambda g: (g in recent, -loads.demand[g], self._ring.distance(g, host), g)):
+            demand = loads.demand[group]
+            after = loads.ratio_with(host, demand)
+            if after <= 1 and after < loads.ratio(giver) and loads.ratio_with(giver, -demand) >= LOW:
+                yield group
+
+    def _relieve_full(self) -> bool:
+        return sum(self._relieve(host) for host in self._loads.beyond(SHED)) > 0
+
+    def _relieve(self, host: str) -> bool:
+        """Move groups away until the host is within its bound, or nothing would make the fullest one less full.
+
+        To where they are within the bound if possible, else in exchange for a smaller one, else to where it is less.
+        """
+        loads, moved = self._loads, False
+        while loads.ratio(host) > SHED:
+            now = math.nextafter(loads.ratio(host), 0)
+            moves = self._relief(host, SHED) or self._exchange(host) or self._relief(host, now)
+            for group, to in moves:
+                self._move(group, to)
+            if not moves:
+                break
+            moved = True
+        return moved
+
+    def _relief(self, host: str, limit: float) -> list[tuple[str, str]]:
+        """The group to move and where: one that suffices alone if there is one, else as large as can be."""
+        loads = self._loads
+        groups = loads.by_demand(host)
+        if self._taker(host, groups[0], limit) is None:  # then nobody takes a larger one
+            return []
+        excess = loads.load[host] - SHED * loads.shares[host]
+        enough = next((i for i, group in enumerate(groups) if loads.demand[group] >= excess), len(groups) - 1)
+        moves = ((group, self._taker(host, group, limit)) for group in reversed(groups[: enough + 1]))
+        return next([(group, to)] for group, to in moves if to is not None)
+
+    def _taker(self, host: str, group: str, limit: float) -> str | None:
+        """A host that would not be fuller than `limit` with a group of `host`."""
+        loads, demand = self._loads, self._loads.demand[group]
+        to = self._walk(self._ring, group, AIM, but=host) or loads.emptiest_for(demand, but=host)
+        return to if to is not None and loads.ratio_with(to, demand) <= limit else None
+
+    def _exchange(self, host: str) -> list[tuple[str, str]]:
+        """The two groups to exchange with one of the emptiest hosts that leave the fuller of both least full."""
+        loads = self._loads
+        best, moves = loads.ratio(host), list[tuple[str, str]]()
+        mine = loads.by_demand(host)
+        for other in loads.below(loads.ratio(host))[:WALK]:
+            theirs = loads.by_demand(other)
+            needs = [loads.demand[group] for group in theirs]
+            even = (loads.ratio(host) - loads.ratio(other)) / (1 / loads.shares[host] + 1 / loads.shares[other])
+            for group in mine:
+                near = bisect.bisect(needs, loads.demand[group] - even)
+                for back in theirs[max(0, near - 1) : near + 1]:
+                    surplus = loads.demand[group] - loads.demand[back]
+                    after = max(loads.ratio_with(host, -surplus), loads.ratio_with(other, surplus))
+                    if after < best:
+                        best, moves = after, [(group, other), (back, host)]
+        return moves

@@ -1,0 +1,1 @@
+"""A ZooKeeper ensemble inside one process: for the embedded default, tests and simulations."""

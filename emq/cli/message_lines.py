@@ -1,0 +1,299 @@
+"""JSON lines on their way from a stream into topics."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from emq import errors
+from emq.cli import times
+from emq.producer import sorted_topics
+from emq.producer.start_times import due_ms_of
+from emq.storage import folds
+from emq.storage.slot_store import RETRIES
+from emq.topics.model import Kind, Topic
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+CHUNK_BYTES = 1 << 18
+"""Most read at once. What a pipe has is published at once, so that a slow source is followed line by line."""
+
+TOPICS_AT_ONCE = 16
+"""Queues of one chunk that are published to at the same time."""
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of input; see `emq publish --help`."""
+
+    payload: msgspec.Raw
+    topic: str | None = None
+    key: str | None = None
+    priority: str | float | None = None
+    headers: dict[str, str] | None = None
+    delay: str | None = None
+    delay_ms: float | None = None
+    at: str | float | None = None
+    ttl_s: float | None = None
+    time_range_ms: int | None = None
+    merge_key: str | None = None
+
+
+class Defaults(NamedTuple):
+    """What holds where a line says nothing. If it says anything of when, all of `WHEN` is the line's.
+
+    Attributes:
+        delay: a level of the topic, or a span such as 30s.
+        at: seconds since the epoch.
+        others: as for `Producer.publish`.
+    """
+
+    topic: str | None = None
+    key: str | None = None
+    priority: str | float | None = None
+    headers: Mapping[str, str] | None = None
+    delay: str | None = None
+    delay_ms: float | None = None
+    at: times.When | None = None
+    ttl_s: float | None = None
+    time_range_ms: int | None = None
+    merge_key: str | None = None
+
+
+WHEN = ("delay", "delay_ms", "at", "time_range_ms")
+
+
+class Item(NamedTuple):
+    """A message that was found right.
+
+    Attributes:
+        more: what else `Producer.publish` is told.
+        alone: it is no plain message of a log topic.
+    """
+
+    number: int
+    topic: str
+    payload: bytes
+    key: str | None
+    priority: str | float | None
+    headers: Mapping[str, str] | None
+    more: Mapping[str, Any]
+    alone: bool
+
+
+class BadLine(errors.EMQError):
+    """A line, or its publishing, failed; the text names it. Correct the input and go on from there."""
+
+
+_decoder = msgspec.json.Decoder(Line)
+
+
+def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Whole lines, as many at a time as one read brings."""
+    read = getattr(stream, "read1", stream.read)
+    rest = bytearray()
+    while data := read(CHUNK_BYTES):
+        *whole, last = data.split(b"\n")
+        if whole:
+            whole[0] = bytes(rest) + whole[0]
+            rest = bytearray(last)
+            yield whole
+        else:
+            rest += last
+    if rest:
+        yield [bytes(rest)]
+
+
+class Publisher:
+    """Checks lines and publishes them, in order within each queue.
+
+    Attributes:
+        published: messages that are in the store.
+        topics: names of the topics published to.
+    """
+
+    def __init__(self, app: App, defaults: Defaults) -> None:
+        self._app = app
+        self._defaults = defaults
+        self._topics: dict[str, Topic] = {}
+        self._number = 0
+
+    @property
+    def published(self) -> int:
+        return self._app.producer.published
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return list(self._topics)
+
+    async def publish(self, lines: Sequence[bytes]) -> None:
+        """Publish a chunk of lines; blank ones are skipped.
+
+        Raises:
+            BadLine: a line is not right; those before it are published. Or the store refused some.
+        """
+        items: list[Item] = []
+        bad: BadLine | None = None
+        for line in lines:
+            self._number += 1
+            if not line.strip():
+                continue
+            try:
+                items.append(await self._checked(self._number, line))
+            except msgspec.ValidationError as exc:
+                bad = BadLine(f"line {self._number} is not a message: {exc}; see emq publish --help")
+            except msgspec.DecodeError as exc:
+                bad = BadLine(f"line {self._number} is not valid JSON: {exc}")
+            except errors.EMQError as exc:
+                bad = BadLine(f"line {self._number}: {exc}")
+            if bad is not None:
+                break
+        if items:
+            await self._put(items)
+        if bad is not None:
+            raise bad
+
+    async def _checked(self, number: int, text: bytes) -> Item:
+        line, default = _decoder.decode(text), self._defaults
+        name = line.topic if line.topic is not None else default.topic
+        if name is None:
+            raise errors.InvalidMessage('no topic; give one in the line ("topic": "NAME") or on the command line')
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = await self._app.catalog.get(name)
+        raw = bytes(line.payload)
+        payload = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
+        return item(number, topic, payload, _told(line, default), self._app.clock.now_us())
+
+    async def _put(self, items: Sequence[Item]) -> None:
+        # Read once here, or every topic's first message would.
+        await self._app.producer.refresh()
+        queues: dict[tuple[str, str | float | None], list[Item]] = {}
+        for one in items:
+            queues.setdefault((one.topic, one.priority), []).append(one)
+        room = asyncio.Semaphore(TOPICS_AT_ONCE)
+
+        async def put(of_queue: list[Item]) -> errors.EMQError | None:
+            async with room:
+                try:
+                    await send(self._app, of_queue)
+                except errors.EMQError as exc:
+                    return exc
+            return None
+
+        failures = [failure for failure in await asyncio.gather(*map(put, queues.values())) if failure is not None]
+        if failures:
+            raise BadLine(f"lines {items[0].number} to {items[-1].number}: not all are published: {failures[0]}")
+
+
+def item(number: int, topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Item:
+    """A message for `topic`, checked as far as can be without the store.
+
+    Args:
+        now_us: the environment's time.
+
+    Raises:
+        InvalidMessage: it is not right; the text says what would be.
+    """
+    if len(payload) > topic.options.max_payload:
+        raise errors.InvalidMessage(
+            f"payload of {len(payload)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
+        )
+    delay_ms = told.delay_ms
+    if told.delay is not None:
+        if delay_ms is not None:
+            raise errors.InvalidMessage("give only one of delay, delay_ms and at")
+        delay_ms = delay_ms_of(topic, told.delay)
+    more = {name: getattr(told, name) for name in ("ttl_s", "time_range_ms", "merge_key")}
+    more["at"] = at = told.at and told.at.at_s(now_us / 1e6)
+    more["delay_ms"] = delay_ms
+    due_ms = due_ms_of(topic, delay_ms, None, at, now_us)
+    priority = priority_of(topic, told.priority)
+    if topic.is_sorted:
+        if topic.kind is Kind.FIXED_TIME and due_ms is None:
+            raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; say when, with at or delay")
+        by_time = topic.kind is not Kind.PRIORITY
+        sorted_topics.score_of(topic, priority, due_ms if by_time else None, told.time_range_ms, now_us)
+        folds.check(topic.fold, payload)
+    else:
+        topic.priority_index(priority)
+    given = {name: value for name, value in more.items() if value is not None}
+    alone = topic.is_sorted or bool(given)
+    return Item(number, topic.name, payload, told.key, priority, told.headers, given, alone)
+
+
+async def send(app: App, items: Sequence[Item]) -> list[str]:
+    """Publish messages of one topic and priority, in order; answers their ids."""
+    ids: list[str] = []
+    for run in _runs(items):
+        first = run[0]
+        if first.alone:
+            each = (
+                app.publish(i.topic, i.payload, key=i.key, priority=i.priority, headers=i.headers, **i.more)
+                for i in run
+            )
+            answers = await asyncio.gather(*each, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+                ids.append(answer)
+        else:
+            ids += await app.publish_many(
+                first.topic,
+                [i.payload for i in run],
+                keys=[i.key for i in run],
+                priority=first.priority,
+                headers=first.headers,
+            )
+    return ids
+
+
+def priority_of(topic: Topic, priority: str | float | None) -> str | float | None:
+    """The priority as its topic takes it: for kind priority a number. Raises `InvalidMessage` if it is none."""
+    if topic.kind is not Kind.PRIORITY:
+        return priority
+    try:
+        number = math.nan if priority is None else float(priority)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        given = "give one" if priority is None else f"{priority!r} is none"
+        raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority, a number above {RETRIES}; {given}")
+    return int(number) if number.is_integer() else number
+
+
+def delay_ms_of(topic: Topic, delay: str) -> float:
+    """Milliseconds of a delay: a level of the topic's, or a span such as 30s. Raises `InvalidMessage` if neither."""
+    known = topic.options.delay_levels
+    seconds = known[delay] if delay in known else times.span_s(delay)
+    if seconds is None:
+        raise errors.InvalidMessage(
+            f"delay {delay!r} is neither a duration, such as {times.SPANS}, nor a delay level of topic {topic.name!r}, "
+            f"which has {', '.join(known) or 'none'}"
+        )
+    return seconds * 1000
+
+
+def _told(line: Line, default: Defaults) -> Defaults:
+    said = {name: getattr(line, name) for name in Defaults._fields if getattr(line, name) is not None}
+    if isinstance(line.at, str):
+        try:
+            said["at"] = times.ahead(line.at)
+        except ValueError as exc:
+            raise errors.InvalidMessage(f"at {exc}") from None
+    elif line.at is not None:
+        said["at"] = times.When(line.at)
+    if any(name in said for name in WHEN):
+        default = default._replace(delay=None, delay_ms=None, at=None, time_range_ms=None)
+    return default._replace(**said)
+
+
+def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Neighbours with the same headers, since one call publishes with one set of headers; or that all go alone."""
+    for _, run in itertools.groupby(items, lambda i: (i.alone, None if i.alone else i.headers)):
+        yield list(run)

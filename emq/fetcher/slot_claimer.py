@@ -1,0 +1,580 @@
+"""The slot loops: bring messages of sorted topics into their buffers, and find those that nobody told of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.clock import Clock
+from emq.fetcher.due_times import DueTimes
+from emq.groups.owned import MAX_BUFFER, Broken, Claims, OwnedGroup, OwnedTopic
+from emq.groups.owned_slot import OwnedSlot
+from emq.loops.aside import Aside, Call
+from emq.loops.lease import Lease
+from emq.loops.troubles import Troubles
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.slot_store import RETRIES, Claim, Claimed, Recover, Settle, SlotKind, SortedStore, Verdict
+
+log = logging.getLogger(__name__)
+
+CLAIM_SLOTS = 200
+CLAIM_MESSAGES = 2_000
+CLAIM_BYTES = 4 << 20
+"""Bounds of one claim, so that it holds up neither the server nor this loop for more than a few milliseconds."""
+
+FIRST_CLAIM = 16
+"""Most messages in the first claim of a slot, when it is not known yet how large they are."""
+
+SWEEP_S = 5.0
+"""How often a slot is looked at for what woke nobody: members added by foreign producers, claims of lost consumers."""
+SWEEP_SLOTS = 500
+"""Most slots looked at in one call. Of many slots a part is looked at in each step, so that all are in `SWEEP_S`."""
+
+OVERHEAD_BYTES = 64
+
+LOOK_S = 1.0
+"""How soon a message that has outlived its time is found, while it waits behind others; see `SlotClaimer`."""
+LOOK_MESSAGES = 500
+"""Most members of a slot that are looked at for what has expired among those that cannot start yet."""
+LOOKED_AT_PER_S = 5_000
+"""Most members that a host looks at in a second. Where many slots have a backlog, each is looked at less often."""
+
+HELD_BACK_S = 0.05
+"""How soon a slot is looked at again whose topic has its share of the host's memory."""
+
+UNSURE_S = 0.05
+"""How soon a slot is looked at again that may not be claimed from, because verdicts on its members are in doubt."""
+
+
+class _Wanted(NamedTuple):
+    """Attributes:
+    limit: how many members of the slot to claim.
+    startable: how many of them may start; the others are only looked at.
+    """
+
+    slot: OwnedSlot
+    limit: int
+    startable: int
+
+
+class SlotClaimer(Claims):
+    """Claims what is due from the slots of this host, many slots in one round trip.
+
+    A slot is claimed when it is acquired, when its next member is due, when the store wakes it (something came in front
+    of what it was armed with), and when more of what is due can start. An idle one costs a look every few seconds, and
+    that only because other programs may add members without waking anybody. `claim` runs twice at once, so that the
+    server works on one claim while this process works off the other.
+
+    Only what can start now is claimed (`room`): what the group's counter still grants, as far as there is room in
+    flight, and one by one where they run one by one. For what waits in the store merges with what is sent again, and
+    takes its newer time or priority; what is on a host does neither. What finds, once claimed, that it cannot start
+    after all goes back (`stuck`), as if it had not been claimed. What waits for a running key stays on the host, since
+    it would be claimed again and again; before it starts, the store is asked whether it was sent again (`_ask`).
+
+    What failed may rest in the store until its next attempt. A claim tells when the first rest is over; at that time
+    `recover` brings it back, and the next claim may take it.
+
+    Time to live: while more is due than can start, also of a paused topic, the first `LOOK_MESSAGES` of a slot are
+    claimed once in `LOOK_S` where messages may expire. What has expired is dead-lettered, the rest goes back at once.
+    """
+
+    def __init__(
+        self,
+        store: SortedStore,
+        clock: Clock,
+        *,
+        on_buffered: Callable[[OwnedGroup], None],
+        on_expiring: Callable[[OwnedGroup], None],
+        on_expired: Callable[[OwnedGroup, message.Message], None],
+        on_damaged: Callable[[OwnedGroup, message.Message, str], None],
+        on_lost: Callable[[OwnedGroup], None],
+        on_broken: Broken | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        """Args:
+        on_expired: called with each message that had expired when it was looked at.
+        on_damaged: called with each message whose stored record is damaged, and why.
+        on_broken: called with a group whose members could not be worked off; None to raise instead.
+        The others are as for `emq.fetcher.lane_claimer.LaneClaimer`.
+        """
+        self._store = store
+        self._clock = clock
+        self._on_buffered = on_buffered
+        self._on_expiring = on_expiring
+        self._on_expired = on_expired
+        self._on_damaged = on_damaged
+        self._on_lost = on_lost
+        self._on_broken = on_broken
+        self._lease = lease or Lease()
+        self._slots: dict[str, OwnedSlot] = {}
+        self._due = DueTimes(clock)
+        self._troubles = Troubles("what lies there waits")
+        self._looks_s = 0.0
+        self.fetched = 0
+
+    @property
+    def unreachable(self) -> str | None:
+        """Why some slot cannot be claimed from, while that is so."""
+        return self._troubles.latest
+
+    def acquire(self, slot: OwnedSlot) -> None:
+        slot.claims = self
+        self._slots[slot.address] = slot
+        self._due.at(slot.address, 0)
+
+    def release(self, slot: OwnedSlot) -> None:
+        if self._slots.get(slot.address) is slot:
+            del self._slots[slot.address]
+            self._due.forget(slot.address)
+            self._troubles.well(slot.address)
+
+    def drained(self, slot: OwnedSlot) -> None:
+        """Some of its messages were taken; claim more if there are any and half of what it may hold is free."""
+        group = slot.group
+        if slot.more and slot.buffered * 2 <= (slot.run if group.serial else group.capacity):
+            slot.more = False
+            if not group.busy:
+                slot.run = 1 if slot.waited else min(2 * slot.run, group.capacity)
+                slot.waited = False
+            self._again(slot)
+
+    def stuck(self, group: OwnedGroup, room: bool = False) -> None:
+        """See `Claims`. What goes back is claimed again once it can start."""
+        slot = group.slot
+        if slot is None or self._slots.get(slot.address) is not slot:
+            return
+        slot.waited |= group.busy
+        members = group.take_members() if slot.buffered else []
+        slot.returning += members
+        if members:
+            slot.more = False
+            if room:
+                self._wait_for_room(slot)
+            self._at(slot, 0)  # to give back
+            if not room:
+                slot.more = True
+
+    def has_room(self, owner: OwnedTopic) -> None:
+        """See `Claims`.
+
+        While all that is in flight waits for the store to hear of its success, room comes in large steps, soon: then
+        each claim waits until it may bring `worthwhile` messages.
+        """
+        worthwhile = 1 if owner.pace.running else min(MAX_BUFFER // 2, max(1, owner.limit // 8))
+        for _ in range(min(len(owner.thirsty), max(0, owner.room() - owner.coming) // worthwhile)):
+            slot = owner.thirsty.popleft()
+            slot.thirsty = False
+            self._at(slot, 0)
+
+    def freed(self, slot: OwnedSlot) -> None:
+        """See `Claims`."""
+        self._at(slot, 0)
+
+    def rests(self, address: str, rest_ms: int) -> None:
+        """A member of the slot rests until then."""
+        if (slot := self._slots.get(address)) is not None:
+            slot.rest_ms = min(slot.rest_ms or rest_ms, rest_ms)
+            self._due.at(address, rest_ms)
+
+    def woken(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            if address in self._slots:
+                self._due.at(address, 0)
+
+    async def claim(self) -> None:
+        """Claim what is due, wait for what is next. Ends by cancellation."""
+        await Aside().run(self._claims)
+
+    async def _claims(self) -> list[Call]:
+        await self._lease.valid(self._clock)
+        taken = self._take()
+        if not taken:
+            await self._due.wait()
+        return [partial(self._claim_all, part) for part in self._troubles.apart(taken, lambda w: w.slot.address)]
+
+    async def sweep(self) -> None:
+        """Look at all slots once in `SWEEP_S`, a part of them in each step. Ends by cancellation."""
+        while True:
+            slots = list(self._slots.values())
+            steps = max(1, -(-len(slots) // SWEEP_SLOTS), math.ceil(SWEEP_S) - 1)
+            size = -(-len(slots) // steps)
+            begin = self._clock.now()
+            for step in range(steps):
+                part = [s for s in slots[step * size : (step + 1) * size] if self._slots.get(s.address) is s]
+                if part:
+                    await self._look_at(part)
+                following = begin + (step + 1) * (SWEEP_S - 0.5) / steps
+                await asyncio.sleep(max(0.05, following - self._clock.now()))
+
+    def _at(self, slot: OwnedSlot, due_ms: int) -> None:
+        if self._slots.get(slot.address) is slot:
+            self._due.at(slot.address, due_ms)
+
+    def _again(self, slot: OwnedSlot) -> None:
+        """More is due: claim it as soon as it can start."""
+        group, owner, now = slot.group, slot.group.owner, self._clock.now()
+        if group.stopping:
+            return
+        if room(slot, now) > 0:
+            self._at(slot, 0)
+            return
+        self._plan_look(slot, now)
+        if owner.handler is None or slot.thirsty:
+            return  # a resumed topic is looked at again
+        if slot.buffered or group.busy:
+            slot.more = True
+        elif owner.room() <= owner.coming:
+            self._wait_for_room(slot)
+        elif group.memory_room(now) <= 0:
+            self._at(slot, int((now + HELD_BACK_S) * 1000))
+        elif (next_at := group.counter.next_at(now)) < math.inf:
+            self._at(slot, math.ceil(next_at * 1000))
+        else:
+            slot.more = True
+
+    def _plan_look(self, slot: OwnedSlot, now: float) -> None:
+        """Behind what cannot start yet, something may outlive its time."""
+        if slot.group.owner.topic.may_expire:
+            if not slot.look_ms:
+                self._looks_s = max(self._looks_s + LOOK_MESSAGES / LOOKED_AT_PER_S, now + LOOK_S)
+                slot.look_ms = int(self._looks_s * 1000)
+            self._at(slot, slot.look_ms)
+
+    def _wait_for_room(self, slot: OwnedSlot) -> None:
+        if not slot.thirsty:
+            slot.thirsty = True
+            slot.group.owner.thirsty.append(slot)
+            slot.group.owner.note_waiting()
+
+    # --------------------------------------------------------------------------------------------------------- claiming
+
+    def _take(self) -> list[_Wanted]:
+        """Slots that are due with how much each is to claim, together about `CLAIM_MESSAGES` and `CLAIM_BYTES`.
+
+        Each is with one claim at a time. Sizes are those of its last messages.
+        """
+        taken: list[_Wanted] = []
+        messages, left_bytes, now = 0, float(CLAIM_BYTES), self._clock.now()
+        for address in self._due.pop(int(now * 1000), CLAIM_SLOTS):
+            slot = self._slots[address]
+            if slot.group.stopping:
+                continue
+            if slot.claiming:
+                slot.again = True
+            elif slot.unsure or (slot.suspect and slot.settling):
+                self._due.at(address, int((now + UNSURE_S) * 1000))
+            elif messages >= CLAIM_MESSAGES or left_bytes <= 0:
+                self._due.at(address, 0)
+            elif slot.returning or slot.freed:
+                slot.claiming = True
+                taken.append(_Wanted(slot, 0, 0))
+            elif (startable := room(slot, now)) <= 0 and slot.known and not _look_is_due(slot, now):
+                self._again(slot)
+            else:
+                slot.claiming, slot.more = True, False
+                limit = max(startable, LOOK_MESSAGES) if _look_is_due(slot, now) else startable
+                limit = min(limit, max(1, int(left_bytes / slot.size)) if slot.size else FIRST_CLAIM)
+                startable = min(startable, limit)
+                slot.group.owner.coming += startable
+                taken.append(_Wanted(slot, limit, startable))
+                expected = min(limit, slot.expected)
+                messages += expected
+                left_bytes -= expected * slot.size
+        return taken
+
+    async def _claim_all(self, taken: Sequence[_Wanted]) -> None:
+        try:
+            returning = [wanted.slot for wanted in taken if wanted.slot.returning]
+            if asking := [wanted.slot for wanted in taken if wanted.slot.freed]:
+                await self._ask(asking)
+            if returning:
+                await self._return(returning)
+            await self._claim([w for w in taken if w.slot not in returning and w.slot not in asking])
+        finally:
+            for slot, _, startable in taken:
+                slot.group.owner.coming -= startable
+                self._claimed(slot)
+
+    async def _claim(self, taken: Sequence[_Wanted]) -> None:
+        now_ms = int(self._clock.now() * 1000)
+        if suspects := [wanted.slot for wanted in taken if wanted.slot.suspect]:
+            await self._recover(suspects, now_ms, None, lost=True)
+            taken = [wanted for wanted in taken if not wanted.slot.suspect]
+        if rested := [wanted.slot for wanted in taken if 0 < wanted.slot.rest_ms <= now_ms]:
+            await self._recover(rested, now_ms, None)
+        claims = [Claim(s.slot, limit, s.group.epoch, s.until_ms(now_ms)) for s, limit, _ in taken]
+        answers = await of_each(self._store.claim(claims, now_ms, CLAIM_BYTES), len(claims)) if claims else ()
+        late: list[Settle] = []
+        for wanted, answer in zip(taken, answers, strict=True):
+            slot = wanted.slot
+            if isinstance(answer, errors.NotOwner):
+                self._on_lost(slot.group)
+            elif isinstance(answer, FAILURES):
+                self._failed(slot, answer, now_ms)
+            elif not slot.group.stopping and self._slots.get(slot.address) is slot:
+                slot.known = True
+                try:
+                    self._buffer(wanted, answer, now_ms)
+                except Exception as exc:  # of one slot only
+                    if self._on_broken is None:
+                        raise
+                    self._on_broken("slots", slot.group, exc)
+            else:
+                late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
+        if late:
+            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # then the next owner rolls them back
+                await self._store.settle(late)
+
+    def _claimed(self, slot: OwnedSlot) -> None:
+        slot.claiming = False
+        if slot.again:
+            slot.again = False
+            self._at(slot, 0)
+
+    def _failed(self, slot: OwnedSlot, failure: Failure, now_ms: int) -> None:
+        slot.suspect.add(now_ms // 1000)  # what a lost answer brought is in prepare, and nobody has it
+        self._rest(slot, failure)
+
+    def _rest(self, slot: OwnedSlot, failure: Failure) -> None:
+        if self._slots.get(slot.address) is slot:
+            rest_s = self._troubles.failed(slot.address, failure)
+            self._at(slot, int((self._clock.now() + rest_s) * 1000) + 1)
+
+    def _buffer(self, wanted: _Wanted, claimed: Claimed, now_ms: int) -> None:
+        slot, entries, group = wanted.slot, claimed.entries, wanted.slot.group
+        self._troubles.well(slot.address)
+        slot.expected = max(1, 2 * len(entries))
+        slot.rest_ms = claimed.rest_ms or 0
+        if slot.rest_ms:
+            self._at(slot, slot.rest_ms)
+        if entries:
+            messages = self._decoded(slot, claimed)
+            slot.hold([entry.member for entry in entries])
+            self.fetched += len(entries)
+            slot.size = sum([len(m.payload) for m in messages]) / len(messages) + OVERHEAD_BYTES
+            if slot.slot.apart:
+                messages = self._sound(slot, messages)
+            if wanted.limit > wanted.startable:
+                messages = self._looked_at(wanted, messages)
+            if messages:
+                slot.buffered += len(messages)
+                group.push(0, messages)
+                if group.expires_us:
+                    self._on_expiring(group)
+                self._on_buffered(group)
+        due_ms = slot.due_ms(claimed.next_score)
+        if due_ms is None:
+            return
+        if due_ms > now_ms:
+            self._at(slot, due_ms)
+        else:
+            self._again(slot)
+
+    def _sound(self, slot: OwnedSlot, messages: list[message.Message]) -> list[message.Message]:
+        """Dead-letter those whose stored records are damaged, with what is there of them, and return the others."""
+        sound, damaged = [], []
+        for m in messages:
+            if why := message.damage_of_member(m):
+                damaged.append((m, why))
+            else:
+                sound.append(m)
+        if not damaged:
+            return sound
+        log.error(
+            "%d members of slot %s, such as %r: %s; each is a dead letter now, see emq dead",
+            len(damaged),
+            slot.group.name,
+            damaged[0][0].member,
+            damaged[0][1],
+        )
+        for m, why in damaged:
+            self._on_damaged(slot.group, m, why)
+        return sound
+
+    def _looked_at(self, wanted: _Wanted, messages: list[message.Message]) -> list[message.Message]:
+        """Dead-letter those that have expired, and return those that can start now; the others go back."""
+        slot, now_us = wanted.slot, self._clock.now_us()
+        alive = []
+        for m in messages:
+            if 0 < m.expires_us <= now_us:
+                self._on_expired(slot.group, m)
+            else:
+                alive.append(m)
+        slot.look_ms = 0
+        if slot.returning or len(alive) > wanted.startable:
+            slot.returning += alive[wanted.startable :]
+            self._at(slot, 0)
+        return alive[: wanted.startable]
+
+    async def _return(self, slots: Sequence[OwnedSlot]) -> None:
+        """Give back what cannot start now. Until that is done, nothing is claimed from these slots."""
+        # Others add to what is to go back while the call is under way.
+        given = [(slot, m, m.member) for slot in slots for m in slot.returning if m.member is not None]
+        settles = [give_back(slot, member, m.token, m.score) for slot, m, member in given]
+        answers = list(zip(given, await of_each(self._store.settle(settles), len(settles)), strict=True))
+        for slot in slots:
+            mine = [answer for (of, _, _), answer in answers if of is slot]
+            gone = {id(m): member for (of, m, member), a in answers if of is slot and not isinstance(a, FAILURES)}
+            # What was not served is given back later: nothing else happens to it before.
+            slot.returning = [m for m in slot.returning if id(m) not in gone]
+            slot.let_go(list(gone.values()))
+            if any(isinstance(answer, errors.NotOwner) for answer in mine):
+                self._on_lost(slot.group)
+            elif failures := [answer for answer in mine if isinstance(answer, FAILURES)]:
+                self._rest(slot, failures[0])
+            else:
+                self._again(slot)
+
+    async def _ask(self, slots: Sequence[OwnedSlot]) -> None:
+        """Ask the store about what waited for keys that run no more, and let the next of each key start.
+
+        What was sent again meanwhile merges in the store. Then all that waits for its key goes back, so that the store
+        decides anew which is the first.
+        """
+        asked = [(slot, key, m) for slot in slots for key in slot.freed for m in slot.group.blocked.get((0, key), ())]
+        asked = [(slot, key, m) for slot, key, m in asked if m.member is not None]
+        settles = [
+            give_back(slot, m.member, m.token, m.score, Verdict.YIELD) for slot, _, m in asked if m.member is not None
+        ]
+        answers = await of_each(self._store.settle(settles), len(settles)) if settles else ()
+        gone: set[int] = set()
+        back: set[tuple[str, str]] = set()
+        for (slot, key, m), answer in zip(asked, answers, strict=True):
+            if answer is not False:  # also one of which it is not known
+                back.add((slot.address, key))
+            if answer is True:
+                gone.add(id(m))
+        for slot in slots:
+            group, freed = slot.group, list(slot.freed)
+            slot.freed.clear()
+            if group.lost or self._slots.get(slot.address) is not slot:
+                continue
+            for key in freed:
+                if (slot.address, key) in back or group.owner.handler is None:
+                    taken = group.take_blocked(key)
+                    slot.let_go([m.member for m in taken if m.member and id(m) in gone])
+                    slot.returning += [m for m in taken if id(m) not in gone]
+                group.release_key(key)
+            if group.buffered:
+                self._on_buffered(group)
+            if slot.returning:
+                self._at(slot, 0)
+            else:
+                self._again(slot)
+
+    def _decoded(self, slot: OwnedSlot, claimed: Claimed) -> list[message.Message]:
+        group = slot.group
+        topic, index, now_us = group.owner.topic, group.index, self._clock.now_us()
+        keyed, apart, name = topic.options.ordering != "none", slot.slot.apart, topic.name
+        ttl_us = int((topic.options.ttl_s or 0) * 1e6)
+        messages = []
+        for member, score, token, body, note, merged, beyond, history in claimed.entries:
+            m = message.Message(
+                message.slot_id(index, member),
+                body,
+                attempt=RETRIES + 1 - token % 1000 + beyond,
+                topic=name,
+                group=index,
+                score=score,
+                merged=merged,
+                ready_us=now_us,
+                member=member,
+                token=token,
+            )
+            if history:
+                m.history, m.error, m.first_us = list(history), history[-1][1], history[0][0] * 1000
+            if apart and note:
+                told = message.decode_note(note)
+                m.key = told.key if keyed else None
+                m.published_us, m.headers, m.expires_us = told.published_us, told.headers, told.expires_us
+            if ttl_us:
+                at_us = _ready_since_us(slot, m) + ttl_us
+                m.expires_us = min(m.expires_us or at_us, at_us)
+            if m.expires_us:
+                group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
+            messages.append(m)
+        return messages
+
+    # --------------------------------------------------------------------------------------------------------- sweeping
+
+    async def _look_at(self, slots: Sequence[OwnedSlot]) -> None:
+        now_ms = int(self._clock.now() * 1000)
+        states = await of_each(self._store.inspect([slot.slot for slot in slots], now_ms), len(slots))
+        lost = []
+        for slot, state in zip(slots, states, strict=True):
+            if isinstance(state, FAILURES):
+                continue  # it is looked at again in the next round
+            due_ms = slot.due_ms(state.next_score)
+            if due_ms is not None and not slot.more:
+                if due_ms > now_ms:
+                    self._at(slot, due_ms)
+                else:
+                    self._again(slot)
+            timeout_ms = int(slot.group.owner.topic.options.prepare_timeout_s * 1000)
+            if state.oldest_prepared_ms is not None and state.oldest_prepared_ms < now_ms - timeout_ms:
+                lost.append((slot, timeout_ms))
+        for slot, timeout_ms in lost:
+            await self._recover([slot], now_ms, now_ms - timeout_ms)
+
+    async def _recover(
+        self, slots: Sequence[OwnedSlot], now_ms: int, older_than_ms: int | None, lost: bool = False
+    ) -> None:
+        """Roll back what is not on this host and was claimed before `older_than_ms`, or `lost`.
+
+        A slot of which that fails is suspect still.
+        """
+        why = "its consumer timed out"
+        asked = [Recover(s.slot, s.group.epoch, older_than_ms, list(s.held), why, lost) for s in slots]
+        answers = await of_each(self._store.recover(asked, now_ms), len(asked))
+        for slot, answer in zip(slots, answers, strict=True):
+            if isinstance(answer, FAILURES):
+                if slot.suspect or slot.rest_ms:
+                    self._rest(slot, answer)
+                continue
+            if lost:
+                slot.suspect.clear()
+            if isinstance(answer, errors.NotOwner):
+                self._on_lost(slot.group)
+
+
+def give_back(slot: OwnedSlot, member: bytes, token: int, score: float, verdict: Verdict = Verdict.RETRY) -> Settle:
+    """What was claimed and not started waits again as it did before, for the next owner; folded with its twin."""
+    group = slot.group
+    topic = group.owner.topic
+    return Settle(slot.slot, member, verdict, token, group.epoch, score, fold=topic.fold, keep=topic.keep)
+
+
+def _look_is_due(slot: OwnedSlot, now: float) -> bool:
+    return 0 < slot.look_ms <= now * 1000
+
+
+def room(slot: OwnedSlot, now: float) -> int:
+    """Messages of the slot that can start now; none while its group stops or its topic is paused.
+
+    What its counter still grants, as far as there is room in flight and in the buffers. Where messages run one by one,
+    one, or as many as have run lately without waiting (`OwnedSlot.run`).
+    """
+    group, owner = slot.group, slot.group.owner
+    if group.stopping or owner.handler is None or group.busy:
+        return 0
+    allowed = group.memory_room(now)
+    if allowed <= 0:
+        return 0 if slot.buffered or owner.flying else 1
+    ready = slot.buffered - group.held  # those that wait for their key use up nothing
+    startable = min(group.counter.available(now) - ready, group.capacity - slot.buffered, allowed)
+    if group.serial:
+        startable = min(startable, slot.run - slot.buffered)
+    return max(0, min(startable, owner.room() - owner.coming))
+
+
+def _ready_since_us(slot: OwnedSlot, m: message.Message) -> int:
+    """When a member became ready: at its time, or by priority when it was published; where that is not known, now."""
+    if slot.slot.kind is SlotKind.PRIORITY:
+        return m.published_us or m.ready_us
+    return int(m.score * 1000) if m.score > RETRIES else m.ready_us

@@ -1,0 +1,1 @@
+"""The state of the topics, groups and queues that a host owns."""

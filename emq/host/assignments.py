@@ -1,0 +1,231 @@
+"""Carrying out what the membership assigns: acquire what is given, let go of what is taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from emq import errors
+from emq.allocation.membership import Assignment, Membership
+from emq.clock import Clock
+from emq.groups.owned import OwnedGroup
+from emq.host.ownership import Ownership
+from emq.loops.slicing import in_slices
+from emq.loops.troubles import Troubles
+
+log = logging.getLogger(__name__)
+
+TRY_AGAIN_S = 1.0
+
+EARLIEST, LATEST = 0.15, 0.35
+"""The part of a second in which groups are let go of. Their new owner starts nothing in the second in which it takes
+over, so that the cap holds; what has used its quota of this second is handed over for nothing if all is done before the
+next one begins."""
+
+
+TOLD_AT_ONCE = 2_000
+"""Groups that are noted before the event loop serves everybody else."""
+
+TOGETHER = 1_000
+"""Groups acquired at a time: enough for few round trips, few enough for the event loop and for one call's answer."""
+
+
+class Assignments:
+    """Two loops: `follow` hears what is assigned, `carry_out` makes it so.
+
+    Groups are let go of beside the others that are acquired, each as soon as it is drained: one with a slow handler
+    holds up nobody but itself.
+
+    Attributes:
+        ready: set once the first assignment was carried out.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        ownership: Ownership,
+        clock: Clock,
+        drain_s: float,
+        catalog: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """
+        Args:
+            drain_s: seconds to wait for messages in flight of a group that is let go of.
+            catalog: looks at the catalog unless its version is known to be so new.
+        """
+        self._membership = membership
+        self._ownership = ownership
+        self._clock = clock
+        self._drain_s = drain_s
+        self._catalog = catalog
+        self._target = Assignment({})
+        self._told: dict[str, int] = {}
+        self._letting_go: set[str] = set()
+        self._refused: dict[str, int] = {}
+        self._is_asking = False
+        self._changed = asyncio.Event()
+        self._troubles = Troubles("their groups wait to be acquired")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.ready = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Hear what is assigned. Ends by cancellation."""
+        async for assignment in self._membership.assignments():
+            if assignment.era != self._target.era:
+                await self._ownership.forget_all()
+                self._told.clear()
+                self._refused.clear()
+            self._target = assignment
+            await asyncio.sleep(0)
+            async for group, epoch in in_slices(assignment.groups.items(), TOLD_AT_ONCE):
+                if self._refused.get(group) != epoch:
+                    self._told.setdefault(group, epoch)
+            self._changed.set()
+
+    async def carry_out(self) -> None:
+        """Acquire and let go until what is owned is what is assigned. Ends by cancellation."""
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                self._let_go_of_the_rest()
+                self._refused = {g: e for g, e in self._refused.items() if self._target.groups.get(g) == e}
+                try:
+                    await self._catalog(self._target.catalog)
+                    await self._acquire()
+                except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
+                    log.warning("%s; trying again", exc)
+                    asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def fenced(self, group: OwnedGroup) -> None:
+        """A store has refused the group's epoch: somebody else owns it.
+
+        If nobody was to take it, a stranger did, who may have taken the others, too: no wake-up of theirs would reach
+        this host, so it asks the stores about each.
+        """
+        self._ownership.lost(group)
+        if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
+            self._is_asking = True
+            task = asyncio.create_task(self._ask_about_all(), name="emq strangers")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        self._refuse(group.name, group.epoch)
+
+    def shrunk(self, group: OwnedGroup) -> None:
+        """A store came back from a crash without messages of the group that were read: start the group again.
+
+        It is let go of at once, saving nothing, awaits what is in flight, and is acquired again as it is in the store.
+        """
+        if self._ownership.groups.get(group.name) is group and group.name not in self._letting_go:
+            self._letting_go.add(group.name)
+            task = asyncio.create_task(self._start_again(group), name="emq start again")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def created(self, former: Iterable[OwnedGroup]) -> None:
+        """The catalog has topics that it did not have before.
+
+        A group of such a topic may have been assigned before this host knew the topic. And a plan that was made before
+        and after a topic was deleted and created again leaves its groups where they were.
+
+        Args:
+            former: groups that are held of earlier topics of the same names; they are let go of, saving nothing.
+        """
+        for group in former:
+            self.shrunk(group)
+        if self.ready.is_set():
+            self._changed.set()
+
+    async def _start_again(self, group: OwnedGroup) -> None:
+        try:
+            await self._ownership.abandon(group, self._drain_s)
+        finally:
+            self._letting_go.discard(group.name)
+
+    async def _ask_about_all(self) -> None:
+        try:
+            await self._ownership.look_at_lanes()
+            await asyncio.sleep(TRY_AGAIN_S)
+        finally:
+            self._is_asking = False
+
+    def _refuse(self, group: str, epoch: int) -> None:
+        self._refused[group] = epoch
+        self._membership.fenced(group, epoch)
+
+    def _let_go_of_the_rest(self) -> None:
+        """Begin to let go of what is not assigned any more; that needs neither store nor database to answer."""
+        target = self._target.groups
+        gone = [g for g, e in self._told.items() if target.get(g) != e and g not in self._letting_go]
+        if gone:
+            self._letting_go.update(gone)
+            task = asyncio.create_task(self._let_go(gone, self._target.era), name="emq release")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    async def _acquire(self) -> None:
+        target = self._target.groups
+        owned = self._ownership.groups
+        new = {
+            g: e
+            for g, e in target.items()
+            if g not in owned and g not in self._letting_go and self._refused.get(g) != e
+        }
+        if new:
+            started, era = time.monotonic(), self._target.era
+            acquired = waits = 0
+            parts = [
+                together[start : start + TOGETHER]
+                for together in self._troubles.apart(list(new), str)
+                for start in range(0, len(together), TOGETHER)
+            ]
+            for names in parts:
+                part = {group: new[group] for group in names}
+                refused, waiting = await self._ownership.acquire(part, lambda: self._target.era == era)
+                for group in refused:
+                    self._refuse(group, new[group])
+                for group in part.keys() - waiting.keys():
+                    self._troubles.well(group)
+                for group, failure in waiting.items():
+                    self._troubles.failed(group, failure)
+                waits += len(waiting)
+                acquired += len(part) - len(refused) - len(waiting)
+            if waits:
+                asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+            if waits == len(new):
+                return
+            log.info("acquired %d groups in %.2f s", acquired, time.monotonic() - started)
+        self.ready.set()
+
+    async def _let_go(self, gone: Iterable[str], era: int) -> None:
+        left, count, started = set(gone), 0, time.monotonic()
+        try:
+            part = self._clock.now() % 1.0
+            if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
+                await asyncio.sleep((EARLIEST - part) % 1.0)
+            async for done in self._ownership.releasing(left, self._drain_s):
+                if era == self._target.era:
+                    await self._membership.released(done)  # should it fail, they count as told, and it is said again
+                    for group in done:
+                        self._told.pop(group, None)
+                    self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
+                left.difference_update(done)
+                self._letting_go.difference_update(done)
+                self._changed.set()
+                count += len(done)
+            log.info("let go of %d groups in %.2f s", count, time.monotonic() - started)
+        finally:
+            self._letting_go.difference_update(left)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("letting go of groups broke; they are tried again in %g s", TRY_AGAIN_S, exc_info=bug)
+            asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+        else:
+            self._changed.set()

@@ -1,0 +1,126 @@
+"""Which handler a topic's messages go to, and how plain functions become coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import functools
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from emq import errors
+from emq.groups.receiver import Receiver
+from emq.places.threads import Threads
+
+THREADS = 32
+"""Most plain-function handlers that run at once on a host, besides those that hang; the others wait, in flight."""
+
+log = logging.getLogger(__name__)
+
+
+class Binding(NamedTuple):
+    """Attributes:
+    pattern: a topic's name, or a shell pattern (`*`, `?`, `[...]`) over names.
+    call: awaits the handler with a message, or with a list of them where `batch_size` is above 1.
+    batch_size: most messages in one call.
+    receiver: of messages that are started only when somebody asks for them; None for handlers.
+    """
+
+    pattern: str
+    call: Callable[[Any], Awaitable[object]]
+    batch_size: int
+    receiver: Receiver | None = None
+
+
+class Handlers:
+    """Handlers bound to patterns. Thousands of topics may share one; the most specific pattern wins.
+
+    A name without wildcards goes before any pattern, a longer pattern before a shorter one, an earlier before a later.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._bindings: list[Binding] = []
+        self._threads = Threads(threads, "emq-handler")
+
+    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
+        """Bind `function`, an `async def` or a plain function, which then runs in a bounded thread pool.
+
+        Raises:
+            InvalidSettings: `batch_size` is below 1, something is bound to the very same pattern, or `function` is
+                not a function of a kind that can be a handler.
+        """
+        if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise errors.InvalidSettings(
+                f"the handler for {pattern!r} is {function!r}; bind an `async def` or a plain function without `yield`"
+            )
+        if batch_size < 1:
+            raise errors.InvalidSettings(f"batch_size {batch_size} of the handler for {pattern!r} must be at least 1")
+        if any(b.pattern == pattern for b in self._bindings):
+            raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
+        self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
+        self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
+
+    def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        """Bind a receiver; as for `bind`."""
+        self.bind(pattern, receiver.handle)
+        self._bindings = [b._replace(receiver=receiver) if b.pattern == pattern else b for b in self._bindings]
+
+    def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        """Nobody asks for the messages of a topic that was deleted."""
+        self._bindings = [b for b in self._bindings if b.pattern != pattern or b.receiver is not receiver]
+
+    def patterns(self) -> tuple[str, ...] | None:
+        """Of the topics that have a handler here; None where that cannot be told by their names."""
+        return tuple(binding.pattern for binding in self._bindings)
+
+    def find(self, topic: str) -> Binding | None:
+        for binding in self._bindings:
+            if binding.pattern == topic or fnmatch.fnmatchcase(topic, binding.pattern):
+                return binding
+        return None
+
+    def close(self) -> None:
+        """Let go of the threads. Functions that still run go on, and their outcome is ignored."""
+        self._threads.close()
+
+    def _coroutine(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[object]]:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+            return function
+
+        async def in_thread(argument: Any) -> object:
+            first = argument[0] if isinstance(argument, list) else argument
+            topic: str = getattr(first, "topic", "")
+            result = await self._threads.run(topic, functools.partial(_call, function), argument)
+            # A lambda around a coroutine function, for instance: what it returned has not even begun.
+            return await result if inspect.isawaitable(result) else result
+
+        return functools.wraps(function)(in_thread)
+
+
+def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return function(argument)
+    except StopIteration as exc:
+        raise RuntimeError("the handler raised StopIteration") from exc  # which no future can carry: it would never end
+
+
+def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:
+    """`call`, cancelled after `timeout_s` seconds; the delivery then counts as failed."""
+
+    async def timed(argument: Any) -> object:
+        try:
+            async with asyncio.timeout(timeout_s) as scope:
+                return await call(argument)
+        except TimeoutError as exc:
+            if scope.expired():
+                raise errors.Retry(f"the handler took longer than {timeout_s:g} s") from exc
+            raise
+
+    return timed
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it stands for more names than its own."""
+    return any(c in text for c in "*?[")

@@ -1,0 +1,466 @@
+"""One host: a process's worth of consuming. `Host.run` starts every loop by name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from emq import errors
+from emq.allocation.membership import Membership
+from emq.clock import Clock, SystemClock
+from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.expiry import Expiry
+from emq.dispatch.settler import Settler
+from emq.dispatch.slot_settler import MemberSettler
+from emq.fetcher.forwarder import Forwarder
+from emq.fetcher.lane_claimer import LaneClaimer
+from emq.fetcher.puller import Puller
+from emq.fetcher.readiness import Readiness
+from emq.fetcher.slot_claimer import SlotClaimer
+from emq.fetcher.waker import Waker
+from emq.groups.owned import Gauge, OwnedGroup
+from emq.host.assignments import Assignments
+from emq.host.handlers import Handlers
+from emq.host.neighbours import Neighbours
+from emq.host.ownership import DRAIN_S, Ownership
+from emq.host.passage_loop import PassageLoop
+from emq.host.retirement import Retirement
+from emq.host.statistics import HostStatistics, Recorder
+from emq.loops.guard import Guard
+from emq.loops.slicing import in_slices
+from emq.loops.timekeeping import Timekeeper
+from emq.message import Message
+from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
+from emq.offsets.checkpoints import CheckpointStore
+from emq.schedule.firing import Firing
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic
+from emq.topics.passages import PassageStore
+from emq.trail.sink import NullTrail, TrailSink
+
+log = logging.getLogger(__name__)
+
+CATALOG_POLL_S = 0.5
+"""How soon a change of the catalog counts; one tiny query each time, whatever the number of topics."""
+
+OFFERED_AT_ONCE = 2_000
+"""Groups whose quotas are worked out before the event loop serves everybody else."""
+
+TRY_AGAIN_S = 1.0
+
+HAND_OVER_S = 5.0
+"""How long, beside the messages in flight, a stop waits for the other hosts to take the groups over."""
+
+CANCEL_AGAIN_S = 2.0
+
+LAST_STEPS_S = 4.0
+"""How long a stop waits for servers, beside the messages in flight: to let go, to save, to leave."""
+
+LEAST_STEP_S = 0.5
+"""How long each of these steps may take at least, also where the one before has used the time up."""
+
+
+class HostOptions(msgspec.Struct, frozen=True):
+    """Attributes:
+    checkpoint_s: seconds between checkpoints.
+    max_unsaved_s: seconds of its quota that a group goes on for while no checkpoint can be saved.
+    drain_s: seconds that a stop or a move waits for messages in flight.
+    catalog_poll_s: seconds between looks at the catalog's version.
+    max_in_flight: most messages started and not settled on this host; topics that settle nothing
+        share half of these.
+    """
+
+    checkpoint_s: float = CHECKPOINT_S
+    max_unsaved_s: float = MAX_UNSAVED_S
+    drain_s: float = DRAIN_S
+    catalog_poll_s: float = CATALOG_POLL_S
+    max_in_flight: int = 20_000
+
+
+class Host:
+    """Consumes the groups that its membership assigns to it, until told to stop.
+
+    States: *created*, *running* (`run` was awaited), *stopping* (`stop`: nothing more starts, messages in flight are
+    awaited for `drain_s`, progress is saved, groups are released, membership ends), *stopped* (`run` has returned).
+    A clean stop repeats nothing. Cancelling `run` stops without draining, as a crash would, except that progress made
+    so far is saved.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        checkpoints: CheckpointStore,
+        membership: Membership,
+        handlers: Handlers,
+        *,
+        clock: Clock | None = None,
+        timekeeper: Timekeeper | None = None,
+        neighbours: Neighbours | None = None,
+        trail: TrailSink | None = None,
+        options: HostOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._database = checkpoints.database
+        self._membership = membership
+        self._options = options = options or HostOptions()
+        self._clock = clock = clock or SystemClock()
+        self._trail = trail = trail or NullTrail()
+        self._neighbours = neighbours
+        self._gauge = Gauge()
+        self.guard = getattr(membership, "guard", None) or Guard()
+        self.on_deleted: list[Callable[[str], None]] = []
+        self._version = 0
+        self._refreshing = asyncio.Lock()
+        self._quotas: dict[str, tuple[Topic, dict[str, float]]] = {}
+        self._stop = asyncio.Event()
+        self._ends_s = 0.0
+
+        self.ownership = ownership = Ownership(store, checkpoints, handlers, clock, trail, self._gauge)
+        self.assignments = assignments = Assignments(
+            membership, ownership, clock, options.drain_s, self._look_at_catalog
+        )
+        self.running = assignments.ready
+        """Set once the first assignment is acquired."""
+
+        lost, shrunk, lease = assignments.fenced, assignments.shrunk, membership.lease
+        self.timekeeper = timekeeper
+        if timekeeper is not None:
+            timekeeper.bind(lease)
+        self.readiness = Readiness()
+        self.checkpointer = Checkpointer(
+            checkpoints,
+            store.log,
+            clock,
+            on_lost=lost,
+            on_shrunk=shrunk,
+            on_saved=self.readiness.checkpointed,
+            interval_s=options.checkpoint_s,
+            max_unsaved_s=options.max_unsaved_s,
+        )
+        self.members = MemberSettler(store.sorted, on_acknowledged=self._acknowledged, on_lost=lost)
+        self.settler = Settler(
+            store.lanes,
+            self.members,
+            clock,
+            trail,
+            on_acknowledged=self._acknowledged,
+            on_settled=self._settled,
+            on_refused=self._settling_refused,
+            on_due=self._due,
+            on_lost=lost,
+        )
+        self.slots = SlotClaimer(
+            store.sorted,
+            clock,
+            on_buffered=self._buffered,
+            on_expiring=self._expiring,
+            on_expired=self._expired,
+            on_damaged=self._damaged,
+            on_lost=lost,
+            on_broken=self._broken,
+            lease=lease,
+        )
+        self.dispatcher = dispatcher = Dispatcher(
+            clock, self.settler, trail, self._drained, self.checkpointer.dirty, options.max_in_flight, lease, self.slots
+        )
+        dispatcher.on_broken = self._broken
+        self.expiry = Expiry(clock, dispatcher.expire, self._drained)
+        self.firing = Firing(store.lanes, store.sorted, clock, trail, on_due=self._due, on_lost=lost)
+        self.forwarder = Forwarder(store.lanes, topic_now=catalog.get, on_lost=lost)
+        self.lanes = LaneClaimer(
+            store.lanes,
+            clock,
+            on_buffered=dispatcher.ready,
+            on_expiring=self.expiry.watch,
+            on_schedule=self.firing.put,
+            on_moved=self.forwarder.put,
+            on_claimed=self._claimed,
+            on_damaged=dispatcher.damaged,
+            on_lost=lost,
+            on_broken=self._broken,
+            lease=lease,
+        )
+        self.puller = Puller(
+            store.log,
+            self.readiness,
+            self._gauge,
+            clock,
+            trail,
+            on_buffered=dispatcher.ready,
+            on_expiring=self.expiry.watch,
+            on_dirty=self.checkpointer.dirty,
+            on_damaged=dispatcher.damaged,
+            on_lost=lost,
+            on_shrunk=shrunk,
+            on_broken=self._broken,
+            lease=lease,
+        )
+        self.waker = Waker(
+            store,
+            ownership.queues,
+            ownership.groups,
+            self.readiness,
+            self.lanes.woken,
+            self.slots.woken,
+            self.lanes.doubted,
+        )
+        self._recorder = Recorder(self, self._gauge, checkpoints, membership.host, clock)
+        self.passage = PassageLoop(
+            store.log,
+            PassageStore(checkpoints.database, checkpoints.environment),
+            catalog,
+            ownership.moving,
+            ownership.something_moves,
+            save=self.checkpointer.save,
+            on_ready=dispatcher.ready,
+            on_lost=lost,
+        )
+        self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk, clock)
+        ownership.loops.dispatcher = self.dispatcher
+        ownership.loops.readiness = self.readiness
+        ownership.loops.unsettled = self._unsettled
+        ownership.loops.lanes = self.lanes
+        ownership.loops.slots = self.slots
+        ownership.loops.checkpointer = self.checkpointer
+        ownership.loops.expiry = self.expiry
+        ownership.loops.look = self._look
+
+    async def run(self) -> None:
+        """Consume until `stop` is called.
+
+        Raises:
+            HostConflict: another host holds the place, or consumes from the store with another database; stop it first.
+            ForeignTree: the coordination tree holds what EMQ did not write.
+        """
+        self.waker.open()
+        if not await self._joined():
+            return
+        loops = {
+            "catalog": self._follow_catalog,
+            "assignments": self.assignments.follow,
+            "allocation": self.assignments.carry_out,
+            "wake-ups": self.waker.listen,
+            "sweep": self.waker.sweep,
+            "fetch 1": self.puller.pull,
+            "fetch 2": self.puller.pull,
+            "lanes": self.lanes.claim,
+            "slots 1": self.slots.claim,
+            "slots 2": self.slots.claim,
+            "slot sweep": self.slots.sweep,
+            "schedules": self.firing.run,
+            "forwarding": self.forwarder.run,
+            "passage": self.passage.run,
+            "expiry": self.expiry.expire,
+            "settle": self.settler.settle,
+            "members 1": self.members.run,
+            "members 2": self.members.run,
+            "checkpoint": self.checkpointer.checkpoint,
+            "retirement": self.retirement.watch,
+            "statistics": self._recorder.record,
+        }
+        if self.timekeeper is not None:
+            loops["clock"] = self.timekeeper.keep
+        if self._neighbours is not None:
+            loops["neighbours"] = self._neighbours.watch
+        tasks = self.guard.start(loops)
+        stop = asyncio.create_task(self._stop.wait(), name="emq stop")
+        try:
+            done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stop}:
+                await task
+            await self._drain()
+        finally:
+            self.running.clear()
+            await self._end([stop, *tasks])
+
+    async def _joined(self) -> bool:
+        """Become a member, which takes as long as the cluster is out of reach; False if told to stop before."""
+        joining = asyncio.create_task(self._arrive(), name="emq join")
+        stop = asyncio.create_task(self._stop.wait(), name="emq stop")
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._not_joined, joining)
+            undo.callback(stop.cancel)
+            await asyncio.wait([joining, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not joining.done():
+                return False
+            await joining
+            undo.pop_all()
+        stop.cancel()
+        return True
+
+    async def _arrive(self) -> None:
+        if self._neighbours is not None:
+            await self._neighbours.arrive()
+        await self._membership.join()
+
+    async def _not_joined(self, joining: asyncio.Task[None]) -> None:
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+        with contextlib.suppress(errors.EMQError):
+            await self._membership.leave()
+
+    def stop(self) -> None:
+        """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
+        self._stop.set()
+
+    def statistics(self) -> HostStatistics:
+        """A snapshot: totals of this moment, rates and busiest topics of the last second or so. Cheap."""
+        return self._recorder.latest()
+
+    async def _drain(self) -> None:
+        if not self._database.away_s:  # without it, nobody can take anything over
+            await self._membership.hand_over(self._options.drain_s + HAND_OVER_S)
+        await self.dispatcher.stop()
+        self._ends_s = asyncio.get_running_loop().time() + self._options.drain_s + LAST_STEPS_S
+        async with self._in_time("letting go of the groups"):
+            await self.ownership.release(list(self.ownership.groups), self._options.drain_s)
+
+    async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        await self.dispatcher.stop()
+        await self.dispatcher.cancel()
+        running = set(tasks)
+        while running:
+            # More than once, should a library have taken a cancellation for its own time-out.
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        async with self._in_time("saving the last progress"):
+            await self.checkpointer.save()
+            await self._recorder.forget()
+        if self.timekeeper is not None:
+            self.timekeeper.unbind(self._membership.lease)
+        async with self._in_time("leaving the cluster"):  # the others will find out without being told
+            await self._membership.leave()
+        if self._neighbours is not None:
+            async with self._in_time("taking its sign from the store"):
+                await self._neighbours.depart()
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, what: str) -> AsyncIterator[None]:
+        """A step of a stop, which must not wait for servers that are silent: what is not done in time is left out."""
+        now_s = asyncio.get_running_loop().time()
+        self._ends_s = self._ends_s or now_s + LAST_STEPS_S
+        try:
+            async with asyncio.timeout_at(max(self._ends_s, now_s + LEAST_STEP_S)):
+                yield
+        except TimeoutError:
+            log.warning("stopping without %s: no answer in time", what)
+        except errors.EMQError as exc:
+            log.warning("stopping without %s: %s", what, exc)
+
+    # -------------------------------------------------------------------------------------- allocation and catalog
+
+    async def _follow_catalog(self) -> None:
+        """Take over changes of the catalog, and tell the membership which groups there are."""
+        while True:
+            try:
+                await self._look()
+            except errors.DatabaseUnavailable:
+                await asyncio.sleep(TRY_AGAIN_S)  # the catalog stays as it is; the log has it from the database
+            await asyncio.sleep(self._options.catalog_poll_s)
+
+    async def _look(self) -> None:
+        """Read the catalog if it has changed."""
+        if self._version == 0 or await self._catalog.version() != self._version:
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the changes of the catalog now."""
+        async with self._refreshing:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        changes = await self._catalog.changes_since(self._version)
+        if changes.deleted:
+            # On its own first: a topic that was deleted and created again has new groups under old names.
+            await self.ownership.apply((), changes.deleted)
+            for name in changes.deleted:
+                for forget in self.on_deleted:
+                    forget(name)
+            await self._offer(changes.version)
+        created = any(topic.name not in self.ownership.topics for topic in changes.changed)
+        former = await self.ownership.apply(changes.changed, ())
+        if changes.changed or self._version == 0:
+            await self._offer(changes.version)
+        self._version = changes.version
+        if created:
+            self.assignments.created(former)
+
+    async def _offer(self, version: int) -> None:
+        """Say which groups there are; only those of topics that changed since are computed anew."""
+        topics = self.ownership.topics
+        for name in [name for name, (topic, _) in self._quotas.items() if topics.get(name) is not topic]:
+            del self._quotas[name]
+        async for topic in in_slices(topics.values()):
+            if topic.name not in self._quotas:
+                division, of_topic = topic.division, {}
+                async for i in in_slices(range(topic.groups), OFFERED_AT_ONCE):
+                    of_topic[topic.group(i)] = division.quota(i)
+                self._quotas[topic.name] = topic, of_topic
+        offered: dict[str, float] = {}
+        async for _, of_topic in in_slices(self._quotas.values()):
+            offered |= of_topic
+        await self._membership.offer(offered, version)
+
+    async def _look_at_catalog(self, version: int) -> None:
+        """Unless it is known to be as new as `version`."""
+        if version > self._version:
+            await self.refresh()
+
+    # -------------------------------------------------------------------------------------------------- small wiring
+
+    def _broken(self, name: str, group: OwnedGroup, failure: Exception) -> None:
+        """A loop could not go on with this group: it is taken out of all loops and acquired again from the store."""
+        self.guard.note(name, "the group starts again from its checkpoint", failure, group.name)
+        self.assignments.shrunk(group)
+
+    def _settled(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.settled(group, message)
+
+    def _settling_refused(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.refused(group, message)
+
+    def _acknowledged(self, group: OwnedGroup, n: int) -> None:
+        self.dispatcher.acknowledged(group, n)
+
+    def _due(self, name: str, due_ms: int) -> None:
+        """Something waits until then: in a lane, or at the address of a slot."""
+        if name.endswith("/"):
+            self.slots.rests(name, due_ms)
+        else:
+            self.lanes.at(name, due_ms)
+
+    def _claimed(self, group: OwnedGroup, id_: str) -> None:
+        """An entry of the group's lane was claimed, which proves that it was put there."""
+        self.settler.claimed(group, id_)
+        self.firing.claimed(group, id_)
+
+    def _buffered(self, group: OwnedGroup) -> None:
+        self.dispatcher.ready(group)
+
+    def _expiring(self, group: OwnedGroup) -> None:
+        self.expiry.watch(group)
+
+    def _expired(self, group: OwnedGroup, message: Message) -> None:
+        self.dispatcher.expire(group, message)
+
+    def _damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+        self.dispatcher.damaged(group, message, reason)
+
+    def _unsettled(self, group: OwnedGroup) -> int:
+        return self.dispatcher.unsettled(group) + self.firing.unsettled(group) + self.forwarder.unsettled(group)
+
+    def _drained(self, group: OwnedGroup) -> None:
+        if group.slot is None:
+            self.readiness.drained(group)
+        else:
+            self.slots.drained(group.slot)

@@ -1,0 +1,188 @@
+"""Who else consumes from a store: hosts that share it must share the database, too, or each takes the others' groups.
+
+Hosts of one database find each other there. Hosts of different databases have nothing in common but the store. So the
+hosts of each database keep a *sign* in the store: an entry of a lane of its own, named by the database's identity,
+that is put anew every few seconds. A host that starts and finds a sign of another database looks whether it is put
+anew: then somebody consumes, and the host does not start. A sign that stays as it is, or whose process is known to be
+gone, is left from a crash and is taken away. No clock counts but the observer's own.
+
+Two that start in the same moment may miss each other; then both say so in their logs as soon as they see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from emq import errors
+from emq.allocation.tree.database import sessions
+from emq.database import Database, statements
+from emq.database.database import QUICK_S, read_value
+from emq.storage.store import Add, LaneStore, Settle, Verdict
+
+log = logging.getLogger(__name__)
+
+LANE = "hosts of this store/0"
+"""Of no topic: a topic's name has no spaces."""
+
+LOOK_S = 2.0
+"""How often a host looks. A sign is put anew by the first that finds it as it was, so by one host of many."""
+
+GONE_S = 8.0
+"""A sign that stays as it is for so long is nobody's."""
+
+ANSWER_S = 3.0
+"""How long one look waits for store and database. Without them, hosts start and go on as they would without signs."""
+
+MOST_SIGNS = 100
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """What an entry says. Attributes: database: its identity. shown: its URL. host, process: who put it there."""
+
+    database: int
+    shown: str = ""
+    host: str = ""
+    process: str = ""
+
+
+class _Seen(NamedTuple):
+    """Signs by the ids of their entries: of the own database, of others, and what nobody stands behind any more."""
+
+    own: frozenset[str]
+    others: dict[str, Sign]
+    stale: list[str]
+
+
+class Neighbours:
+    """Keeps the sign of a database, and looks for those of others.
+
+    Args:
+        host: its name, for others to read.
+    """
+
+    def __init__(self, lanes: LaneStore, database: Database, environment: str, host: str) -> None:
+        self._lanes = lanes
+        self._database = database
+        self._environment = str(environment)
+        self._host = host
+        self._identity = 0
+        self._own: frozenset[str] = frozenset()
+        self._mine = ""
+        self._others: frozenset[str] = frozenset()
+        self._told = ""
+
+    async def arrive(self) -> None:
+        """Return when no host of another database consumes from the store, which takes `GONE_S` after one has crashed.
+
+        Raises:
+            HostConflict: one does; the text names it and its database.
+        """
+        first, loop = await self._looked(), asyncio.get_running_loop()
+        until_s = loop.time() + GONE_S
+        if first is not None and first.others:
+            log.info("%s; waiting to see whether it still runs", _who(first.others.values()))
+        seen = first
+        while seen is not None and seen.others and first is not None and loop.time() < until_s:
+            if renewed := [sign for id_, sign in seen.others.items() if id_ not in first.others]:
+                raise errors.HostConflict(f"{_who(renewed)}, this one {self._database.shown}; {_REMEDY}")
+            await asyncio.sleep(LOOK_S / 2)
+            seen = await self._looked()
+        if seen is not None:
+            await self._put(seen, [*seen.stale, *seen.others])
+
+    async def watch(self) -> None:
+        """Keep the sign, and say so in the log when somebody else keeps another. Ends by cancellation."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            seen = await self._looked()
+            if seen is None:
+                continue
+            renewed = [sign for id_, sign in seen.others.items() if id_ not in self._others]
+            self._others = frozenset(seen.others)
+            told = _who(renewed)
+            if renewed and told != self._told:
+                log.warning("%s, this one %s; each takes the other's groups: %s", told, self._database.shown, _REMEDY)
+                self._told = told
+            await self._put(seen, seen.stale)
+
+    async def depart(self) -> None:
+        """Take away what this host has put."""
+        if self._mine:
+            with contextlib.suppress(errors.EMQError, TimeoutError):
+                async with asyncio.timeout(ANSWER_S):
+                    await self._lanes.settle([Settle(LANE, self._mine, Verdict.RECALL)])
+
+    # ------------------------------------------------------------------------------------------------------- details
+
+    async def _looked(self) -> _Seen | None:
+        """None where store or database do not answer."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if not await self._identify():
+                    return None
+                entries = await self._lanes.waiting(LANE, 0, MOST_SIGNS)
+        except (errors.EMQError, TimeoutError):
+            return None
+        own, others, stale = set(), {}, []
+        for entry in entries:
+            try:
+                sign = msgspec.msgpack.decode(entry.body, type=Sign)
+            except msgspec.DecodeError:
+                stale.append(entry.id)
+                continue
+            if sign.database == self._identity:
+                own.add(entry.id)
+            elif sign.process and sessions.is_gone(sign.process):
+                stale.append(entry.id)
+            else:
+                others[entry.id] = sign
+        return _Seen(frozenset(own), others, stale)
+
+    async def _identify(self) -> int:
+        """Of the database and environment, for its life: drawn by the first who asks. 0 if it was never read."""
+        if self._database.away_s:
+            return self._identity
+        found = await self._database.run(self._read, read_only=True, deadline_s=QUICK_S)
+        self._identity = found or await self._database.run(self._draw, deadline_s=QUICK_S)
+        return self._identity
+
+    def _read(self, connection: sa.Connection) -> int:
+        return read_value(connection, self._environment, "identity")
+
+    def _draw(self, connection: sa.Connection) -> int:
+        values = {"environment": self._environment, "key": "identity", "value": 1 + secrets.randbelow(1 << 62)}
+        connection.execute(statements.catalog(connection, "identity_draw"), values)
+        return self._read(connection)
+
+    async def _put(self, seen: _Seen, gone: Iterable[str]) -> None:
+        """Put the sign anew if it is as it was, and take away what is out of date."""
+        before, self._own = self._own, seen.own
+        recalls = list(gone)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if seen.own <= before:
+                    sign = Sign(self._identity, self._database.shown, self._host, sessions.this_process())
+                    made = f"{self._identity:x}~{secrets.token_hex(4)}"
+                    await self._lanes.add([Add(LANE, made, msgspec.msgpack.encode(sign), 0)])
+                    self._mine, self._own = made, frozenset([made])
+                    recalls += seen.own
+                if recalls:
+                    await self._lanes.settle([Settle(LANE, id_, Verdict.RECALL) for id_ in recalls])
+        except (errors.EMQError, TimeoutError):
+            return  # at the next look
+
+
+_REMEDY = "give all hosts of one store the same `database` (EMQ_DATABASE)"
+
+
+def _who(signs: Iterable[Sign]) -> str:
+    names = sorted({f"host {sign.host} on this store has the database {sign.shown}" for sign in signs})
+    return names[0] if names else ""

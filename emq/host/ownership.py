@@ -1,0 +1,612 @@
+"""Taking and letting go of groups, and keeping what is owned in step with the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from emq import errors
+from emq.clock import Clock
+from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.expiry import Expiry
+from emq.fetcher.lane_claimer import LaneClaimer
+from emq.fetcher.readiness import Readiness
+from emq.fetcher.slot_claimer import SlotClaimer, give_back
+from emq.groups import priority
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit, queue_capacity
+from emq.groups.owned_slot import OwnedSlot
+from emq.groups.receiver import Receiver
+from emq.host.handlers import Handlers, is_pattern, with_timeout
+from emq.loops.slicing import SLICE, in_slices
+from emq.offsets import rewinding
+from emq.offsets.checkpointer import Checkpointer
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.quota import pacing
+from emq.storage import marks
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.slot_store import Recover
+from emq.storage.store import Bounds, Claim, Store, Trim, group_of
+from emq.topics.key_layouts import KeyGate
+from emq.topics.model import State, Topic, quota_of
+from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
+
+HORIZON_S = 1.0
+"""How far ahead of its quota a queue is buffered. Small, because what is buffered is out of the catalog's reach."""
+
+DRAIN_S = 10.0
+"""How long a release waits for messages in flight; what is not settled by then is delivered again by the next owner."""
+
+DRAIN_STEP_S = 0.02
+"""How often a release looks for groups that have drained; all of one step are checkpointed together."""
+
+MANY = 5_000
+"""From so many queues on, reading all checkpoints at once is quicker than naming them."""
+
+
+class Acquired(NamedTuple):
+    """What became of groups that were to be acquired; the others are owned now.
+
+    Attributes:
+        refused: a newer owner has them.
+        waiting: groups that the store could not serve, and why. Try them again.
+    """
+
+    refused: Sequence[str] = ()
+    waiting: Mapping[str, Failure] = {}
+
+
+class Loops:
+    """The loops that ownership has to tell about groups that come and go; `emq.host.host` makes them."""
+
+    dispatcher: Dispatcher
+    readiness: Readiness
+    lanes: LaneClaimer
+    slots: SlotClaimer
+    checkpointer: Checkpointer
+    expiry: Expiry
+    unsettled: Callable[[OwnedGroup], int]
+    """What is under way in a group: messages in flight, schedules being fired."""
+    look: Callable[[], Awaitable[object]]
+    """Reads the catalog if it has changed."""
+
+
+class Ownership:
+    """The topics, groups and queues of this host.
+
+    States of a group: *acquired* (its checkpoint is loaded, its slot recovered; it is read and dispatched), *stopping*
+    (nothing more is read or started; messages in flight are awaited), *released* (checkpointed and forgotten), or
+    *lost* (a newer owner exists; forgotten at once, nothing saved).
+
+    Attributes:
+        topics: every topic of the catalog, by name.
+        owned: topics with a group here.
+        groups, queues: what is owned, by name.
+        something_moves: keys of some topic may be moving between groups, wherever these are.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        checkpoints: CheckpointStore,
+        handlers: Handlers,
+        clock: Clock,
+        trail: TrailSink,
+        gauge: Gauge,
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._handlers = handlers
+        self._clock = clock
+        self._trail = trail
+        self._gauge = gauge
+        self.loops = Loops()
+        self.topics: dict[str, Topic] = {}
+        self.owned: dict[str, OwnedTopic] = {}
+        self.groups: dict[str, OwnedGroup] = {}
+        self.queues: dict[str, OwnedQueue] = {}
+        self.lost_groups = 0
+        self.shrunk_queues = 0
+        self._abandoned: set[str] = set()
+        self._read: dict[str, marks.Mark] = {}
+        self._shrunk: set[str] = set()
+        self._moving: set[str] = set()
+        self.something_moves = asyncio.Event()
+        self._said_lost = 0.0
+
+    # -------------------------------------------------------------------------------------------- groups come and go
+
+    async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool] = lambda: True) -> Acquired:
+        """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
+
+        From the first step on the stores refuse former owners: what they had done before it is seen here, and after it
+        they do nothing more.
+
+        Args:
+            still: asked at the end whether it is still wanted.
+
+        A group that the store cannot serve, because its server is out of reach, keeps no other from being acquired.
+
+        Raises:
+            DatabaseUnavailable: nothing was acquired; try again.
+        """
+        refused: set[str] = set()
+        waiting: dict[str, Failure] = {}
+        while True:
+            wanted = {
+                g: e
+                for g, e in assigned.items()
+                if (t := self.topics.get(topic_of(g)))
+                and index_of(g) < t.groups
+                and g not in refused
+                and g not in waiting
+            }
+            topics = {name: self.topics[name] for name in map(topic_of, wanted)}
+            newly_refused = await self._fence(wanted, topics, waiting)
+            if newly_refused:
+                refused |= newly_refused
+                continue
+            if any(not topic.is_sorted for topic in topics.values()):
+                # Behind the fence: a former owner that knew more of the catalog may have said that keys have moved away
+                # from its group. Whoever says so later is refused. One look for all groups of a call.
+                await self.loops.look()
+            saved = await self._prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
+            if all(self.topics.get(name) is topic for name, topic in topics.items()):
+                break  # else one of them was changed or deleted meanwhile: look again
+        if not still():
+            return Acquired()
+        async for name in in_slices([name for name in wanted if name not in waiting]):
+            if not still():
+                return Acquired()
+            if self._may_build(name, saved):
+                self._take(name, wanted[name], saved)
+        return Acquired(sorted(refused), waiting)
+
+    def _may_build(self, name: str, saved: Mapping[str, Checkpoint]) -> bool:
+        """Whether the catalog, which may have changed since the checkpoints were read, has the group as it was then."""
+        topic, index = self.topics.get(topic_of(name)), index_of(name)
+        return topic is not None and index < topic.groups and all(q in saved for q in topic.queues(index))
+
+    def _take(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> None:
+        group = self._build(name, epoch, saved)
+        if self._trail.enabled:
+            self._trail.owned(name, epoch, self._clock.now_us())
+        self.loops.lanes.acquire(group)
+        if group.slot is not None:
+            self.loops.slots.acquire(group.slot)
+        for queue in group.queues:
+            self.loops.readiness.add(queue)
+            if saved[queue.name].epoch:
+                self.loops.checkpointer.resumed(queue)
+
+    async def _fence(
+        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> set[str]:
+        """Have the stores refuse every lower epoch from now on; returns groups of which they refuse this one.
+
+        Groups that the store cannot serve are added to `waiting`.
+        """
+        claims = [Claim(group, 0, epoch) for group, epoch in wanted.items()]
+        answers = await of_each(self._store.lanes.claim(claims, 0), len(claims)) if claims else ()
+        refused = {c.slot for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
+        waiting.update({c.slot: a for c, a in zip(claims, answers, strict=True) if isinstance(a, FAILURES)})
+        epochs = {
+            queue: epoch
+            for group, epoch in wanted.items()
+            if group not in waiting
+            for queue in topics[topic_of(group)].queues(index_of(group))
+        }
+        return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}
+
+    async def _prepare(
+        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> dict[str, Checkpoint]:
+        """Put back what former owners claimed; returns from where the groups' queues are to be read.
+
+        Groups that the store cannot serve are added to `waiting`.
+        """
+        bounds = await self._bounds(wanted, topics, waiting)
+        wanted = {g: e for g, e in wanted.items() if g not in waiting}
+        names = [q for g in wanted for q in topics[topic_of(g)].queues(index_of(g))]
+        saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
+        saved = {name: saved[name] for name in names if name in saved}
+        read = [name for name in names if name in self._read]
+        known = saved | {name: self._as_read(name, saved.get(name), bounds) for name in read} if read else saved
+        if shrunk := await rewinding.rewound(self._store.log, known, bounds, wanted, waiting):
+            await self._checkpoints.rewind([*shrunk.values()])
+            await self._raise_again({topic_of(group_of(name)) for name in shrunk}, topics)
+            self._record_shrunk(shrunk, known, topics)
+            saved |= shrunk
+        for name in read:
+            if group_of(name) not in waiting:
+                del self._read[name]
+        begun = []  # a row for each queue that a former owner may still write its first checkpoint of
+        for name in names:
+            checkpoint, (head, tail) = saved.get(name), bounds[name]
+            found = checkpoint or Checkpoint(name, 0, head)
+            if not found.marks and head > self._store.log.first_offset:
+                found = found._replace(marks=(marks.dropped(head),))
+            saved[name] = found
+            if checkpoint is None and tail > head:
+                begun.append(found._replace(epoch=wanted[group_of(name)]))
+            if checkpoint is None and head > self._store.log.first_offset:
+                self._record_dropped(name, head)
+        await self._checkpoints.save(begun)
+        await self._recover(wanted, topics, waiting)
+        return saved
+
+    async def _bounds(
+        self, wanted: Iterable[str], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> dict[str, Bounds]:
+        names = [q for g in wanted for q in topics[topic_of(g)].queues(index_of(g))]
+        found: dict[str, Bounds] = {}
+        answers = await of_each(self._store.log.bounds(names), len(names)) if names else ()
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, FAILURES):
+                waiting[group_of(name)] = answer
+            else:
+                found[name] = answer
+        return found
+
+    async def _recover(
+        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> None:
+        answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()
+        waiting.update({g: a for g, a in zip(wanted, answers, strict=True) if isinstance(a, FAILURES)})
+        if again := [(g, e) for g, e in wanted.items() if g in self._abandoned and g not in waiting]:
+            # Under the same epoch: what was claimed from the lane before has nobody any more.
+            older_than_ms = int(self._clock.now() * 1000) + 1
+            put_back = await of_each(self._store.lanes.recover(again, older_than_ms), len(again))
+            waiting.update({g: a for (g, _), a in zip(again, put_back, strict=True) if isinstance(a, FAILURES)})
+            self._abandoned.difference_update(g for g, _ in again if g not in waiting)
+        recovers = [
+            Recover(topic.slot(index_of(g)), epoch)
+            for g, epoch in wanted.items()
+            if g not in waiting and (topic := topics[topic_of(g)]).is_sorted
+        ]
+        if recovers:
+            now_ms = int(self._clock.now() * 1000)
+            recovered = await of_each(self._store.sorted.recover(recovers, now_ms), len(recovers))
+            waiting.update(
+                {r.slot.name: a for r, a in zip(recovers, recovered, strict=True) if isinstance(a, FAILURES)}
+            )
+
+    def _as_read(self, name: str, checkpoint: Checkpoint | None, bounds: Mapping[str, Bounds]) -> Checkpoint:
+        """What this host knew of a queue when its store was found to have lost messages: more than it had saved."""
+        checkpoint = checkpoint or Checkpoint(name, 0, bounds[name].head)
+        newest = self._read[name]
+        if checkpoint.marks and checkpoint.marks[0].offset >= newest.offset:
+            return checkpoint
+        return checkpoint._replace(marks=(newest, *checkpoint.marks))
+
+    async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
+        """Have the queues of topics refuse what is routed by former layouts, which the store has forgotten as well.
+
+        All of the topic's queues, whoever owns them: those that held nothing have lost nothing that would be noticed.
+        """
+        queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]
+        for start in range(0, len(queues), SLICE):
+            trims = [Trim(queue, 0, None, layout=layout) for queue, layout in queues[start : start + SLICE]]
+            answers = await of_each(self._store.log.trim(trims), len(trims))
+            if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
+                log.warning("%s; %d queues may still take keys by a former layout", failures[0], len(failures))
+
+    def _record_dropped(self, name: str, head: int) -> None:
+        """What a topic that drops its oldest messages has dropped before the queue had an owner."""
+        group, _, priority = name.rpartition("/")
+        topic = self.topics.get(topic_of(group))
+        if self._trail.enabled and topic is not None and topic.drops_oldest:
+            place, first = topic.priorities.index(priority), self._store.log.first_offset
+            self._trail.dropped(topic.name, index_of(group), place, first, head, self._clock.now_us())
+
+    def _record_shrunk(
+        self, shrunk: Mapping[str, Checkpoint], before: Mapping[str, Checkpoint], topics: Mapping[str, Topic]
+    ) -> None:
+        now_us = self._clock.now_us()
+        for name, checkpoint in shrunk.items():
+            self.shrunk_queues += 1
+            upto, known = checkpoint.next_unread, before[name].next_unread
+            log.warning(
+                "queue %s: its store came back from a crash without offsets %d to %d, or some of them; it is read again"
+                " from offset %d on. Set the durability of publishes to what the store keeps to lose nothing",
+                name,
+                upto,
+                known - 1,
+                checkpoint.watermark,
+            )
+            if self._trail.enabled:
+                group, _, priority = name.rpartition("/")
+                topic = topics[topic_of(group)]  # as it was asked about; it may have been deleted meanwhile
+                index = topic.priorities.index(priority)
+                self._trail.lost(topic.name, index_of(group), index, upto, max(known, upto + 1), now_us)
+
+    async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
+        """Let go of a group whose store has lost messages, saving nothing: its progress speaks of what is no more.
+
+        What is in flight is awaited for `drain_s` seconds, so that keys stay serial.
+        """
+        group.stopping = group.lost = True
+        deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may leap, this one does not
+        while self.groups.get(group.name) is group:
+            if not self.loops.unsettled(group) or asyncio.get_running_loop().time() >= deadline:
+                self._abandoned.add(group.name)
+                self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
+                self._forget(group)
+                return
+            await asyncio.sleep(DRAIN_STEP_S)
+
+    async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
+        """Stop consuming groups: start nothing more, await what is in flight, save how far they came."""
+        async for _ in self.releasing(names, drain_s):
+            pass
+
+    async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
+        """As `release`; yields names as their groups are let go of, those first that have nothing in flight.
+
+        Where the database does not answer, a group is let go of without its last second of progress.
+        """
+        names = list(names)
+        groups = [group for name in names if (group := self.groups.get(name)) is not None]
+        if absent := [name for name in names if name not in self.groups]:
+            yield absent
+        for group in groups:
+            group.stopping = True
+        deadline = asyncio.get_running_loop().time() + drain_s
+        while groups:
+            # A claim under way is awaited, too: its answer tells what to give back.
+            unsettled = (g async for g in in_slices(groups) if self.loops.unsettled(g) or g.is_claiming)
+            waiting = [g async for g in unsettled if not g.lost]
+            if asyncio.get_running_loop().time() >= deadline:
+                if left := sum(map(self.loops.unsettled, waiting)):
+                    log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
+                waiting = []
+            if len(waiting) < len(groups):
+                held = set(waiting)
+                drained = [g for g in groups if g not in held]
+                for start in range(0, len(drained), SLICE):
+                    yield await self._let_go(drained[start : start + SLICE])
+                    await asyncio.sleep(0)
+            groups = waiting
+            await asyncio.sleep(DRAIN_STEP_S)
+
+    async def _let_go(self, groups: list[OwnedGroup]) -> list[str]:
+        await self._give_back(groups)
+        await self.loops.checkpointer.save()
+        for group in groups:
+            if self.groups.get(group.name) is group:
+                self._forget(group)
+                if self._trail.enabled:
+                    self._trail.released(group.name, group.epoch, self._clock.now_us())
+        return [group.name for group in groups]
+
+    async def forget_all(self) -> None:
+        """Everything belongs to others now: nothing of it is started from here on, and it is forgotten."""
+        groups = list(self.groups.values())
+        if groups:
+            log.warning("letting go of all %d groups", len(groups))
+        for group in groups:
+            group.stopping = group.lost = True
+        async for group in in_slices(groups):
+            if self.groups.get(group.name) is group:
+                self._lose(group)
+
+    async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
+        """Members that were claimed and not started wait again as they did, instead of being rolled back later."""
+        settles = [
+            give_back(group.slot, m.member, m.token, m.score)
+            for group in groups
+            if group.slot is not None and not group.lost
+            for m in group.waiting_members()
+            if m.member is not None
+        ]
+        if settles:
+            answers = await of_each(self._store.sorted.settle(settles), len(settles))
+            if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
+                log.warning("%s; %d claimed messages are left to time out", failures[0], len(failures))
+
+    async def look_at_lanes(self) -> None:
+        """Claim from every lane soon, which each store refuses whose group has a newer owner."""
+        async for name in in_slices(self.groups):
+            self.loops.lanes.at(name, 0)
+
+    def lost(self, group: OwnedGroup) -> None:
+        """A newer owner exists: forget the group at once; what is in flight here settles nothing any more."""
+        if self.groups.get(group.name) is group:
+            if self.lost_groups % SLICE == 0 or self._clock.now() > self._said_lost + 1.0:
+                log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
+                self._said_lost = self._clock.now()
+            self._lose(group)
+        group.lost = True  # also if it was let go of before: what ends in it from now on is not saved
+
+    def _lose(self, group: OwnedGroup) -> None:
+        self.lost_groups += 1
+        group.lost = True
+        self._forget(group)
+
+    def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
+        topic = self.topics[topic_of(name)]
+        owner = self.owned.get(topic.name)
+        if owner is None:
+            owner = self.owned[topic.name] = OwnedTopic(topic)
+            owner.gate = KeyGate(topic) if topic.earlier else None
+            self._bind(owner)
+        index = index_of(name)
+        quota = quota_of(topic, index)
+        counter = pacing.counter_for(topic, index, owner.sisters, self._clock.now())
+        group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
+        group.quota = quota
+        group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
+        owner.groups[index] = self.groups[name] = group
+        if len(owner.sisters) > 2 * len(owner.groups) + SLICE:  # most of them have gone
+            left = [sister for sister in owner.sisters if not sister.stopping]
+            owner.sisters.clear()
+            owner.sisters.extend(left)
+        owner.sisters.append(group)
+        if topic.is_sorted:
+            group.slot = OwnedSlot(group, topic.slot(index))
+            group.buffers.append(deque())
+            group.serial = topic.options.ordering == "slot"
+        for i, queue_name in enumerate(topic.queues(index)):
+            checkpoint = saved[queue_name]
+            tracker = OffsetTracker(checkpoint.watermark, checkpoint.finished)
+            queue = OwnedQueue(group, i, tracker, HORIZON_S, marks.Marks(checkpoint.marks))
+            queue.notes, queue.capacity = checkpoint.notes, queue_capacity(group.capacity, i, len(topic.priorities))
+            group.queues.append(queue)
+            group.buffers.append(deque())
+            group.ahead += queue.position - queue.covered
+            self.queues[queue_name] = queue
+        group.allowance = self.loops.checkpointer.allowance(group)
+        return group
+
+    def _forget(self, group: OwnedGroup) -> None:
+        group.stopping = True
+        group.discard()
+        self.loops.lanes.release(group)
+        self.loops.expiry.forget(group)
+        self.loops.checkpointer.released()
+        if group.slot is not None:
+            self.loops.slots.release(group.slot)
+        owner = group.owner
+        del self.groups[group.name]
+        for queue in group.queues:
+            del self.queues[queue.name]
+        owner.groups.pop(group.index, None)
+        if not owner.groups:
+            if owner.receiver is not None:
+                owner.receiver.unasked.pop(owner, None)
+            if self.owned.get(owner.topic.name) is owner:
+                del self.owned[owner.topic.name]
+
+    # ------------------------------------------------------------------------------------- following the catalog
+
+    async def apply(self, changed: Sequence[Topic], deleted: Iterable[str]) -> list[OwnedGroup]:
+        """Take over what the catalog says; quotas, limits and states count from now on, without a pause.
+
+        Returns:
+            Groups here of topics that were deleted before, whose names belong to new topics now.
+        """
+        former: list[OwnedGroup] = []
+        for name in deleted:
+            self.topics.pop(name, None)
+            self._shrunk.discard(name)
+            self._moving.discard(name)
+            # What is held of it is about to be taken away, and is none of a new topic's of that name. Nothing more of
+            # it starts here: a new topic's capacity counts on that.
+            if (owner := self.owned.pop(name, None)) is not None:
+                for held in owner.groups.values():
+                    held.stopping = True
+        async for topic in in_slices(changed):
+            if topic.name not in self.topics:
+                former += [group for i in range(topic.groups) if (group := self.groups.get(topic.group(i)))]
+            self.topics[topic.name] = topic
+            (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
+            (self._moving.add if topic.earlier else self._moving.discard)(topic.name)
+            if self._moving:
+                self.something_moves.set()
+            if (owner := self.owned.get(topic.name)) is not None:
+                async for group in in_slices(self._update(owner, topic)):
+                    if owner.topic is topic and owner.groups.get(group.index) is group:
+                        self._update_group(group)
+        if not self._moving:
+            self.something_moves.clear()
+        return former
+
+    def shrunk(self) -> Iterator[Topic]:
+        """Topics with retired groups whose last group is owned here."""
+        for name in self._shrunk:
+            topic = self.topics.get(name)
+            if topic is not None and topic.group(topic.groups - 1) in self.groups:
+                yield topic
+
+    def moving(self) -> list[OwnedTopic]:
+        """Topics with groups here, keys of which may be moving between groups."""
+        return [owner for name in self._moving if (owner := self.owned.get(name)) is not None]
+
+    def _update(self, owner: OwnedTopic, topic: Topic) -> list[OwnedGroup]:
+        """Take over what concerns the topic as a whole; returns the groups to update."""
+        owner.topic = topic
+        owner.limit = in_flight_limit(topic)
+        self._bind(owner)
+        passed = {} if owner.gate is None else owner.gate.passed
+        for group in owner.set_gate(KeyGate(topic, passed) if topic.earlier else None):
+            self.loops.dispatcher.ready(group)
+        # Of the others the assignment is about to take care.
+        return [group for group in owner.groups.values() if group.index < topic.groups]
+
+    def _update_group(self, group: OwnedGroup) -> None:
+        owner, topic = group.owner, group.owner.topic
+        group.quota = quota_of(topic, group.index)
+        group.policy = priority.policy_for(topic)
+        group.counter = pacing.follow(group.counter, topic, group.index, owner.sisters, self._clock.now())
+        group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
+        group.allowance = self.loops.checkpointer.allowance(group)
+        for queue in group.queues:
+            queue.capacity = queue_capacity(group.capacity, queue.priority, len(topic.priorities))
+            self.loops.readiness.add(queue)
+        self.loops.dispatcher.recheck(group)
+        self.loops.lanes.at(group.name, 0)
+        if group.slot is not None:
+            group.serial = topic.options.ordering == "slot"
+            group.slot.slot = topic.slot(group.index)
+            self.loops.slots.woken((group.slot.address,))
+
+    def rebind(self, pattern: str) -> None:
+        """Something was bound to `pattern`: look again at the topics that match it, many of them a slice at a time."""
+        if (owner := self.owned.get(pattern)) is not None:
+            self._rebind_topic(owner)
+        if is_pattern(pattern):
+            self._rebind(pattern, list(self.owned))
+
+    def _rebind(self, pattern: str, names: list[str]) -> None:
+        updated = 0
+        while names and updated < SLICE:
+            name = names.pop()
+            updated += 1
+            if fnmatch.fnmatchcase(name, pattern) and (owner := self.owned.get(name)) is not None:
+                updated += self._rebind_topic(owner)
+        if names:
+            asyncio.get_running_loop().call_soon(self._rebind, pattern, names)
+
+    def _rebind_topic(self, owner: OwnedTopic) -> int:
+        """Bind the topic anew; its groups a slice at a time."""
+        groups = self._update(owner, owner.topic)
+        self._rebind_groups(owner.topic, groups)
+        return min(len(groups), SLICE)
+
+    def _rebind_groups(self, topic: Topic, groups: list[OwnedGroup]) -> None:
+        """Unless the topic has changed meanwhile: then they were updated with it."""
+        for group in groups[:SLICE]:
+            if group.owner.topic is topic and self.groups.get(group.name) is group:
+                self._update_group(group)
+        if len(groups) > SLICE:
+            asyncio.get_running_loop().call_soon(self._rebind_groups, topic, groups[SLICE:])
+
+    def wanted(self, receiver: Receiver) -> None:
+        """A receiver wants messages: start what waits for that."""
+        self.loops.dispatcher.wanted(receiver)
+
+    def _bind(self, owner: OwnedTopic) -> None:
+        binding = self._handlers.find(owner.topic.name)
+        if binding is None or owner.topic.state is State.PAUSED:
+            owner.handler = None
+            return
+        owner.receiver = binding.receiver
+        if owner.waiting or owner.thirsty:
+            owner.note_waiting()
+        timeout_s = owner.topic.options.handler_timeout_s
+        owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
+        owner.batch_size = binding.batch_size
+
+
+def topic_of(group: str) -> str:
+    return group.rpartition("/")[0]
+
+
+def index_of(group: str) -> int:
+    return int(group.rpartition("/")[2])

@@ -1,0 +1,246 @@
+"""Dead letters: look at them, put them back, or throw them away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.clock import Clock, SystemClock
+from emq.producer.sorted_topics import score_of
+from emq.storage import slot_store
+from emq.storage.answers import accepted, served
+from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
+from emq.storage.store import Add, DeadLetter, LaneStore, Settle, Store, Verdict
+from emq.topics.model import Kind, Topic
+from emq.trail.sink import NullTrail, TrailSink
+
+PAGE = 500
+
+LOWEST_PRIORITY = RETRIES + 1
+
+EXPIRED = "expired"
+
+NO_TRAIL = NullTrail()
+
+
+class Letter(NamedTuple):
+    """Attributes:
+    topic, group, priority: where it belongs; `priority` is a name, or "-" in a sorted topic.
+    id, payload, attempts: of the message.
+    reason: what the last attempt failed with.
+    dead_ms: when it died, milliseconds since the epoch.
+    history: (milliseconds since the epoch, reason) of its failed attempts, the last 16 at most.
+    """
+
+    topic: str
+    group: int
+    priority: str
+    id: str
+    payload: bytes
+    attempts: int
+    reason: str
+    dead_ms: int
+    history: tuple[tuple[int, str], ...] = ()
+
+
+class Selection(NamedTuple):
+    """Which dead letters are meant; every condition that is given must hold.
+
+    Attributes:
+        since_ms, until_ms: time of death in [since_ms, until_ms).
+        reason: part of the reason, in any case.
+        ids: message ids; empty for all.
+    """
+
+    since_ms: int = 0
+    until_ms: int = 1 << 62
+    reason: str = ""
+    ids: frozenset[str] = frozenset()
+
+    def matches(self, letter: Letter) -> bool:
+        return (
+            self.since_ms <= letter.dead_ms < self.until_ms
+            and self.reason.lower() in letter.reason.lower()
+            and (not self.ids or letter.id in self.ids)
+        )
+
+
+EVERY = Selection()
+
+
+async def find(store: Store, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
+    """The topic's dead letters that are meant, group by group, oldest first in each; read in pages."""
+    async for letter, _ in _find(store, topic, selection):
+        yield letter
+
+
+async def replay(
+    store: Store,
+    topic: Topic,
+    selection: Selection = EVERY,
+    *,
+    rate_per_s: float | None = None,
+    priority: float | None = None,
+    on_replayed: Callable[[int], None] = lambda _: None,
+    trail: TrailSink = NO_TRAIL,
+    clock: Clock | None = None,
+) -> int:
+    """Deliver dead letters again, as first attempts at their own priority; answers how many.
+
+    Each moves from dead to waiting in one step, so that none is lost or doubled if this is cut short; only a member
+    that would expire again at once waits anew before it leaves the dead.
+
+    Args:
+        rate_per_s: most letters put back in a second, so that a large replay does not crowd out fresh messages; they
+            also count against the topic's quota like everything else. None for no limit of its own.
+        priority: for members of kind priority, whose slots do not keep the priority of what has failed; above 16, None
+            for the lowest.
+        on_replayed: called with the number so far.
+        trail: where each is recorded as replayed, with the time just before it was put back.
+        clock: keeps the environment's time; None for the machine's own.
+
+    Raises:
+        InvalidMessage: a priority that is out of range, or for a topic of another kind.
+    """
+    _check_priority(topic, priority)
+    clock = clock or SystemClock()
+    count, started = 0, time.monotonic()
+    now_ms = clock.now_us() // 1000
+    # What dies again while this runs is not replayed twice.
+    selection = selection._replace(until_ms=min(selection.until_ms, now_ms + 1))
+    async for letter, dead in _find(store, topic, selection):
+        now = clock.now()
+        if isinstance(dead, DeadMember):
+            score = _score(topic, priority, now)
+            done = await _put_back(store.sorted, topic, dead, score, int(now * 1e6))
+            index = 0
+        else:
+            m = _decoded(dead)
+            m.attempt, m.error, m.topic, m.history, m.expires_us = 1, None, topic.name, None, 0
+            body, index = message.encode_retry(m), m.priority
+            replay = Settle(dead.slot, dead.id, Verdict.REPLAY, None, int(now * 1000), body, priority=index)
+            [answer] = served(await store.lanes.settle([replay]))
+            done = answer is True
+        if done:
+            count += 1
+            trail.replayed(topic.name, letter.group, index, [letter.id], int(now * 1e6))
+        on_replayed(count)
+        if rate_per_s is not None:
+            await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))
+    return count
+
+
+async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: float, now_us: int) -> bool:
+    """Let a dead member wait again, in one step; or, where its time to live would end it at once, as a new one first.
+
+    What is put back as new begins its life anew and counts as one message. (A fold that counts would take its body for
+    another message's, so there it stays in one step.)
+    """
+    told = message.decode_note(dead.note)
+    ends = bool(told.expires_us) or (topic.kind is Kind.PRIORITY and topic.options.ttl_s is not None)
+    verdict = slot_store.Settle(dead.slot, dead.member, slot_store.Verdict.REPLAY, score=score, fold=topic.fold)
+    if dead.slot.apart and ends and topic.fold.name != "count":
+        note = message.encode_note(message.Note(told.key, now_us, told.headers))
+        add = slot_store.Add(dead.slot, dead.member, score, topic.keep, dead.body, note, topic.fold)
+        [added] = served(await store.add([add]))
+        if isinstance(added, errors.EMQError):
+            raise added
+        verdict = slot_store.Settle(dead.slot, dead.member, slot_store.Verdict.PURGE)
+    [done] = served(await store.settle([verdict]))
+    return done is True
+
+
+def _check_priority(topic: Topic, priority: float | None) -> None:
+    if priority is not None and topic.kind is not Kind.PRIORITY:
+        own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
+        raise errors.InvalidMessage(
+            f"priority {priority:g} is for topics of kind priority; {topic.name!r} is of kind {topic.kind}: {own}"
+        )
+    _score(topic, priority, time.time())
+
+
+def _score(topic: Topic, priority: float | None, now: float) -> float:
+    """With which a letter of a slot waits again."""
+    if topic.kind is not Kind.PRIORITY:
+        return int(now * 1000)
+    return score_of(topic, LOWEST_PRIORITY if priority is None else priority, None, None, int(now * 1e6))
+
+
+async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int:
+    """Throw dead letters away for good; answers how many."""
+    count = 0
+    async for _, dead in _find(store, topic, selection):
+        if isinstance(dead, DeadMember):
+            [gone] = served(
+                await store.sorted.settle([slot_store.Settle(dead.slot, dead.member, slot_store.Verdict.PURGE)])
+            )
+        else:
+            [gone] = served(await store.lanes.settle([Settle(dead.slot, dead.id, Verdict.PURGE)]))
+        count += gone is True
+    return count
+
+
+async def move(store: LaneStore, slot: str, to: str) -> int:
+    """Move a retired group's dead letters to another slot. Added there before they are dropped here, so a crash in
+    between leaves them in both until this is repeated, and never in neither."""
+    count = 0
+    while page := await store.dead(slot, limit=PAGE):
+        accepted(await store.add([Add(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
+        served(await store.settle([Settle(slot, d.id, Verdict.PURGE) for d in page]))
+        count += len(page)
+    return count
+
+
+async def _find(
+    store: Store, topic: Topic, selection: Selection
+) -> AsyncIterator[tuple[Letter, DeadLetter | DeadMember]]:
+    for group in range(topic.groups):
+        async for letter, dead in _in_lane(store.lanes, topic, group, selection):
+            if selection.matches(letter):
+                yield letter, dead
+        if topic.is_sorted:
+            async for of_slot, member in _in_slot(store.sorted, topic, group, selection):
+                if selection.matches(of_slot):
+                    yield of_slot, member
+
+
+async def _in_lane(
+    store: LaneStore, topic: Topic, group: int, selection: Selection
+) -> AsyncIterator[tuple[Letter, DeadLetter]]:
+    after = (max(0, selection.since_ms - 1), "\U0010ffff") if selection.since_ms else (0, "")
+    while page := await store.dead(topic.group(group), after, PAGE):
+        after = (page[-1].dead_ms, page[-1].id)
+        for dead in page:
+            m, names = _decoded(dead), topic.priorities
+            name = names[min(m.priority, len(names) - 1)] if names else "-"
+            history = tuple((at_ms, reason) for at_ms, reason in m.history or ())
+            yield (
+                Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history),
+                dead,
+            )
+        if page[-1].dead_ms >= selection.until_ms:
+            return
+
+
+async def _in_slot(
+    store: SortedStore, topic: Topic, group: int, selection: Selection
+) -> AsyncIterator[tuple[Letter, DeadMember]]:
+    after = (max(0, selection.since_ms - 1), b"\xff" * 64) if selection.since_ms else (0, b"")
+    while page := await store.dead(topic.slot(group), after, PAGE):
+        after = (page[-1].dead_ms, page[-1].member)
+        for dead in page:
+            id_, history = message.slot_id(group, dead.member), (*dead.history, (dead.dead_ms, dead.reason))
+            attempts = sum(reason != EXPIRED for _, reason in history)
+            yield Letter(topic.name, group, "-", id_, dead.body, attempts, dead.reason, dead.dead_ms, history), dead
+        if page[-1].dead_ms >= selection.until_ms:
+            return
+
+
+def _decoded(dead: DeadLetter) -> message.Message:
+    try:
+        return message.decode(dead.body)
+    except message.UNREADABLE:
+        return message.Message(id=dead.id, payload=bytes(dead.body))

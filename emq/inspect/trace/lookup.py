@@ -1,0 +1,282 @@
+"""Putting together what is known of one message: trail, catalog, store, checkpoints, and the hosts' snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from emq import errors
+from emq.host.statistics import HostStatistics
+from emq.inspect.trace import timeline
+from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
+from emq.inspect.trace.places import QUEUE_SEARCH, Finder
+from emq.inspect.trace.timeline import Line
+from emq.inspect.trace.waiting_reasons import Reason, why
+from emq.topics.model import Topic
+from emq.trail import events
+from emq.trail.events import Event
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+Progress = Callable[[str, int, int], None]
+"""Told what is gone through, how much of it is done, and how much there is."""
+
+ENDED = frozenset((events.SETTLED, events.RECALLED, events.SKIPPED, events.DROPPED))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trace:
+    """What became of a message.
+
+    Attributes:
+        topic: None if it is gone from the catalog.
+        state: how its life ended (`settled`, `recalled`, `dead`, `skipped`, `dropped`, `finished`), `running`,
+            `waiting`, or `unknown`.
+        lines: its life by the trail, in order of time.
+        events: the same as recorded.
+        place: where the store has it; None if it was not asked, or has it nowhere.
+        reasons: why it waits, the weightiest first.
+        notes: what could not be told.
+    """
+
+    id: str
+    topic_name: str
+    topic: Topic | None
+    state: str
+    lines: Sequence[Line]
+    events: Sequence[Event]
+    place: Place | None = None
+    reasons: Sequence[Reason] = ()
+    notes: Sequence[str] = ()
+
+
+async def look_up(
+    app: App,
+    message_id: str,
+    topic_name: str | None,
+    hosts: Sequence[HostStatistics],
+    on_progress: Progress = lambda _what, _done, _all: None,
+) -> Trace:
+    """Tell a message's life and, if it goes on, where it is and why it waits. Changes nothing.
+
+    Args:
+        message_id: as `publish` answered it, or as a handler, a dead letter or the trail names it.
+        topic_name: needed where there is no trail, or the trail has the id in several topics.
+        hosts: the snapshots of the live hosts.
+
+    Raises:
+        UnknownTopic: correct the name.
+        InvalidSettings: the trail's directory is not there.
+        EMQError: neither trail nor topic says where to look; the text says what to add.
+    """
+    message_id = events.origin(message_id)
+    directory = app.settings.trail
+    if not directory and topic_name is None:
+        raise errors.EMQError(
+            f"there is no trail to look {message_id!r} up in (the setting trail is empty); "
+            "add --topic to ask the store alone"
+        )
+    found = await _in_trail(directory, message_id, on_progress) if directory else []
+    name = _topic_of(message_id, found, topic_name, directory)
+    found = [e for e in found if e.topic == name]
+    topic = await _topic(app, name, known=bool(found))
+    if topic is None or timeline.state(found) in ENDED:
+        notes = () if topic is not None else (f"topic {name!r} is gone, and what it held with it",)
+        lines = timeline.lines(found, [], topic)
+        return Trace(message_id, name, topic, timeline.state(found), lines, found, notes=notes)
+    of_group = await _of_group(directory, found, on_progress) if found else []
+    return await _unfinished(app, topic, message_id, found, of_group, hosts, on_progress)
+
+
+async def _unfinished(
+    app: App,
+    topic: Topic,
+    message_id: str,
+    found: Sequence[Event],
+    of_group: Sequence[Event],
+    hosts: Sequence[HostStatistics],
+    on_progress: Progress,
+) -> Trace:
+    state, now_ms = timeline.state(found, of_group), app.clock.now_us() // 1000
+    lines, notes = timeline.lines(found, of_group, topic), []
+    if state in ENDED:
+        return Trace(message_id, topic.name, topic, state, lines, found)
+    finder = Finder(
+        app.store, app.checkpoints, topic, message_id, now_ms, lambda done, n: on_progress("the store", done, n)
+    )
+    place, whole = await _place(finder, topic, found)
+    if not whole:
+        notes.append(f"only {QUEUE_SEARCH:,} messages of the topic's queues were looked at; a trail tells the offset")
+    if not app.settings.trail:
+        notes.append("there is no trail (the setting trail is empty): only what is in the store can be told")
+    elif not found:
+        notes.append("the trail has nothing about it")
+    facts = Facts(
+        topic,
+        now_ms,
+        place,
+        len(hosts),
+        _consumers(topic, hosts),
+        all(len(h.busiest) >= h.topics for h in hosts),
+        timeline.owner(of_group),
+        _running(found, hosts) if place is None or place.state in (State.WAITING, State.CLAIMED) else None,
+        _failure(found),
+    )
+    state = _state(place, facts, state)
+    if state == "unknown":
+        notes.append(f"the store does not have it: {_ABSENT}")
+    elif state == State.FINISHED:
+        notes.append("its end is not in the trail (yet): a host writes its trail every second")
+    return Trace(message_id, topic.name, topic, state, lines, found, place, why(facts), notes)
+
+
+_ABSENT = "it was consumed, recalled or purged, is just moving from one state to the next, or never was there"
+
+
+def _state(place: Place | None, facts: Facts, told: str) -> str:
+    if place is not None and place.state in (State.DEAD, State.FINISHED):
+        return place.state.value
+    if facts.running is not None:
+        return "running"
+    if place is not None:
+        return "waiting"
+    return events.DEAD if told == events.DEAD else "unknown"
+
+
+# --------------------------------------------------------------------------------------------------------------- trail
+
+
+async def _in_trail(directory: str, message_id: str, on_progress: Progress) -> list[Event]:
+    found = await asyncio.to_thread(
+        _lookup().of_message, Path(directory), message_id, lambda done, n: on_progress("the trail", done, n)
+    )
+    return cast(list[Event], found)
+
+
+async def _of_group(directory: str, found: Sequence[Event], on_progress: Progress) -> list[Event]:
+    """Who has owned the message's group, and whether its offset was given up."""
+    last = next((e for e in reversed(found) if e.event == events.PUBLISHED), found[-1])
+    place = None if last.offset is None or last.offset < 0 else (last.priority or 0, last.offset)
+    of_group = await asyncio.to_thread(
+        _lookup().of_group,
+        Path(directory),
+        last.topic,
+        last.group,
+        0,
+        place,
+        lambda done, n: on_progress("the trail", done, n),
+    )
+    return cast(list[Event], of_group)
+
+
+def _lookup() -> ModuleType:
+    try:
+        from emq.trail import lookup
+    except ModuleNotFoundError as exc:
+        raise errors.EMQError(f"reading a trail needs the module {exc.name!r}; pip install 'emq[trail]'") from exc
+    return lookup
+
+
+def _topic_of(message_id: str, found: Sequence[Event], wanted: str | None, directory: str) -> str:
+    if wanted is not None:
+        return wanted
+    names = sorted({e.topic for e in found})
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise errors.EMQError(f"{message_id!r} is in the topics {', '.join(names)}; add --topic with one of them")
+    raise errors.EMQError(
+        f"the trail in {directory!r} has nothing about {message_id!r}; correct the id, or add --topic to ask the store"
+    )
+
+
+async def _topic(app: App, name: str, *, known: bool) -> Topic | None:
+    try:
+        return await app.catalog.get(name)
+    except errors.UnknownTopic:
+        if known:
+            return None
+        raise
+
+
+# --------------------------------------------------------------------------------------------------------------- store
+
+
+async def _place(finder: Finder, topic: Topic, found: Sequence[Event]) -> tuple[Place | None, bool]:
+    """Where the store has it; the second answer is False if not everything was looked at.
+
+    That something of its lane or slot is claimed counts only where the trail says that the message went there.
+    """
+    published = next((e for e in reversed(found) if e.event == events.PUBLISHED), None)
+    groups = _groups(topic, published)
+    if topic.is_sorted:
+        slot = await finder.in_slot()
+        if slot is not None and slot.state is not State.CLAIMED:
+            return slot, True
+        lane = await finder.in_lanes(groups)
+        if lane is not None and lane.state is not State.CLAIMED:
+            return lane, True
+        return (slot or lane) if found else None, True
+    queue, whole = None, True
+    if published is not None and published.offset is not None and published.group < topic.groups:
+        queue = await finder.at_offset(published.group, published.priority or 0, published.offset)
+        if queue.state is State.WAITING and not any(e.event in _TO_LANE for e in found):
+            return queue, True
+    lane = await finder.in_lanes(groups)
+    if lane is not None and lane.state is State.CLAIMED:
+        to_lane = any(e.event in _TO_LANE or (e is published and e.offset is None) for e in found)
+        lane = lane if to_lane else None
+    if lane is None and published is None:
+        queue, whole = await finder.in_queues()
+    return lane or queue, whole
+
+
+_TO_LANE = frozenset((events.RETRIED, events.DEAD, events.REPLAYED))
+
+
+def _groups(topic: Topic, published: Event | None) -> Sequence[int]:
+    """The groups whose lanes may hold it: its own, or any where that is not known or may have been retired."""
+    if published is None or topic.groups != topic.active_groups or published.group >= topic.groups:
+        return range(topic.groups)
+    return (published.group,)
+
+
+# --------------------------------------------------------------------------------------------------------------- hosts
+
+
+def _consumers(topic: Topic, hosts: Sequence[HostStatistics]) -> tuple[Consumer, ...]:
+    return tuple(
+        Consumer(
+            h.host,
+            t.in_flight,
+            t.max_in_flight,
+            t.bound,
+            unreachable=h.store_unreachable or h.database_unreachable,
+        )
+        for h in hosts
+        for t in h.busiest
+        if t.name == topic.name
+    )
+
+
+def _running(found: Sequence[Event], hosts: Sequence[HostStatistics]) -> Running | None:
+    started = timeline.running(found)
+    if started is None:
+        return None
+    live = any(is_host(started.source, h.host) for h in hosts)
+    return Running(started.source, started.time_us // 1000, started.attempt or 1, live)
+
+
+def _failure(found: Sequence[Event]) -> Failure | None:
+    """The last failed attempt, unless the message was put back since."""
+    for e in reversed(found):
+        if e.event == events.RETRIED and e.due_ms is not None:
+            return Failure(e.attempt or 1, e.time_us // 1000, e.due_ms, e.reason or "")
+        if e.event in (events.PUBLISHED, events.REPLAYED):
+            return None
+    return None

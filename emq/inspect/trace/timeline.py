@@ -1,0 +1,161 @@
+"""A message's life by the trail: one line for each thing that happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from emq.inspect.trace.waiting_reasons import moment, span
+from emq.topics.model import Topic
+from emq.trail import events, lives
+from emq.trail.events import Event
+
+
+class Line(NamedTuple):
+    """Attributes:
+    time_us: microseconds since the epoch, by the clock of the host or producer that recorded it.
+    detail: for people.
+    """
+
+    time_us: int
+    event: str
+    detail: str
+
+
+CLAIMED = "claimed"
+"""Not recorded by itself: when a started message had come into its host's buffer."""
+
+
+def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic | None) -> list[Line]:
+    """The lines in order of time.
+
+    Args:
+        of_message: in order of time, see `emq.trail.lookup.of_message`.
+        of_group: see `emq.trail.lookup.of_group`; empty if not asked for.
+        topic: for the names of priorities; None if it is gone.
+    """
+    found = [*_of_message(of_message, topic)]
+    if of_message:
+        found += [_of_group(e) for e in of_group if e.time_us >= of_message[0].time_us or e.until is not None]
+    return sorted(found, key=lambda line: line.time_us)
+
+
+def state(of_message: Sequence[Event], of_group: Sequence[Event] = ()) -> str:
+    """What the trail says of the message now: the name of the event that ended it, `started`, or `waiting`.
+
+    The empty text if the trail has nothing about it. A merge changes nothing: what it merged with was waiting.
+    """
+    now = ""
+    for e in of_message:
+        if e.event == events.STARTED or e.event in _ENDS:
+            now = e.event
+        elif e.event != events.MERGED or not now:
+            now = "waiting"
+    if now in _ENDS and sum(e.event == events.PUBLISHED for e in of_message) > 1:
+        # A publish that began while its twin was being delivered comes before that one's end, and waits still.
+        [life] = lives.of((_step(e) for e in of_message), [""]).values()
+        now = "waiting" if life.is_open else now
+    gone = [e.event for e in of_group if e.until is not None]
+    return gone[-1] if gone and now in ("waiting", "") else now
+
+
+def running(of_message: Sequence[Event]) -> Event | None:
+    """The delivery that has begun and not ended; None if there is none."""
+    last = None
+    for e in of_message:
+        if e.event == events.STARTED:
+            last = e
+        elif e.event in _ENDS or e.event == events.RETRIED:
+            last = None
+    return last
+
+
+def owner(of_group: Sequence[Event]) -> str | None:
+    """Who owns the group, by its highest epoch; None if that one has released it, or nothing is known."""
+    owned = [e for e in of_group if e.event == events.OWNED]
+    if not owned:
+        return None
+    last = max(owned, key=lambda e: e.epoch or 0)
+    released = any(e.event == events.RELEASED and e.epoch == last.epoch for e in of_group)
+    return None if released else last.source
+
+
+_ENDS = frozenset((events.SETTLED, events.DEAD, events.RECALLED))
+
+
+def _step(e: Event) -> lives.Step:
+    copy = events.is_copy(e.id or "")
+    return lives.Step(e.event, e.time_us, "copy" if copy else "", "", e.source, e.attempt, e.ready_us, e.published_us)
+
+
+# -------------------------------------------------------------------------------------------------------------- details
+
+
+def _of_message(found: Sequence[Event], topic: Topic | None) -> Iterator[Line]:
+    ready_us: int | None = None
+    started: Event | None = None
+    merged: list[Event] = []
+    for e in found:
+        if e.event == events.MERGED:
+            merged.append(e)
+            continue
+        yield from _merges(merged)
+        merged = []
+        if e.event == events.PUBLISHED:
+            begun_us = e.published_us or e.time_us
+            ready_us = max(begun_us, (e.due_ms or 0) * 1000)
+            yield Line(begun_us, e.event, _published(e, begun_us, topic))
+        elif e.event == events.STARTED:
+            started = e
+            if e.ready_us:
+                yield Line(e.ready_us, CLAIMED, f"by {e.source}, epoch {e.epoch}")
+            since_us = ready_us or e.published_us
+            waited = f", waited {span((e.time_us - since_us) / 1000)}" if since_us else ""
+            yield Line(e.time_us, e.event, f"attempt {e.attempt} on {e.source}{waited}")
+        else:
+            ready_us = e.due_ms * 1000 if e.due_ms is not None else e.time_us
+            yield Line(e.time_us, e.event, _ended(e, started))
+            started = None
+    yield from _merges(merged)
+
+
+def _merges(merged: Sequence[Event]) -> Iterator[Line]:
+    if merged:
+        times = "once" if len(merged) == 1 else f"{len(merged):,} times"
+        until = f", last {moment(merged[-1].time_us / 1000)}" if len(merged) > 1 else ""
+        sources = sorted({e.source for e in merged})
+        more = f" and {len(sources) - 3} others" if len(sources) > 3 else ""
+        yield Line(merged[0].time_us, events.MERGED, f"{times}{until}, by {', '.join(sources[:3])}{more}")
+
+
+def _published(e: Event, begun_us: int, topic: Topic | None) -> str:
+    parts = [f"by {e.source} into group {e.group}"]
+    if topic is not None and e.priority is not None and e.priority < len(topic.priorities):
+        parts.append(topic.priorities[e.priority])
+    if e.offset is not None:
+        parts.append(f"offset {e.offset}")
+    if e.key is not None:
+        parts.append(f"key {e.key!r}")
+    if e.due_ms is not None and e.due_ms * 1000 > begun_us:
+        parts.append(f"delayed until {moment(e.due_ms)}")
+    return ", ".join(parts)
+
+
+def _ended(e: Event, started: Event | None) -> str:
+    took = f" after {span((e.time_us - started.time_us) / 1000)}" if started is not None else ""
+    if e.event == events.SETTLED:
+        return f"on {e.source}{took}"
+    if e.event == events.RETRIED:
+        again = f"again {moment(e.due_ms)}" if e.due_ms is not None and e.due_ms * 1000 > e.time_us else "again at once"
+        return f"{e.reason or 'failed'}{took} on {e.source}; {again}"
+    if e.event == events.DEAD:
+        return f"{e.reason or 'failed'}{took} on {e.source}"
+    return f"by {e.source}"
+
+
+def _of_group(e: Event) -> Line:
+    if e.event == events.SKIPPED:
+        return Line(e.time_us, e.event, f"its offset was taken for a hole by {e.source}")
+    if e.event == events.DROPPED:
+        return Line(e.time_us, e.event, f"on purpose ({e.reason or 'max_length'}), found by {e.source}")
+    return Line(e.time_us, e.event, f"group {e.group} by {e.source}, epoch {e.epoch}")

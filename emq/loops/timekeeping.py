@@ -1,0 +1,367 @@
+"""Keeping a host's clock by the time of its environment, so that all hosts count the same seconds.
+
+**Which time.** Hosts count starts by aligned seconds, so a group that moves between hosts whose clocks differ would
+spend a second's quota twice. All hosts of an environment share one database, the catalog's, so its clock is the
+reference: there is exactly one, whatever the store (a Redis Cluster has as many clocks as masters). For SQLite and in
+memory that is the machine's own clock.
+
+**How.** As NTP does: ask the reference, take the middle of the round trip as the time of its answer, believe the answer
+with the shortest round trip of the last few, allow for `DRIFT` since. Every `INTERVAL_S` there is one more question,
+and one at once when the machine's wall clock jumps.
+
+**Never twice.** The environment's time never goes back (`successor`): where the reference's clock jumps back, the time
+of the environment goes on from where it was, or up to `UNNOTED_US` later, slower by `SLEW` until both agree again; that
+much of the quota is lost meanwhile. A jump back to a time after the last note shows to hosts that have counted on
+since, who say so (`anchor_us`), and to whoever starts on the machine that noted it, by what has passed there. Where the
+clock jumps forward, the time follows at once, and seconds are left out; a host starts nothing in the second in which it
+lands, since one that was there before may have had the same groups. A host whose own clock is found to be ahead stands
+still until the time has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from emq import errors
+from emq.clock import Nanoseconds, SystemClock
+from emq.loops.lease import Lease
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 2.0
+"""How often the reference is asked."""
+
+AGAIN_S = 0.05
+"""How soon it is asked again where a few answers are wanted in a row."""
+
+LOOK_S = 0.5
+"""How often the machine's wall clock is looked at."""
+
+KEPT = 8
+"""Answers of which the best counts; the worst is forgotten."""
+
+FIRST = 3
+"""Answers in a row at the start and after a jump."""
+
+DRIFT = 200e-6
+"""How far a machine's clock may drift from the reference's, in seconds a second; quartz does a quarter of it."""
+
+SLEW = 0.01
+"""How much slower the environment's time goes while it is ahead of the reference's clock."""
+
+TOLERANCE_US = 2_000
+"""A clock this near is not corrected: no round trip tells more."""
+
+JUMP_S = 0.25
+"""A wall clock that has moved by so much more or less than time has passed has jumped."""
+
+UNNOTED_US = 8_000_000
+"""How far the environment's time may have gone on since it was noted. Where the reference's clock is found behind the
+note, time goes on from there: hosts that have died since may have counted those seconds."""
+
+BOUND_S = 0.25
+"""How far a host's clock may be wrong for it to go on starting messages."""
+
+
+class Noted(NamedTuple):
+    """The environment's time as somebody noted it.
+
+    Attributes:
+        time_us, at_us: the environment's time, and the reference's clock then.
+        run, passed_us: the run of a machine (`clock.this_run`) on which it was noted, and what had passed in it.
+    """
+
+    time_us: int
+    at_us: int
+    run: int = 0
+    passed_us: int = 0
+
+
+class Successor(NamedTuple):
+    """Attributes:
+    time_us: the environment's time.
+    has_jumped: the reference's clock was set back since the time was noted, so it has to be noted again.
+    """
+
+    time_us: int
+    has_jumped: bool = False
+
+
+def successor(reference_us: int, noted: Noted | None, run: int = 0, passed_us: int = 0) -> Successor:
+    """The environment's time, when the reference's clock is at `reference_us`; microseconds since the epoch.
+
+    Args:
+        noted: None for never.
+        run, passed_us: of whoever asks. On the machine that noted the time, it is known how much has passed since.
+    """
+    if noted is None:
+        return Successor(reference_us)
+    seen_us = reference_us - noted.at_us
+    truly_us = passed_us - noted.passed_us if run and run == noted.run else None
+    if truly_us is None or truly_us < 0:
+        counted_us, back_us = UNNOTED_US, -seen_us
+    else:
+        counted_us, back_us = min(UNNOTED_US, truly_us), truly_us - seen_us - round(DRIFT * truly_us)
+    if seen_us < UNNOTED_US and back_us > JUMP_S * 1e6:
+        return Successor(max(noted.time_us + counted_us, reference_us), True)
+    if seen_us < 0:
+        return Successor(max(noted.time_us, reference_us))
+    return Successor(max(reference_us, noted.time_us + seen_us - round(seen_us * SLEW)))
+
+
+class Asked(NamedTuple):
+    """The environment's time, and the time that had passed here before and after it was read."""
+
+    time_us: int
+    sent_us: int
+    came_us: int
+
+
+class Reference(Protocol):
+    """Asks for the environment's time."""
+
+    def __call__(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Awaitable[Asked]:
+        """Args:
+            passed_us: tells the time that has passed.
+            note: note the answer, so that the environment's time cannot go back behind it.
+            anchor_us: of the clock of a host that has counted on by it: the environment's time goes on from there.
+
+        Raises:
+            DatabaseUnavailable: ask again later.
+        """
+
+
+class Answer(NamedTuple):
+    """One answer of the reference.
+
+    Attributes:
+        anchor_us: the clock's right anchor by this answer, see `SystemClock`.
+        error_us: by how much that may be wrong, when it came.
+        at_us: when it came, in time that has passed.
+    """
+
+    anchor_us: int
+    error_us: float
+    at_us: int
+
+    def error_at(self, passed_us: int) -> float:
+        """By how much it may be wrong then."""
+        return self.error_us + (passed_us - self.at_us) * DRIFT
+
+
+class ClockState(msgspec.Struct, frozen=True):
+    """What a host knows of the time.
+
+    Attributes:
+        uncertain_s: by how much its clock may be wrong; None if it never had an answer.
+        corrected_s: by how much its clock was corrected since it began, all corrections together.
+        machine_ahead_s: how far the machine's wall clock is ahead of the environment's time.
+        trouble: why it starts nothing, or what is wrong with the machine's clock.
+    """
+
+    uncertain_s: float | None = None
+    corrected_s: float = 0.0
+    machine_ahead_s: float = 0.0
+    trouble: str | None = None
+
+
+def _answer(asked: Asked) -> Answer:
+    middle_us = (asked.sent_us + asked.came_us) // 2
+    return Answer(asked.time_us - middle_us, (asked.came_us - asked.sent_us) / 2, asked.came_us)
+
+
+class Timekeeper:
+    """Keeps a clock; see the module.
+
+    States: *unknown* (no answer yet: hosts start nothing), *kept*, *doubtful* (no answer for so long that the clock may
+    be wrong by more than the bound: hosts start nothing until the next one).
+
+    Args:
+        clock: is corrected, and nothing else corrects it.
+        reference: see `Reference`.
+        bound_s: see `BOUND_S`.
+    """
+
+    def __init__(
+        self,
+        clock: SystemClock,
+        reference: Reference,
+        bound_s: float = BOUND_S,
+        *,
+        wall_ns: Nanoseconds = time.time_ns,
+    ) -> None:
+        self._clock = clock
+        self._reference = reference
+        self._bound_us = bound_s * 1e6
+        self._wall_ns = wall_ns
+        self._answers: list[Answer] = []
+        self._keeping: object | None = None
+        self._leases: list[Lease] = []
+        self._corrected_us = 0
+        self._landed = False
+        self._told = ""
+        self._wall_anchor_us = self._machine_anchor_us()
+
+    def bind(self, lease: Lease) -> None:
+        """Let a host claim and start only while its clock is known."""
+        self._leases.append(lease)
+        lease.sure(self._sure_until_s())
+
+    def unbind(self, lease: Lease) -> None:
+        self._leases.remove(lease)
+
+    async def begin(self) -> None:
+        """Set the clock before anything is timed by it; as far as the reference answers."""
+        await self._ask(FIRST)
+
+    async def keep(self) -> None:
+        """Ask again and again; of several that do so, one is enough. Ends by cancellation."""
+        me = object()
+        try:
+            while True:
+                self._keeping = self._keeping or me
+                if self._keeping is me:
+                    await self._keep()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            if self._keeping is me:
+                self._keeping = None
+
+    async def _keep(self) -> None:
+        asked_us = self._clock.passed_us()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            passed_us = self._clock.passed_us()
+            moved_us = self._machine_anchor_us() - self._wall_anchor_us
+            if abs(moved_us) > JUMP_S * 1e6:
+                self._wall_anchor_us += moved_us
+                log.warning("the clock of this machine has jumped by %+.1f s", moved_us / 1e6)
+                await self._ask(FIRST)
+                asked_us = passed_us
+            elif passed_us - asked_us >= INTERVAL_S * 1e6 or not self._answers:
+                await self._ask(1 if self._answers else FIRST)
+                asked_us = passed_us
+            self._tell()
+
+    def state(self) -> ClockState:
+        """A snapshot."""
+        best = self._best()
+        passed_us = self._clock.passed_us()
+        return ClockState(
+            None if best is None else round(best.error_at(passed_us) / 1e6, 4),
+            round(self._corrected_us / 1e6, 3),
+            round((self._machine_anchor_us() - self._clock.anchor_us) / 1e6, 3),
+            self._trouble() or None,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- details
+
+    async def _ask(self, times: int) -> None:
+        for i in range(times):
+            if i:
+                await asyncio.sleep(AGAIN_S if self._answers and self._leases else 0)
+            try:
+                answer = _answer(await self._reference(self._clock.passed_us, bool(self._leases)))
+                if self._leases and self._was_set_back(answer):
+                    answer = _answer(await self._reference(self._clock.passed_us, True, self._clock.anchor_us))
+            except errors.DatabaseUnavailable:
+                return  # the database says so itself
+            self._take(answer)
+
+    def _was_set_back(self, answer: Answer) -> bool:
+        """Whether the reference's clock has jumped back by less than the age of the last note.
+
+        Who only looks at the note cannot see that. This host can, and has counted those seconds.
+        """
+        best = self._best()
+        if best is None:
+            return False
+        back_us = self._clock.anchor_us - answer.anchor_us
+        slower_us = SLEW * (answer.at_us - best.at_us)
+        least_us = answer.error_us + best.error_at(answer.at_us) + slower_us + TOLERANCE_US
+        return least_us < back_us < UNNOTED_US
+
+    def _take(self, answer: Answer) -> None:
+        best = self._best()
+        if best is None:
+            self._clock.reset(answer.anchor_us)
+        elif abs(answer.anchor_us - best.anchor_us) > answer.error_us + best.error_at(answer.at_us) + TOLERANCE_US:
+            # Both cannot be right, and the later one knows of what has happened in between.
+            self._answers.clear()
+        self._answers.append(answer)
+        if len(self._answers) > KEPT:
+            self._answers.remove(max(self._answers, key=lambda a: a.error_at(answer.at_us)))
+        self._correct()
+
+    def _correct(self) -> None:
+        best = self._best()
+        assert best is not None
+        by_us = best.anchor_us - self._clock.anchor_us
+        if abs(by_us) > max(TOLERANCE_US, best.error_us):
+            self._clock.adjust(by_us)
+            self._corrected_us += by_us
+            for lease in self._leases:
+                lease.shift(by_us / 1e6)
+            if abs(by_us) > JUMP_S * 1e6:
+                how = "leaves out" if by_us > 0 else "stands still for"
+                self._landed = True
+                asyncio.get_running_loop().call_later(1.001 - self._clock.now() % 1.0, self._next_second)
+                log.warning("this host's clock %s %.1f s to follow its environment's time", how, abs(by_us) / 1e6)
+        self._bound_leases()
+
+    def _next_second(self) -> None:
+        self._landed = False
+        self._bound_leases()
+
+    def _bound_leases(self) -> None:
+        for lease in self._leases:
+            lease.sure(0.0 if self._landed else self._sure_until_s())
+
+    def _best(self) -> Answer | None:
+        now_us = self._clock.passed_us()
+        return min(self._answers, key=lambda a: a.error_at(now_us), default=None)
+
+    def _sure_until_s(self) -> float:
+        """Until when, by the clock, it is wrong by the bound at most."""
+        best = self._best()
+        if best is None or best.error_us >= self._bound_us:
+            return 0.0
+        return (self._clock.anchor_us + best.at_us + (self._bound_us - best.error_us) / DRIFT) / 1e6
+
+    def _machine_anchor_us(self) -> int:
+        return self._wall_ns() // 1000 - self._clock.passed_us()
+
+    def _trouble(self) -> str:
+        if self._sure_until_s() <= self._clock.now():
+            best = self._best()
+            known = (
+                "not known" if best is None else f"uncertain by {best.error_at(self._clock.passed_us()) / 1e6:.2f} s"
+            )
+            bound = f"{self._bound_us / 1e6:g} s"
+            return f"the time of the database is {known}; nothing is started before it is known to {bound}"
+        ahead_s = (self._machine_anchor_us() - self._clock.anchor_us) / 1e6
+        if abs(ahead_s) > 2 * JUMP_S:
+            side = "ahead of" if ahead_s > 0 else "behind"
+            return (
+                f"the clock of this machine is {abs(ahead_s):.1f} s {side} the database's, by which the host goes; "
+                "run a time service (NTP) on all machines"
+            )
+        return ""
+
+    def _tell(self) -> None:
+        """Say what is wrong once, and that it is over."""
+        trouble = self._trouble()
+        kind = trouble.partition(" is ")[0]
+        if kind == self._told:
+            return
+        if trouble:
+            log.warning("%s", trouble)
+        else:
+            log.info("the time is known again")
+        self._told = kind

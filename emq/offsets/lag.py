@@ -1,0 +1,118 @@
+"""Lag: what a topic still has to do; ready, delayed and in flight are never one lump."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from emq.offsets.checkpoints import CheckpointStore
+from emq.storage.answers import served
+from emq.storage.store import LogStore, Store
+from emq.topics.model import Topic
+
+AT_ONCE = 1_000
+GROUPS_AT_ONCE = 500
+"""Queues and groups that are looked at before the event loop serves everybody else."""
+
+
+class Lag(NamedTuple):
+    """Attributes:
+    unfinished: messages of one priority that are in the log and not finished by the last checkpoint: ready, or in
+        flight on a host. Offsets that hold nothing are counted until a host has met them.
+    """
+
+    topic: str
+    priority: str
+    unfinished: int
+
+
+class SlotLag(NamedTuple):
+    """What waits in a topic's lanes, and in the slots of a sorted topic.
+
+    Attributes:
+        ready: of a sorted topic, waiting in its slots and due.
+        delayed: waiting for their time, in lanes or slots.
+        claimed: out of a lane or slot: buffered, or in flight on a host.
+        dead: dead letters.
+    """
+
+    topic: str
+    ready: int
+    delayed: int
+    claimed: int
+    dead: int
+
+
+async def unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[int]:
+    """Messages of each queue that no checkpoint says are finished."""
+    counts: list[int] = []
+    for start in range(0, len(queues), AT_ONCE):
+        counts += await _unfinished(log, checkpoints, queues[start : start + AT_ONCE])
+        await asyncio.sleep(0)
+    return counts
+
+
+async def _unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[int]:
+    saved = await checkpoints.load(queues)
+    counts = []
+    for queue, bounds in zip(queues, served(await log.bounds(queues)), strict=True):
+        checkpoint = saved.get(queue)
+        if checkpoint is not None and checkpoint.watermark > bounds.tail:
+            checkpoint = None  # of a store that came back without its last messages: what is there now is not finished
+        start = bounds.head if checkpoint is None else max(bounds.head, checkpoint.watermark)
+        beyond = 0 if checkpoint is None else sum(e - max(s, start) for s, e in checkpoint.finished if e > start)
+        counts.append(max(0, bounds.tail - start - beyond))
+    return counts
+
+
+SOON_MS = 5_000
+"""What is due of a lane within this time may as well be ready: giving a group its share takes some seconds."""
+
+
+async def holding(
+    store: Store, checkpoints: CheckpointStore, topic: Topic, groups: Iterable[int], now_ms: int
+) -> set[int]:
+    """Those groups of a log topic that have something to start, or will have soon."""
+    groups = list(groups)
+    found: set[int] = set()
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        part = groups[start : start + GROUPS_AT_ONCE]
+        counts = iter(await unfinished(store.log, checkpoints, [q for group in part for q in topic.queues(group)]))
+        ready = [sum(next(counts) for _ in topic.priorities) for _ in part]
+        lanes = served(await store.lanes.inspect([topic.group(group) for group in part]))
+        found.update(
+            group
+            for group, left, lane in zip(part, ready, lanes, strict=True)
+            if left or lane.prepared or (lane.next_due_ms is not None and lane.next_due_ms < now_ms + SOON_MS)
+        )
+    return found
+
+
+async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequence[Topic]) -> list[Lag]:
+    """The lag of each topic and priority."""
+    queues = [q for t in topics for q in t.all_queues()]
+    counts = dict(zip(queues, await unfinished(log, checkpoints, queues), strict=True))
+    return [
+        Lag(t.name, p, sum(counts[t.queue(g, i)] for g in range(t.groups)))
+        for t in topics
+        for i, p in enumerate(t.priorities)
+    ]
+
+
+async def of_slots(store: Store, topics: Sequence[Topic], now_ms: int) -> list[SlotLag]:
+    """What waits in lanes and slots, topic by topic."""
+    lanes = iter(served(await store.lanes.inspect([t.group(g) for t in topics for g in range(t.groups)])))
+    places = [t.slot(g) for t in topics if t.is_sorted for g in range(t.groups)]
+    slots = iter(served(await store.sorted.inspect(places, now_ms)) if places else ())
+    found = []
+    for t in topics:
+        ready = delayed = claimed = dead = 0
+        for lane in (next(lanes) for _ in range(t.groups)):
+            delayed, claimed, dead = delayed + lane.waiting, claimed + lane.prepared, dead + lane.dead
+        for slot in (next(slots) for _ in range(t.groups if t.is_sorted else 0)):
+            ready, delayed = ready + slot.due, delayed + slot.waiting - slot.due
+            delayed, claimed = delayed + slot.resting, claimed + slot.prepared - slot.resting
+            dead += slot.dead
+        found.append(SlotLag(t.name, ready, delayed, claimed, dead))
+    return found

@@ -1,0 +1,121 @@
+"""Places that many tenants share: connections, threads. `emq.places.sharing` says how many each may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from emq.places import sharing
+
+KNOWN = 10_000
+"""Most tenants whose pace is remembered while they hold nothing."""
+
+LOOK_AGAIN_S = 0.25
+LOOK_AGAIN = 64
+"""While tenants wait: how many of them are looked at again in this time, though no place became free."""
+
+
+class _Tenant:
+    __slots__ = ("held", "pace", "waiting")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.pace = sharing.Pace()
+        self.waiting: deque[asyncio.Future[int]] = deque()
+
+
+class Places:
+    """`capacity` places, given out by `sharing.room`; a tenant's own requests are served in their order.
+
+    It belongs to one event loop at a time; in another one it starts with all places free.
+
+    Attributes:
+        used: places taken.
+        waiting: requests that wait for one.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.used = self.waiting = 0
+        self._tenants: dict[str, _Tenant] = {}
+        self._crowd: sharing.Crowd[_Tenant] = sharing.Crowd()
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def take(self, name: str) -> int:
+        """Wait for a place for the tenant `name`, and take it; for `free`, when that was.
+
+        Safe to cancel: then none is taken.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._begin()
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            self._forget_some()
+            tenant = self._tenants[name] = _Tenant()
+        place: asyncio.Future[int] = loop.create_future()
+        tenant.waiting.append(place)
+        self.waiting += 1
+        self._serve(tenant)
+        try:
+            return await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.free(name, place.result())
+            elif place in tenant.waiting:
+                tenant.waiting.remove(place)
+                self.waiting -= 1
+            raise
+
+    def free(self, name: str, taken_us: int) -> None:
+        """Give a place back that `name` has had since `taken_us`, which `take` said."""
+        tenant = self._tenants.get(name)
+        if tenant is None or not tenant.held:
+            return  # taken in a loop that has ended
+        self.used -= 1
+        tenant.held -= 1
+        tenant.pace.ended(taken_us, self._now_us())
+        if tenant.waiting:
+            self._serve(tenant)
+        while self.used <= self._crowd.wakes_at:
+            self._serve(self._crowd.first())
+
+    def _serve(self, tenant: _Tenant) -> None:
+        while tenant.waiting:
+            now_us = self._now_us()
+            full_at = sharing.ceiling(self.capacity, tenant.pace.hold_s(now_us))
+            if sharing.room(full_at, self.used, tenant.held) <= 0:
+                self._crowd.wait(tenant, sharing.used_at_most(full_at, tenant.held))
+                if self._looking is None and self._loop is not None:
+                    self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
+                return
+            self.waiting -= 1
+            place = tenant.waiting.popleft()
+            if not place.done():
+                tenant.pace.began(now_us)
+                tenant.held += 1
+                self.used += 1
+                place.set_result(now_us)
+
+    def _look_again(self) -> None:
+        self._looking = None
+        for _ in range(min(LOOK_AGAIN, len(self._crowd))):
+            self._serve(self._crowd.longest())
+        if self._crowd and self._looking is None and self._loop is not None:
+            self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
+
+    def _forget_some(self) -> None:
+        """Forget one that holds nothing for each that comes, once there are many; the one known longest first."""
+        if len(self._tenants) >= KNOWN:
+            for name, tenant in self._tenants.items():
+                if not tenant.held and not tenant.waiting:
+                    del self._tenants[name]
+                    return
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * 1e6) if self._loop is not None else 0

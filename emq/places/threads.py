@@ -1,0 +1,160 @@
+"""Threads for functions that block: shared fairly among tenants, and replaced when a function hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from emq.places import sharing
+from emq.places.places import Places
+
+REPLACE_S = 2.0
+"""A function that has run for so long while others wait keeps its thread, and gives its place back."""
+
+SPARE = 256
+"""Most threads beyond the places; when all are taken, a function that hangs keeps its place."""
+
+CHECK_S = 0.25
+"""While functions wait for a place: how often those that run are looked at."""
+
+
+class _Call:
+    """A function that runs. Attributes: spare: it has given its place back, and counts among the spare threads."""
+
+    __slots__ = ("argument", "began_s", "function", "future", "loop", "name", "spare", "taken_us")
+
+    def __init__(
+        self, name: str, taken_us: int, function: Callable[[Any], Any], argument: Any, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.name = name
+        self.taken_us = taken_us
+        self.function = function
+        self.argument = argument
+        self.loop = loop
+        self.began_s = loop.time()
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.spare = False
+
+
+class Threads:
+    """Runs functions of many tenants in daemon threads, `places` at a time.
+
+    The places are shared by `emq.places.places`, so that slow functions of one tenant leave some to the others. A
+    function whose caller was cancelled (its time-out is over), or that has run for `REPLACE_S` while others wait, keeps
+    its thread and gives its place back: a spare thread takes over, up to `SPARE` of them, which tenants share likewise.
+    So a function that never returns costs a thread instead of a place, and does not keep the process from ending.
+
+    Everything but `_work_off` runs in the event loop. Like its places, it belongs to one event loop at a time.
+    """
+
+    def __init__(self, places: int, name: str, spare: int = SPARE) -> None:
+        """Args:
+        name: the beginning of the threads' names.
+        """
+        self._capacity = places
+        self._places = Places(places)
+        self._name = name
+        self._most_spare = spare
+        self._work: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+        self._idle = 0
+        self._begin(None)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self._placed: dict[_Call, None] = {}
+        self._spare: Counter[str] = Counter()
+        self._checking: asyncio.TimerHandle | None = None
+
+    async def run(self, name: str, function: Callable[[Any], Any], argument: Any) -> Any:
+        """Call `function(argument)` in a thread for the tenant `name`; return what it returns, raise what it raises.
+
+        Cancelling returns at once; the function goes on until it ends by itself, and its outcome is ignored.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._begin(loop)
+        if self._checking is None and self._placed:
+            self._checking = loop.call_later(CHECK_S, self._check)
+        taken_us = await self._places.take(name)
+        call = _Call(name, taken_us, function, argument, loop)
+        self._placed[call] = None
+        if self._idle:
+            self._idle -= 1
+        else:
+            threading.Thread(target=self._work_off, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+        self._work.put(call)
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            self._replace(call)
+            raise
+
+    def close(self) -> None:
+        """Let the threads end that have nothing to do. The others end by themselves, or with the process."""
+        for _ in range(self._idle):
+            self._work.put(None)
+        self._idle = 0
+
+    def _work_off(self) -> None:
+        while (call := self._work.get()) is not None:
+            result, failure = None, None
+            try:
+                result = call.function(call.argument)
+            except BaseException as exc:
+                failure = exc
+            try:
+                call.loop.call_soon_threadsafe(self._ended, call, result, failure)
+            except RuntimeError:
+                return  # the event loop is closed: nobody waits for this, or for the thread
+            del call, result, failure  # or an idle thread would keep them in memory
+
+    def _ended(self, call: _Call, result: object, failure: BaseException | None) -> None:
+        if self._idle < self._capacity:
+            self._idle += 1
+        else:
+            self._work.put(None)
+        if self._loop is call.loop:
+            if call.spare:
+                self._spare[call.name] -= 1
+                self._spare += Counter()  # without those that have none left
+            else:
+                self._give_back(call)
+        if not call.future.done():
+            if failure is None:
+                call.future.set_result(result)
+            else:
+                call.future.set_exception(failure)
+
+    def _give_back(self, call: _Call) -> None:
+        if self._placed.pop(call, call) is None:
+            self._places.free(call.name, call.taken_us)
+
+    def _replace(self, call: _Call) -> bool:
+        """Give the call's place to another, if a spare thread is left for it."""
+        if call not in self._placed:
+            return False
+        used, held = self._spare.total(), self._spare[call.name]
+        full_at = sharing.ceiling(self._most_spare, call.loop.time() - call.began_s)
+        if sharing.room(full_at, used, held) <= 0:
+            return False
+        call.spare = True
+        self._spare[call.name] += 1
+        self._give_back(call)
+        return True
+
+    def _check(self) -> None:
+        """Replace what has run for long, the oldest first, as long as others wait."""
+        self._checking, loop = None, self._loop
+        assert loop is not None
+        for call in list(self._placed):
+            if not self._places.waiting or loop.time() - call.began_s < REPLACE_S:
+                break
+            self._replace(call)
+        if self._places.waiting:
+            self._checking = loop.call_later(CHECK_S, self._check)

@@ -1,0 +1,225 @@
+"""Publishing for later: delayed messages and schedules wait in the lane of the group that will run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.clock import Clock
+from emq.message import Message
+from emq.producer import start_times
+from emq.producer.batcher import Batcher
+from emq.producer.doubtful_delays import Doubts
+from emq.storage.answers import FAILURES, of_each
+from emq.storage.durability import Durability
+from emq.storage.store import Add, LaneStore, Settle, Verdict
+from emq.topics.inputs import number
+from emq.topics.key_layouts import group_of_key
+from emq.topics.model import Topic
+from emq.trail.sink import TrailSink
+
+REOPENING_S = 0.05
+"""Lanes that a deletion has sealed and then spared are opened again soon."""
+
+TRIES = 5
+"""How often a message is placed anew when its group turns out to be retired."""
+
+
+class _Item(NamedTuple):
+    topic: Topic
+    group: int
+    message: Message
+    due_ms: int
+
+    @property
+    def size(self) -> int:
+        return len(self.message.payload)
+
+
+class LaneProducer:
+    """Adds messages to lanes.
+
+    The lanes of a topic are sealed before it is deleted, and an add to a sealed one is placed anew by the catalog. The
+    lanes of groups that retire are not, so a group might go between our look at the catalog and the add. The look is
+    therefore repeated after the add, and the message placed anew if its group is gone; whoever retires a group looks
+    at its lane once more after the catalog has changed. One of the two sees the message. While the database is away
+    the second look waits (`Doubts`).
+    """
+
+    def __init__(
+        self, lanes: LaneStore, trail: TrailSink, clock: Clock, look_again: Callable[[str], Awaitable[Topic]]
+    ) -> None:
+        """Args:
+        look_again: the topic of that name as the catalog has it now.
+        """
+        self._lanes = lanes
+        self._trail = trail
+        self._clock = clock
+        self._look_again = look_again
+        self._batcher: Batcher[_Item, str] = Batcher(self._add, lambda item: item.size)
+        self._doubts: Doubts[_Item] = Doubts(self._confirm)
+        self._unplaced: list[_Item] = []
+        self.published = 0
+
+    async def publish(self, topic: Topic, group: int, m: Message, due_ms: int) -> str:
+        """Add one message, to be started at `due_ms`; adds awaited at the same time share a round trip.
+
+        Raises:
+            DatabaseUnavailable: it has been away for too many messages; nothing was published.
+        """
+        self._doubts.refuse_more()
+        return await self._batcher.send(_Item(topic, group, m, due_ms), topic.options.durability)
+
+    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
+        answers: dict[int, str | Exception] = {}
+        todo = list(enumerate(items))
+        for attempt in range(TRIES):
+            added = await of_each(self._lanes.add([_entry(item) for _, item in todo], durability), len(todo))
+            sealed, stored = [], []
+            for (place, item), answer in zip(todo, added, strict=True):
+                if isinstance(answer, FAILURES):
+                    answers[place] = answer
+                elif isinstance(answer, errors.QueueSealed):
+                    answers[place] = answer
+                    sealed.append((place, item))
+                else:
+                    answers[place] = item.message.id
+                    stored.append((place, item))
+            self._record([item for _, item in stored])
+            try:
+                todo = await self._astray(stored, answers) if stored else []
+            except errors.DatabaseUnavailable:
+                # A topic's first group is never retired.
+                self._doubts.put([item for _, item in stored if item.group > 0])
+                break
+            if sealed:
+                await asyncio.sleep(attempt * REOPENING_S)
+                todo += await self._after_seal(sealed, answers)
+            if not todo:
+                break
+        self.published += sum(isinstance(answer, str) for answer in answers.values())
+        if self._trail.enabled:
+            self._doubt([items[place] for place, a in answers.items() if isinstance(a, errors.OutcomeUnknown)])
+        return [answers[place] for place in range(len(items))]
+
+    async def _astray(
+        self, added: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
+    ) -> list[tuple[int, _Item]]:
+        """Look at the catalog again; take back what lies in a group that is gone, and return it, to be placed anew."""
+        topics: dict[str, Topic] = {}
+        for name in {item.topic.name for _, item in added}:
+            try:
+                topics[name] = await self._look_again(name)
+            except errors.UnknownTopic as exc:  # of these messages only: others share the call
+                answers.update((place, exc) for place, item in added if item.topic.name == name)
+        known = [(place, item) for place, item in added if item.topic.name in topics]
+        astray = [(place, item) for place, item in known if item.group >= topics[item.topic.name].groups]
+        gone = await self._recalled([item for _, item in astray])
+        again = []
+        for (place, item), mine in zip(astray, gone, strict=True):
+            if isinstance(mine, FAILURES):
+                answers[place] = errors.OutcomeUnknown(f"stored in a group that is gone, and not taken back: {mine}")
+            elif mine is True:  # what is not there any more was found by whoever retired the group
+                again.append((place, _moved(item, topics[item.topic.name])))
+        return again
+
+    async def _after_seal(
+        self, refused: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
+    ) -> list[tuple[int, _Item]]:
+        """Where to place anew what a sealed lane has refused: its topic was deleted, and perhaps created again."""
+        again = []
+        for place, item in refused:
+            try:
+                again.append((place, _moved(item, await self._look_again(item.topic.name))))
+            except (errors.UnknownTopic, errors.DatabaseUnavailable) as exc:
+                answers[place] = exc
+        return again
+
+    async def _recalled(self, items: Sequence[_Item]) -> Sequence[object]:
+        recalls = [Settle(i.topic.group(i.group), i.message.id, Verdict.RECALL) for i in items]
+        return await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
+
+    # ------------------------------------------------------------------------------------ while the database was away
+
+    async def _confirm(self, doubtful: Sequence[_Item]) -> Sequence[_Item]:
+        """Place those anew whose group is gone; returns what has to be looked at again."""
+        topics: dict[str, Topic] = {}
+        for name in {item.topic.name for item in doubtful}:
+            with contextlib.suppress(errors.UnknownTopic):  # it was deleted, and its messages with it
+                topics[name] = await self._look_again(name)
+        known = [item for item in doubtful if item.topic.name in topics]
+        astray = [item for item in known if item.group >= topics[item.topic.name].groups]
+        left = []
+        for item, mine in zip(astray, await self._recalled(astray), strict=True):
+            if mine is True or isinstance(mine, errors.OutcomeUnknown):  # rather twice than not at all
+                self._unplaced.append(_moved(item, topics[item.topic.name]))
+            elif isinstance(mine, FAILURES):
+                left.append(item)
+        if self._unplaced:
+            again, self._unplaced = self._unplaced, []
+            added = await of_each(self._lanes.add([_entry(item) for item in again]), len(again))
+            self._unplaced = [i for i, answer in zip(again, added, strict=True) if isinstance(answer, FAILURES)]
+        return [*left, *self._unplaced]
+
+    def _doubt(self, items: Sequence[_Item]) -> None:
+        now_us = self._clock.now_us()
+        for topic, group, m, _ in items:
+            self._trail.doubted(topic.name, group, m.priority, [m.id], now_us)
+
+    def _record(self, items: Sequence[_Item]) -> None:
+        if self._trail.enabled:
+            now_us = self._clock.now_us()
+            for topic, group, m, due_ms in items:
+                if m.schedule is not None:
+                    continue  # its occurrences are messages, it is none
+                us = m.published_us
+                self._trail.published(topic.name, group, m.priority, None, [m.id], [m.key], us, now_us, [due_ms])
+
+
+def _moved(item: _Item, topic: Topic) -> _Item:
+    key = item.message.key
+    moved = item.group % topic.active_groups if key is None else group_of_key(key, topic.active_groups)
+    return item._replace(topic=topic, group=moved)
+
+
+def delayed(
+    topic: Topic,
+    message_id: str,
+    payload: bytes,
+    *,
+    key: str | None,
+    priority: int,
+    headers: dict[str, str] | None,
+    score: float = 0,
+    ttl_s: float | None = None,
+    now_us: int,
+    due_ms: int,
+    schedule: bytes | None = None,
+) -> Message:
+    """The message as it waits in a lane. Its time to live counts from when it is due; a schedule's entry carries the
+    duration instead, for its occurrences."""
+    ttl_us = 0
+    if ttl_s is not None:
+        number("ttl_s", ttl_s)
+    if (shortest := min((t for t in (ttl_s, topic.options.ttl_s) if t is not None), default=None)) is not None:
+        ttl_us = start_times.ttl_us(shortest)
+    return Message(
+        message_id,
+        payload,
+        key=key,
+        published_us=now_us,
+        headers=headers,
+        priority=priority,
+        topic=topic.name,
+        score=score,
+        schedule=schedule,
+        expires_us=ttl_us and (ttl_us if schedule else due_ms * 1000 + ttl_us),
+    )
+
+
+def _entry(item: _Item) -> Add:
+    m = item.message
+    return Add(item.topic.group(item.group), m.id, message.encode_retry(m), item.due_ms, priority=m.priority)

@@ -1,0 +1,38 @@
+"""Tells the catalog which topics have messages with a time to live of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from emq import errors
+from emq.clock import Clock
+from emq.topics.catalog import Catalog
+
+WAIT_S = 1.0
+"""How long a publish waits for the catalog at most; without its note, hosts find what has expired later."""
+
+AGAIN_S = 5.0
+"""How soon a topic is noted again: its note is known here by then, or has failed."""
+
+
+class Expiring:
+    """Notes a topic at the first publish with a time to live, so that its hosts look ahead for what expires.
+
+    A host cannot know that by itself: such a message may lie behind more than it reads, or in a paused topic.
+    """
+
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._noted: dict[str, float] = {}
+
+    async def note(self, topic: str) -> None:
+        """Note the topic, unless that was tried lately. Raises nothing: the publish goes on without the database."""
+        now = self._clock.now()
+        if abs(now - self._noted.get(topic, 0.0)) < AGAIN_S:
+            return
+        self._noted = {name: at for name, at in self._noted.items() if abs(now - at) < AGAIN_S} | {topic: now}
+        with contextlib.suppress(errors.EMQError, TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await self._catalog.note_expiring(topic)

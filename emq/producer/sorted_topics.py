@@ -1,0 +1,304 @@
+"""Publishing to sorted topics: which slot, which score, and what became of it."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+from emq import errors, message
+from emq.clock import Clock
+from emq.producer import start_times
+from emq.producer.batcher import Batcher, fitting
+from emq.producer.partial_calls import raise_first
+from emq.storage import folds
+from emq.storage.answers import of_each
+from emq.storage.durability import Durability
+from emq.storage.slot_store import LATEST, RETRIES, Add, Slot, SortedStore
+from emq.topics.inputs import finite, number, shown
+from emq.topics.model import MAX_DELAY_S, Kind, Topic
+from emq.trail.sink import TrailSink
+
+AGING_EPOCH_S = 1 << 33
+"""Aging topics count down to this second (in the year 2242), so that their scores stay above the retries'."""
+
+CHUNK = 2_000
+"""Messages in one call of `publish_many`, fewer if they are large."""
+
+
+class Told(NamedTuple):
+    """What a producer may say of a message for a sorted topic; see `Producer.publish`."""
+
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
+    ttl_s: float | None = None
+    merge_key: bytes | str | None = None
+
+
+_NOTHING = Told()
+
+
+class _Item(NamedTuple):
+    topic: Topic
+    add: Add
+    group: int
+    published_us: int
+
+
+class SlotProducer:
+    """Adds messages to slots; the slot is CRC32 of the key (the slot basis), or of the content, modulo their number."""
+
+    def __init__(self, store: SortedStore, trail: TrailSink, clock: Clock) -> None:
+        self._store = store
+        self._trail = trail
+        self._clock = clock
+        self._batcher: Batcher[_Item, str] = Batcher(self._add, _size)
+        self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
+        self.published = 0
+
+    async def publish(self, topic: Topic, payload: bytes, score: float, told: Told) -> str:
+        """Add one message; adds awaited at the same time share a round trip."""
+        item = self._item(topic, payload, score, told, self._clock.now_us())
+        return await self._batcher.send(item, topic.options.durability)
+
+    async def publish_many(
+        self,
+        topic: Topic,
+        payloads: Sequence[bytes],
+        scores: Sequence[float],
+        keys: Sequence[str | None],
+        headers: Mapping[str, str] | None,
+        ttl_s: float | None,
+        merge_keys: Sequence[bytes | str] | None = None,
+    ) -> list[str]:
+        """Add many messages, in calls of 2,000 or 8 MiB. Where an error is raised, those of earlier calls went in."""
+        for merge_key in merge_keys or ():
+            _bytes(merge_key)
+        if topic.options.merge == "key":
+            for payload in payloads:
+                folds.check(topic.fold, payload)
+        bare = topic.options.merge != "key" and merge_keys is None and Told(None, headers, ttl_s) == _NOTHING
+        outcomes: list[str | Exception] = []
+        for start in range(0, len(payloads), CHUNK):
+            end = start + CHUNK
+            part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
+            if bare and part_keys.count(None) == len(part_keys):
+                await self._add_contents(topic, part, part_scores, outcomes, len(payloads))
+                continue
+            now_us = self._clock.now_us()
+            part_merge_keys = merge_keys[start:end] if merge_keys is not None else [None] * len(part)
+            items = [
+                self._item(topic, payload, score, Told(key, headers, ttl_s, merge_key), now_us)
+                for payload, score, key, merge_key in zip(part, part_scores, part_keys, part_merge_keys, strict=True)
+            ]
+            await self._add_items(items, topic.options.durability, outcomes, len(payloads))
+        return cast("list[str]", outcomes)  # a failure would have been raised
+
+    async def _add_contents(
+        self,
+        topic: Topic,
+        payloads: Sequence[bytes],
+        scores: Sequence[float],
+        outcomes: list[str | Exception],
+        of: int,
+    ) -> None:
+        """Add contents that come alone, in as few calls as their sizes allow; ids go into `outcomes`."""
+        slots = self._slots_of(topic)
+        while payloads:
+            n = fitting([*map(len, payloads)])
+            part = await self._add_bare(topic, slots, payloads[:n], scores[:n], self._clock.now_us())
+            raise_first(part, of, len(outcomes))
+            outcomes += part
+            payloads, scores = payloads[n:], scores[n:]
+
+    async def _add_items(
+        self, items: Sequence[_Item], durability: Durability, outcomes: list[str | Exception], of: int
+    ) -> None:
+        """Add in as few calls as their sizes allow; ids go into `outcomes`."""
+        while items:
+            n = fitting([*map(_size, items)])
+            part = await self._add(items[:n], durability)
+            raise_first(part, of, len(outcomes))
+            outcomes += part
+            items = items[n:]
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._slots.pop(topic, None)
+
+    def _slots_of(self, topic: Topic) -> list[Slot]:
+        known = self._slots.get(topic.name)
+        if known is None or known[0] is not topic:
+            known = self._slots[topic.name] = topic, [topic.slot(i) for i in range(topic.slots)]
+        return known[1]
+
+    def _item(self, topic: Topic, payload: bytes, score: float, told: Told, now_us: int) -> _Item:
+        slots, share = self._slots_of(topic), _share(topic)
+        if not slots[0].apart:
+            _check_bare(topic, told)
+            member = payload
+            index = zlib.crc32(payload if told.key is None else told.key.encode()) % topic.slots
+            return _Item(topic, Add(slots[index], member, score, topic.keep, max_length=share), index, now_us)
+        folds.check(topic.fold, payload)
+        member = payload if told.merge_key is None else _bytes(told.merge_key)
+        index = zlib.crc32(member if told.key is None else told.key.encode()) % topic.slots
+        headers = dict(told.headers) if told.headers else None
+        note = message.encode_note(
+            message.Note(told.key, now_us, headers, expires_us(topic, score, told.ttl_s, now_us))
+        )
+        add = Add(slots[index], member, score, topic.keep, payload, note, topic.fold, share)
+        return _Item(topic, add, index, now_us)
+
+    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
+        answers = await of_each(self._store.add([item.add for item in items], durability), len(items))
+        ids: list[str | Exception] = []
+        for item, answer in zip(items, answers, strict=True):
+            ids.append(answer if isinstance(answer, errors.EMQError) else message.slot_id(item.group, item.add.member))
+        self.published += sum(1 for answer in answers if not isinstance(answer, errors.EMQError))
+        if self._trail.enabled:
+            self._record(items, answers, ids)
+        return ids
+
+    async def _add_bare(
+        self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
+    ) -> Sequence[str | Exception]:
+        """As `_add`, for contents that come alone and by the thousand: without the questions that do not arise."""
+        share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
+        places = [crc32(payload) & mask for payload in payloads]
+        each = zip(places, payloads, scores, strict=True)
+        adds = [Add(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
+        answers = await of_each(self._store.add(adds, topic.options.durability), len(adds))
+        slot_id = message.slot_id
+        ids = [slot_id(place, payload) for place, payload in zip(places, payloads, strict=True)]
+        refusals = [answer for answer in answers if not isinstance(answer, bool)]
+        self.published += len(ids) - len(refusals)
+        told = [id_ if isinstance(a, bool) else a for a, id_ in zip(answers, ids, strict=True)] if refusals else ids
+        if self._trail.enabled:
+            items = [_Item(topic, add, place, now_us) for add, place in zip(adds, places, strict=True)]
+            self._record(items, answers, told)
+        return told
+
+    def _record(
+        self, items: Sequence[_Item], answers: Sequence[bool | errors.EMQError], ids: Sequence[str | Exception]
+    ) -> None:
+        now_us = self._clock.now_us()
+        for item, answer, id_ in zip(items, answers, ids, strict=True):
+            name, group = item.topic.name, item.group
+            if isinstance(id_, Exception):
+                if isinstance(id_, errors.OutcomeUnknown):
+                    self._trail.doubted(name, group, 0, [message.slot_id(group, item.add.member)], now_us)
+            elif answer is True:
+                due = None if item.topic.kind is Kind.PRIORITY else [int(item.add.score)]
+                self._trail.published(name, group, 0, None, [id_], None, item.published_us, now_us, due)
+            else:
+                self._trail.merged(name, group, [id_], item.published_us, now_us)
+
+
+def score_of(
+    topic: Topic, priority: float | str | None, due_ms: int | None, range_ms: int | None, now_us: int
+) -> float:
+    """The score that a message gets, checked: its due time or priority.
+
+    Raises:
+        InvalidMessage: what the topic's kind needs is missing or out of range; the text says what would be right.
+    """
+    now_ms = now_us // 1000
+    if topic.kind is Kind.PRIORITY:
+        if range_ms is not None:
+            raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority; time_range_ms is for range_merge")
+        return _priority_score(topic, priority, now_us)
+    if priority is not None:
+        raise errors.InvalidMessage(f"topic {topic.name!r} goes by time; priority is for kinds log and priority")
+    if topic.kind is Kind.RANGE_MERGE:
+        if due_ms is None:
+            wait_ms = topic.options.time_range_ms if range_ms is None else range_ms
+            if wait_ms is None:
+                raise errors.InvalidMessage(f"topic {topic.name!r} has no time_range_ms; give one with the message")
+            due_ms = now_ms + math.ceil(number("time_range_ms", wait_ms))
+        if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
+            raise errors.InvalidMessage(f"time range {due_ms - now_ms} ms must be above 0 and at most ten years")
+        return due_ms
+    if range_ms is not None:
+        raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; time_range_ms is for range_merge")
+    if due_ms is None:
+        raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; give at= or delay_ms=")
+    if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
+        raise errors.InvalidMessage(f"fixed time {_shown(due_ms, now_ms)} must be ahead of now, by at most ten years")
+    return due_ms
+
+
+def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequence[float]:
+    """Scores as given for many messages: times ahead of now, or priorities.
+
+    Raises:
+        InvalidMessage: one is out of range; the text says which and what would be right.
+    """
+    if topic.kind is Kind.PRIORITY:
+        return [_priority_score(topic, score, now_us) for score in scores]
+    now_ms = now_us // 1000
+    for score in scores:  # NaN hides from min and max
+        if not (type(score) is int or type(score) is float) or not finite(score):
+            number("score", score)
+    for worst in (min(scores), max(scores)) if scores else ():
+        if not now_ms < worst <= now_ms + MAX_DELAY_S * 1000:
+            raise errors.InvalidMessage(f"time {_shown(worst, now_ms)} must be ahead of now, by at most ten years")
+    return scores
+
+
+def _shown(due_ms: float, now_ms: int) -> str:
+    """A time for people: as it was given, and how far away that is."""
+    away_s = (due_ms - now_ms) / 1000
+    return f"{due_ms:.0f} ms ({abs(away_s):,.1f} s {'ahead' if away_s > 0 else 'ago'})"
+
+
+def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> float:
+    given = priority if type(priority) is int or type(priority) is float else math.nan
+    if not RETRIES < given < 1 << 50:
+        raise errors.InvalidMessage(
+            f"priority {shown(priority)} must be a number above {RETRIES}, and below 2^50; up to {RETRIES}, scores "
+            "count retries"
+        )
+    if topic.options.priority_policy == "aging":
+        # Waiting lifts a message by 1 for each aging_s: the order by this is the same at any time.
+        return given + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
+    return given
+
+
+def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) -> int:
+    """When a message's own time to live ends, from when it is ready; 0 for none."""
+    if ttl_s is None:
+        return 0
+    ready_us = now_us if topic.kind is Kind.PRIORITY else int(due_ms * 1000)
+    return ready_us + start_times.ttl_us(ttl_s)
+
+
+def _check_bare(topic: Topic, told: Told) -> None:
+    """Nothing but the content is stored in such a topic, so nothing else can be said."""
+    given = [name for name, value in told._asdict().items() if value is not None and name != "key"]
+    if given:
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} stores bare contents, so {given[0]} cannot travel along; create it with merge='key'"
+        )
+    if told.key is not None and topic.options.ordering == "key":
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} stores bare contents, so hosts cannot see keys; create it with merge='key', or with "
+            "ordering='slot'"
+        )
+
+
+def _share(topic: Topic) -> int | None:
+    limit = topic.options.max_length
+    return None if limit is None else max(1, limit // topic.slots)
+
+
+def _size(item: _Item) -> int:
+    return len(item.add.member) + len(item.add.body) + len(item.add.note)
+
+
+def _bytes(merge_key: bytes | str) -> bytes:
+    if not isinstance(merge_key, str | bytes | bytearray | memoryview):
+        raise errors.InvalidMessage(
+            f"merge key {shown(merge_key)} is of type {type(merge_key).__name__}; give bytes or text"
+        )
+    return merge_key.encode() if isinstance(merge_key, str) else bytes(merge_key)

@@ -1,0 +1,1 @@
+"""Quotas: how many messages a group may start, second by second."""

@@ -1,0 +1,172 @@
+"""Smooth pacing: starts spread over the second, as a token bucket spreads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from emq.topics import shares
+from emq.topics.shares import MICRO, Pace
+
+PICO = MICRO * MICRO
+
+
+class Tokens(Protocol):
+    """A supply of tokens; times are microseconds since the epoch."""
+
+    def whole(self, now_us: int) -> int:
+        """How many there are now."""
+
+    def take(self, n: int) -> None:
+        """Use up `n` of those that `whole` has just told of; a negative number gives back."""
+
+    def next_us(self, now_us: int) -> float:
+        """When there will be one, where there is none now."""
+
+
+class Bucket:
+    """In any span of t seconds at most share * t + burst tokens. It starts empty."""
+
+    __slots__ = ("_at_us", "_capacity", "_den", "_num", "_tokens")
+
+    def __init__(self, pace: Pace, now_us: int) -> None:
+        self._num, self._den = pace.share.num, pace.share.den
+        self._capacity = round(pace.burst * MICRO) * self._den
+        self._tokens = 0  # one token is den * MICRO of these
+        self._at_us = now_us
+
+    def whole(self, now_us: int) -> int:
+        if now_us > self._at_us:
+            self._tokens = min(self._capacity, self._tokens + (now_us - self._at_us) * self._num)
+            self._at_us = now_us
+        return self._tokens // (self._den * MICRO)
+
+    def take(self, n: int) -> None:
+        self._tokens = min(self._capacity, self._tokens - n * self._den * MICRO)
+
+    def next_us(self, now_us: int) -> float:
+        if self._num == 0:
+            return float("inf")
+        return float(now_us + -(-max(0, self._den * MICRO - self._tokens) // self._num))
+
+
+class Mint:
+    """The topic's tokens come one by one at fixed times; those of this group are good for a while. See `Pace`."""
+
+    __slots__ = ("_lifetime_us", "_members", "_micros", "_next", "_position", "_since_us")
+
+    def __init__(self, pace: Pace, now_us: int) -> None:
+        self._micros = pace.share.num
+        self._position, self._members = pace.position, pace.members
+        self._lifetime_us = round(pace.lifetime_s * MICRO)
+        self._since_us = now_us
+        self._next = 0
+
+    def whole(self, now_us: int) -> int:
+        expired = self._minted(max(self._since_us, now_us - self._lifetime_us))
+        self._next = max(self._next, expired)
+        return max(0, self._minted(now_us) - self._next)
+
+    def take(self, n: int) -> None:
+        self._next += n
+
+    def next_us(self, now_us: int) -> float:
+        k = max(self._next, self._minted(now_us)) * self._members + self._position
+        return float(-(-k * PICO // self._micros))
+
+    def _minted(self, until_us: int) -> int:
+        """How many of this group's tokens were minted up to then, since the epoch."""
+        return (until_us * self._micros // PICO - self._position) // self._members + 1
+
+
+Paces = Sequence[tuple[int, Pace]]
+"""A group's paces in order of time: (first second, pace)."""
+
+
+class SmoothCounter:
+    """A counter that grants tokens: over all groups of a topic at most qps * t + burst in *any* span of t seconds.
+
+    It starts empty, so that a group that moves between hosts cannot gain a burst by moving. The default burst, 1 + a
+    tenth of a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
+
+    A change begins at the same second on every host, and begins empty: starts before it are bounded by the old pace,
+    those after it by the new qps times their span. Until then a start takes a token of each, so that a lower pace
+    counts at once.
+    """
+
+    __slots__ = ("_coming", "_paces", "_taken_from", "_tokens", "reserved", "rolled_back")
+
+    def __init__(self, paces: float | Paces, now: float, burst: float | None = None) -> None:
+        """Args:
+        paces: or starts a second, of a group that shares with nobody; `burst` is for that only.
+        """
+        self._paces: Paces = ()
+        self._tokens: Tokens | None = None
+        self._coming: list[tuple[int, Pace, Tokens]] = []
+        self._taken_from: list[Tokens] = []
+        self.reserved = 0
+        self.rolled_back = 0
+        if isinstance(paces, int | float):
+            paces = [(0, Pace(shares.share_of(paces), shares.burst_of(paces, burst)))]
+        self.set_paces(paces, now)
+
+    def reserve(self, n: int, now: float) -> int:
+        now_us = int(now * 1e6)
+        supplies = self._supplies(now_us)
+        granted = min(n, *(tokens.whole(now_us) for tokens in supplies))
+        for tokens in supplies:
+            tokens.take(granted)
+        self._taken_from = supplies
+        self.reserved += granted
+        return granted
+
+    def available(self, now: float) -> int:
+        now_us = int(now * 1e6)
+        return min(tokens.whole(now_us) for tokens in self._supplies(now_us))
+
+    def release(self, n: int, now: float) -> None:
+        self.rolled_back += n
+        for tokens in self._taken_from:  # not to those of a pace that has begun since
+            tokens.take(-n)
+
+    def valid_until(self, now: float) -> float:
+        # Tokens taken now and used later would make that later second fuller than the bucket allows.
+        return now + 0.001
+
+    def next_at(self, now: float) -> float:
+        now_us = int(now * 1e6)
+        at = max(0.0 if tokens.whole(now_us) else tokens.next_us(now_us) / 1e6 for tokens in self._supplies(now_us))
+        return min(at, self._coming[0][0]) if self._coming else at
+
+    def set_paces(self, paces: Paces, now: float) -> None:
+        """Follow a change; what is known already goes on as it was."""
+        now_us = int(now * 1e6)
+        known = {since: (pace, tokens) for since, pace, tokens in self._coming}
+        first = shares.in_force([(since, shares.NOTHING) for since, _ in paces], int(now))
+        if self._tokens is None or paces[first] not in self._paces:
+            self._tokens = _tokens(paces[first][1], now_us)
+        self._coming = []
+        for since, pace in paces[first + 1 :]:
+            before = known.get(since)
+            tokens = before[1] if before is not None and before[0] == pace else _tokens(pace, now_us)
+            self._coming.append((since, pace, tokens))
+        self._paces = paces
+
+    def _supplies(self, now_us: int) -> list[Tokens]:
+        while self._coming and self._coming[0][0] * MICRO <= now_us:
+            since, pace, _ = self._coming.pop(0)
+            self._tokens = _begun(pace, since * MICRO)
+        assert self._tokens is not None
+        return [self._tokens, *(tokens for _, _, tokens in self._coming)] if self._coming else [self._tokens]
+
+
+def _tokens(pace: Pace, now_us: int) -> Tokens:
+    return Mint(pace, now_us) if pace.lifetime_s else Bucket(pace, now_us)
+
+
+def _begun(pace: Pace, since_us: int) -> Tokens:
+    """Tokens of a pace that begins now everywhere. The topic's first one is left out: it may come at once, while the
+    bound for what comes before has no room for one more."""
+    if pace.lifetime_s:
+        since_us = -(-(since_us * pace.share.num // PICO + 1) * PICO // pace.share.num)
+    return _tokens(pace, since_us)

@@ -1,0 +1,76 @@
+"""Delays by name: one place for the delays of a topic, and RocketMQ's customary ones."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+
+from emq import errors
+from emq.topics import inputs
+from emq.topics.model import MAX_DELAY_S, Topic
+
+ROCKETMQ: dict[str, float] = {
+    "1s": 1.0,
+    "5s": 5.0,
+    "10s": 10.0,
+    "30s": 30.0,
+    **{f"{minutes}m": minutes * 60.0 for minutes in (*range(1, 11), 20, 30)},
+    "1h": 3600.0,
+    "2h": 7200.0,
+}
+"""RocketMQ's 18 levels, in seconds by name; for a topic's `delay_levels`."""
+
+ROCKETMQ_BY_NUMBER: dict[str, float] = {str(number): s for number, s in enumerate(ROCKETMQ.values(), 1)}
+"""The same by RocketMQ's numbers, "1" to "18"; for topics whose publishers keep to those."""
+
+Delay = str | float | datetime.timedelta | enum.Enum
+"""A level's name, seconds, a duration, or a member of an enumeration whose value is one of these."""
+
+
+def delay_s(topic: Topic, delay: Delay) -> float:
+    """Seconds of a delay, as it is given to a publish.
+
+    Args:
+        delay: the name of a level in the topic's `delay_levels`; seconds, from 0 to ten years; a `timedelta`; or a
+            member of your own enumeration with such a value, such as `REMINDER = "30m"`.
+
+    Raises:
+        InvalidMessage: the topic has no level of that name, or the delay is out of range. Correct the delay.
+    """
+    value = delay.value if isinstance(delay, enum.Enum) else delay
+    if isinstance(value, str):
+        seconds = _level(topic, value)
+    elif isinstance(value, datetime.timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = value
+    else:
+        raise errors.InvalidMessage(
+            f"delay {inputs.shown(delay)} is no level's name, number of seconds or timedelta; give one"
+        )
+    # The comparison refuses infinities and NaN, too; of an integer it does not ask whether a float could hold it.
+    if not 0 <= seconds <= MAX_DELAY_S:
+        raise errors.InvalidMessage(
+            f"delay {inputs.shown(delay)} must be from 0 to {MAX_DELAY_S:.0f} seconds (ten years)"
+        )
+    return float(seconds)
+
+
+def _level(topic: Topic, name: str) -> float:
+    levels = topic.options.delay_levels
+    if name in levels:
+        return levels[name]
+    known = f"it has {', '.join(sorted(levels, key=levels.__getitem__))}" if levels else "it has none"
+    hint = "give one of these, or seconds" if levels else "set its delay_levels, or give seconds"
+    raise errors.InvalidMessage(f"topic {topic.name!r} has no delay level {name!r}; {known}; {hint}")
+
+
+def written(ms: float) -> str:
+    """A span of time for people, exact to the millisecond: `5 m`, `1 h 30 m`, `250 ms`."""
+    rest, parts = math.floor(ms), []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts) or "0 s"

@@ -1,0 +1,68 @@
+"""Finding the adapter for a store's URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from importlib.metadata import entry_points
+
+from emq import errors
+from emq.clock import Clock
+from emq.storage.store import Store
+from emq.topics.model import Environment
+
+ENTRY_POINTS = "emq.stores"
+
+_EXTRAS = {
+    **{f"{scheme}{kind}": "redis" for scheme in ("redis", "rediss") for kind in ("", "+cluster", "+sentinel")},
+    "postgresql": "postgres",
+}
+_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
+
+
+async def open_store(url: str, environment: Environment, clock: Clock | None = None) -> Store:
+    """Open the store that a URL names, through the adapter installed for its scheme.
+
+    An adapter registers a factory `async (url, environment) -> Store` in the entry-point group `emq.stores`, under
+    the scheme it serves: all of the URL before the first colon, so that `redis+cluster` differs from `redis`.
+
+    Args:
+        url: such as `memory:`, `sqlite:///queues.db`, `postgresql://...` or `redis://...`.
+        environment: whose data to serve; the other environment's is neither seen nor touched.
+        clock: by which dead letters are stamped, where the adapter lets it be chosen (see `emq.storage.store.Store`).
+
+    Raises:
+        InvalidSettings: no adapter serves the scheme, a driver is not installed, or the adapter refuses the URL.
+            Correct the URL or install what the text names.
+        StoreUnavailable: the server does not answer. Try again later.
+    """
+    scheme = url.partition(":")[0] if ":" in url else ""
+    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    if scheme not in found:
+        known = ", ".join(f"{name}:" for name in sorted(found)) or "none; install emq again"
+        raise errors.InvalidSettings(f"no store adapter for the URL {hide_password(url)!r}; schemes there are: {known}")
+    try:
+        factory: Callable[[str, Environment], Awaitable[Store]] = found[scheme].load()
+        # Drivers are often imported only when the connection pool is made, hence inside the same try.
+        opened = await factory(url, environment)
+    except ModuleNotFoundError as exc:
+        extra = _EXTRAS.get(scheme)
+        remedy = f"pip install 'emq[{extra}]'" if extra else f"install the package that provides {exc.name!r}"
+        raise errors.InvalidSettings(f"stores with {scheme}: need the module {exc.name!r}; {remedy}") from exc
+    follow = getattr(opened, "follow", None)  # an adapter of somebody else's may have none
+    if clock is not None and follow is not None:
+        follow(clock)
+    return opened
+
+
+def hide_password(url: str) -> str:
+    """The URL with its password, and parameters that look like one, shown as `***`; for messages and logs.
+
+    A password with unescaped `@`, `/` or `?` is hidden too: everything up to the last `@` counts as user and password.
+    """
+    before, mark, rest = url.partition("://")
+    if mark and "@" in rest:
+        account, _, place = rest.rpartition("@")
+        user, colon, _ = account.partition(":")
+        rest = f"{user}{colon}***@{place}" if colon else rest
+    return _SECRET_PARAMETER.sub(r"\1***", before + mark + rest)

@@ -1,0 +1,1 @@
+"""What a topic is, how its capacity is split, and where topics are kept."""

@@ -1,0 +1,490 @@
+"""The catalog: every topic of an environment, with its settings, in the database."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from emq import errors
+from emq.clock import Clock
+from emq.database import Database, database, environment_time, statements, tables
+from emq.storage import folds
+from emq.topics import catalog_file, catalog_rows, model, shares
+from emq.topics.model import DEFAULT_PRIORITIES, Topic, TopicOptions
+
+_table = tables.topics
+_OPTIONS = frozenset(TopicOptions.__struct_fields__)
+_CHANGEABLE = ("qps", "group_qps", "state", "options")
+_REFUSED = {
+    "name": "its queues are stored under its name; create a new topic instead",
+    "priorities": (
+        "its queues are named for them, and messages of a dropped or renamed one would never be consumed; "
+        "create a new topic instead"
+    ),
+    "kind": "its messages are stored by it; create a new topic instead",
+    "slots": "messages are found by it (checksum modulo slots), so those that wait would be lost; create a new topic",
+    "active_groups": "it follows from qps and group_qps; change these",
+    "groups": "it follows from qps and group_qps; change these",
+    "divisions": "it follows from qps and group_qps; change these",
+    "layout": "it follows from the number of groups",
+    "earlier": "hosts drop an earlier layout when nothing of it is left",
+}
+
+
+class Changes(NamedTuple):
+    """What happened since a version. Apply `deleted` first, then `changed`.
+
+    Attributes:
+        version: the version to ask from next time.
+        changed: topics created or updated since, as they are now, without those that this version cannot read.
+        deleted: names of topics deleted since; one that was created again is in `changed` too.
+    """
+
+    version: int
+    changed: list[Topic]
+    deleted: list[str]
+
+
+class Catalog:
+    """The topics of one environment. Any number of processes may share it.
+
+    Every change takes the next catalog version inside its transaction, which puts all writers in line: two updates
+    of one topic at the same time are applied one after the other, and nobody who polls `version` misses one.
+
+    **Growing and shrinking lose no message.** When a topic shrinks, `active_groups` falls and `groups` stays: new
+    messages go to the remaining groups while hosts go on consuming the retired ones. A producer that has not read
+    the catalog yet may still write to a retired group, and what it writes is consumed too. Once a retired group is
+    empty, its owner seals each of its queues; the store refuses to seal one that holds a message, and from then on
+    refuses every put with `QueueSealed`, upon which the producer reads the catalog again. Only when all are sealed does
+    `retire` drop them from `groups`, provided that the topic has not changed meanwhile. When a topic grows,
+    the groups that come back are opened again by their owner; until then a put to them is refused, never lost.
+
+    **A change of qps or of the groups** begins to count some seconds later, when every host has read it, so that the
+    groups' sum keeps the topic's cap while hosts learn of the change one by one; see `emq.topics.shares`. So does a
+    topic that is created soon after one of its name was deleted.
+
+    Args:
+        db: an open database with the catalog's tables.
+        environment: "online" or "sandbox".
+        max_queue_qps: what one queue of the store takes, for the bound on group_qps; None where it names none.
+        lua_folds: whether topics may get a Lua chunk of their own as fold; those that have one keep it either way.
+        clock: tells when a change is made, instead of the environment's time; for tests and simulations.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        environment: str,
+        max_queue_qps: float | None,
+        clock: Clock | None = None,
+        *,
+        lua_folds: bool = False,
+    ) -> None:
+        self._db = db
+        self._environment = str(environment)
+        self._max_queue_qps = max_queue_qps
+        self._clock = clock
+        self._lua_folds = lua_folds
+
+    async def create(self, topic: Topic) -> Topic:
+        """Create a topic; its groups are computed. One of that name with the same settings is simply returned.
+
+        Raises:
+            InvalidTopic: a setting is out of range; the text says what would be right.
+            TopicExists: the name is taken by a topic with other settings.
+            DatabaseUnavailable: try again later.
+        """
+        return (await self.create_many([topic]))[0]
+
+    async def create_many(self, topics: Sequence[Topic], exist_ok: bool = False) -> list[Topic]:
+        """Create topics, all or none, in one transaction; answers them in order.
+
+        Args:
+            topics: any number.
+            exist_ok: leave topics that exist as they are, whatever their settings, instead of raising.
+
+        Raises:
+            InvalidTopic: a setting is out of range; nothing was created.
+            TopicExists: a name is taken by a topic with other settings; nothing was created.
+            DatabaseUnavailable: try again later.
+        """
+        wanted = {topic.name: topic for topic in map(self._checked, topics)}
+
+        def create(connection: sa.Connection) -> list[Topic]:
+            version = self._next_version(connection)
+            present = _decoded(self._bodies(connection, wanted))
+            for name in () if exist_ok else present:
+                if model.settings_of(present[name]) != model.settings_of(wanted[name]):
+                    raise errors.TopicExists(
+                        f"topic {name!r} exists already with other settings; update it or choose another name"
+                    )
+            absent = [topic for name, topic in wanted.items() if name not in present]
+            new = self._begun(connection, version, [self._permit(topic, None) for topic in absent])
+            self._save(connection, version, new, {})
+            both = {topic.name: topic for topic in new} | present
+            return [both[topic.name] for topic in topics]
+
+        return await self._db.run(create)
+
+    async def get(self, name: str) -> Topic:
+        """The topic of that name.
+
+        Raises:
+            UnknownTopic: there is none; the text names those spelt alike.
+            InvalidTopic: no topic can have that name.
+            DatabaseUnavailable: try again later.
+        """
+        model.validate_text(name)
+        return await self._db.run(lambda c: self._get(c, name), read_only=True)
+
+    async def list(self, pattern: str = "*") -> list[Topic]:
+        """Topics whose name matches a shell pattern (`*`, `?`, `[abc]`), by name.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+
+        def select(connection: sa.Connection) -> list[Topic]:
+            query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
+            rows = connection.execute(query).all()
+            if pattern != "*":
+                matching = set(fnmatch.filter([name for name, _ in rows], pattern))
+                rows = [row for row in rows if row[0] in matching]
+            return [topic for name, body in rows if (topic := catalog_rows.readable(name, body)) is not None]
+
+        return await self._db.run(select, read_only=True)
+
+    async def update(self, name: str, *, draining: Collection[int] | None = None, **changes: Any) -> Topic:
+        """Change settings of a topic, atomically; answers it as it is now.
+
+        A change of `qps` or `group_qps` splits the topic anew; see the class for why that loses nothing. Priorities
+        may not change.
+
+        Args:
+            name: the topic's name.
+            draining: the retired groups that still hold messages and so share the quota; None for all that had a
+                share before.
+            changes: `qps`, `group_qps`, `state`, `options` (all of them), or single options by their names.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
+            DatabaseUnavailable: try again later.
+        """
+        for key in changes:
+            if key in _REFUSED:
+                raise errors.InvalidTopic(f"topic {name!r}: {key} may not change: {_REFUSED[key]}")
+            if key not in _CHANGEABLE and key not in _OPTIONS:
+                raise errors.InvalidTopic(
+                    f"topic {name!r} has no setting {key!r}{_alike(key, _OPTIONS | {*_CHANGEABLE})}"
+                )
+
+        def updated(topic: Topic) -> Topic:
+            return self._permit(self._checked(_kept(topic, _merged(topic, changes))), topic)
+
+        return await self._change(name, updated, draining)
+
+    async def share(self, name: str, expected: Topic, draining: Collection[int]) -> Topic:
+        """Let only these retired groups share the topic's quota, beside its active ones.
+
+        Compare-and-set: if the topic is no longer as `expected`, nothing is changed. Answers the topic as it is now.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later.
+        """
+        as_it_is = await self.get(name)
+        if as_it_is != expected:
+            return as_it_is
+        return await self._change(name, lambda topic: topic, draining, expected)
+
+    async def retire(self, name: str, expected: Topic) -> Topic:
+        """Stop consuming the groups above `active_groups`; call it once all their queues are sealed.
+
+        Compare-and-set: if the topic is no longer as `expected`, nothing is changed. Answers the topic as it is now;
+        its `groups` equal its `active_groups` if it worked. Safe to repeat.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later.
+        """
+
+        def retired(topic: Topic) -> Topic:
+            return msgspec.structs.replace(topic, groups=topic.active_groups)
+
+        return await self._change(name, retired, expected=expected)
+
+    async def forget_layouts(self, name: str, numbers: Collection[int]) -> Topic:
+        """Drop earlier layouts of which nothing is left; answers the topic as it is now. Safe to repeat.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later.
+        """
+
+        def forget(topic: Topic) -> Topic:
+            left = tuple(layout for layout in topic.earlier if layout.number not in numbers)
+            return msgspec.structs.replace(topic, earlier=left)
+
+        return await self._change(name, forget)
+
+    async def note_expiring(self, name: str) -> Topic:
+        """Messages of the topic have a time to live of their own from now on; answers it as it is now. Safe to repeat.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later.
+        """
+        return await self._change(name, lambda topic: msgspec.structs.replace(topic, expiring=True))
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic. Its messages and checkpoints are the caller's to drop.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later.
+        """
+
+        def delete(connection: sa.Connection) -> None:
+            version = self._next_version(connection)
+            self._get(connection, name)
+            rows = sa.update(_table).where(self._live(), _table.c.name == name)
+            body = catalog_rows.grave(self._now(connection))
+            connection.execute(rows.values(body=body, live=0, version=version, deleted_at=version))
+            passed = tables.passages
+            connection.execute(
+                sa.delete(passed).where(passed.c.environment == self._environment, passed.c.topic == name)
+            )
+
+        await self._db.run(delete)
+
+    async def version(self) -> int:
+        """The catalog's version: it grows with every change, and 0 means that nothing was ever created. Cheap."""
+        return await self._db.run(self._version, read_only=True, deadline_s=database.QUICK_S)
+
+    async def changes_since(self, version: int) -> Changes:
+        """What changed after `version` (0 for everything), in time proportional to the changes.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+
+        def select(connection: sa.Connection) -> Changes:
+            # Read first: a writer that commits in between is then reported again, never skipped.
+            now = self._version(connection)
+            # Cast, since SQLite keeps a value of any type that somebody wrote there.
+            deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
+            columns = (_table.c.name, _table.c.body, _table.c.live, deleted_at)
+            query = sa.select(*columns).where(_table.c.environment == self._environment, _table.c.version > version)
+            rows = connection.execute(query.order_by(_table.c.version, _table.c.name)).all()
+            read = [catalog_rows.readable(row.name, row.body) for row in rows if row.live]
+            changed = [topic for topic in read if topic is not None]
+            return Changes(now, changed, [row.name for row in rows if row.deleted_at > version])
+
+        return await self._db.run(select, read_only=True)
+
+    async def export(self, fmt: Literal["toml", "json"]) -> str:
+        """All topics as text that `import_` takes, by name; settings at their defaults are left out.
+
+        Raises:
+            ValueError: another format.
+            DatabaseUnavailable: try again later.
+        """
+        return catalog_file.dump(await self.list(), fmt)
+
+    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
+        """Create or update topics from an export; topics that it does not mention stay as they are.
+
+        Every topic is checked before the first is written, and all are written in one transaction. What a topic in the
+        text leaves out gets its default. Answers the topics in the order of the text.
+
+        Raises:
+            InvalidTopic: the text cannot be read, a field is unknown or out of range, or priorities would change;
+                nothing was changed.
+            ValueError: another format.
+            DatabaseUnavailable: try again later.
+        """
+        wanted = {topic.name: topic for topic in map(self._checked, catalog_file.load(text, fmt))}
+
+        def save(connection: sa.Connection) -> list[Topic]:
+            version = self._next_version(connection)
+            bodies = self._bodies(connection, wanted)
+            present = _decoded(bodies)
+            for name, topic in wanted.items():
+                self._permit(topic, present.get(name))
+            for name, old in present.items():
+                for field in ("priorities", "kind", "slots"):
+                    if getattr(old, field) != getattr(wanted[name], field):
+                        raise errors.InvalidTopic(f"topic {name!r}: {field} may not change: {_REFUSED[field]}")
+                _kept(old, wanted[name])
+                split = model.split(_computed(wanted[name], old))
+                wanted[name] = _divided(old, split, None, self._now(connection))
+            new = self._begun(connection, version, [t for name, t in wanted.items() if name not in present])
+            wanted.update({topic.name: topic for topic in new})
+            self._save(connection, version, wanted.values(), bodies)
+            return [*wanted.values()]
+
+        return await self._db.run(save)
+
+    def _checked(self, topic: Topic) -> Topic:
+        model.validate_text(topic.name)  # or bytes would become other text
+        # A Struct does not check types when it is made, so a string could pose as a number until here.
+        try:
+            topic = msgspec.convert(msgspec.to_builtins(topic), Topic)
+        except (msgspec.ValidationError, TypeError) as exc:
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
+            topic = msgspec.structs.replace(topic, priorities=())
+        model.validate(topic, self._max_queue_qps)
+        try:
+            folds.check_lua(topic.options.fold_lua)
+        except errors.InvalidMessage as exc:
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        return model.split(topic)
+
+    def _permit(self, topic: Topic, before: Topic | None) -> Topic:
+        """`topic`, unless it brings a Lua chunk that the topic did not have before and the setting forbids that."""
+        lua = topic.options.fold_lua
+        if lua and not self._lua_folds and (before is None or before.options.fold_lua != lua):
+            raise errors.InvalidTopic(
+                f"topic {topic.name!r}: a fold in Lua runs the topic's own code in the store, which only an operator "
+                "allows: set lua_folds = true in emq.toml, or EMQ_LUA_FOLDS=true"
+            )
+        return topic
+
+    def _live(self) -> sa.ColumnElement[bool]:
+        return sa.and_(_table.c.environment == self._environment, _table.c.live == 1)
+
+    def _version(self, connection: sa.Connection) -> int:
+        return database.read_value(connection, self._environment, "catalog_version")
+
+    def _next_version(self, connection: sa.Connection) -> int:
+        return database.next_value(connection, self._environment, "catalog_version")
+
+    def _bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
+        values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
+        rows = connection.execute(statements.catalog(connection, "topics_find"), values)
+        return {str(name): str(body) for name, body in rows}
+
+    def _begun(self, connection: sa.Connection, version: int, topics: Sequence[Topic]) -> Sequence[Topic]:
+        """New topics as they begin; those whose name belonged to a deleted one keep clear of that one's life."""
+        names = msgspec.json.encode([topic.name for topic in topics]).decode()
+        values = {"environment": self._environment, "names": names}
+        rows = connection.execute(statements.catalog(connection, "topics_buried"), values)
+        buried = {str(name): catalog_rows.deleted_s(body) for name, body in rows}
+        now_s = self._now(connection) if buried else 0.0
+        return [_again(t, version, buried[t.name], now_s) if t.name in buried else t for t in topics]
+
+    def _get(self, connection: sa.Connection, name: str) -> Topic:
+        return catalog_rows.decode(name, self._body(connection, name))
+
+    def _body(self, connection: sa.Connection, name: str) -> str:
+        found = self._bodies(connection, [name])
+        if name in found:
+            return found[name]
+        # Likeness is slow to judge: only among names that begin alike, and not among all of a large catalog.
+        names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
+        alike = _alike(name, connection.execute(names.limit(2000)).scalars())
+        raise errors.UnknownTopic(f"no topic {name!r} in {self._environment}{alike or '; create it first'}")
+
+    def _save(
+        self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]
+    ) -> None:
+        """`bodies`: of those topics that there are already, as the same transaction read them."""
+        rows = [(topic.name, catalog_rows.encode(topic, bodies.get(topic.name, ""))) for topic in topics]
+        if rows:
+            text = msgspec.json.encode(rows).decode()
+            values = {"environment": self._environment, "version": version, "rows": text}
+            connection.execute(statements.catalog(connection, "topics_save"), values)
+
+    async def _change(
+        self,
+        name: str,
+        change: Callable[[Topic], Topic],
+        draining: Collection[int] | None = None,
+        expected: Topic | None = None,
+    ) -> Topic:
+        def run(connection: sa.Connection) -> Topic:
+            # The version first: its row is the lock that keeps another writer out between our read and our write.
+            version = self._next_version(connection)
+            body = self._body(connection, name)
+            before = catalog_rows.decode(name, body)
+            if expected is not None and before != expected:
+                return before
+            topic = _divided(before, change(before), draining, self._now(connection))
+            self._save(connection, version, [topic], {name: body})
+            return topic
+
+        return await self._db.run(run)
+
+    def _now(self, connection: sa.Connection) -> float:
+        if self._clock is not None:
+            return self._clock.now()
+        return environment_time.now_us(connection, self._db, self._environment) / 1e6
+
+
+def _decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
+    return {name: catalog_rows.decode(name, body) for name, body in bodies.items()}
+
+
+def _divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:
+    """`after`, with the divisions that lead there from `before`."""
+    if draining is None:
+        division = before.division
+        draining = [g for g in range(after.groups) if division.position(g) is not None]
+    divisions = shares.successors(before.timeline, after.divided(draining), now_s)
+    plain = after.divided(range(after.groups))
+    if len(divisions) == 1 and divisions[0].same_shares(plain):
+        divisions = ()
+    return msgspec.structs.replace(after, divisions=divisions)
+
+
+def _again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
+    """A new topic whose name belonged to one that was deleted at `ended_s`.
+
+    Its layout is above every one of the former life, whose numbers its queues may still refuse. It starts nothing until
+    every host knows that the former one is gone.
+    """
+    divisions = shares.beginning(topic.division, ended_s, now_s)
+    return msgspec.structs.replace(topic, layout=version, divisions=divisions)
+
+
+def _kept(before: Topic, after: Topic) -> Topic:
+    """`after`, if what waits in the topic is stored in the way that `before` says."""
+    if after.options.merge != before.options.merge:
+        raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {_REFUSED['kind']}")
+    return after
+
+
+def _computed(topic: Topic, before: Topic) -> Topic:
+    """`topic` with what `before` has that does not follow from settings."""
+    return msgspec.structs.replace(
+        topic,
+        active_groups=before.active_groups,
+        groups=before.groups,
+        layout=before.layout,
+        earlier=before.earlier,
+        expiring=before.expiring,
+    )
+
+
+def _merged(topic: Topic, changes: dict[str, Any]) -> Topic:
+    options = changes.get("options", topic.options)
+    if isinstance(options, TopicOptions):
+        options = {field: getattr(options, field) for field in _OPTIONS}
+    whole = {key: value for key, value in changes.items() if key not in _OPTIONS and key != "options"}
+    single = {key: value for key, value in changes.items() if key in _OPTIONS}
+    try:
+        return msgspec.structs.replace(topic, **whole, options=msgspec.convert({**options, **single}, TopicOptions))
+    except (msgspec.ValidationError, TypeError) as exc:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+
+
+def _alike(name: str, names: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, [*names], n=3)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -1,0 +1,84 @@
+"""Topics as a TOML or JSON file: `topics`, a list of tables with the settings of one topic each."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from emq import errors
+from emq.topics.model import Topic, TopicOptions
+
+_COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier")
+_FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
+
+
+def dump(topics: Iterable[Topic], fmt: str) -> str:
+    """The topics as text; settings at their defaults are left out.
+
+    Raises:
+        ValueError: `fmt` is neither "toml" nor "json".
+    """
+    document = {"topics": [_plain(topic) for topic in topics]}
+    if fmt == "toml":
+        return tomli_w.dumps(document)
+    if fmt == "json":
+        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    raise ValueError(_unknown_format(fmt))
+
+
+def load(text: str, fmt: str) -> list[Topic]:
+    """The topics in the text, their values not yet checked against the model's ranges.
+
+    Raises:
+        InvalidTopic: not readable, or a field is missing, unknown, twice, or of the wrong type.
+        ValueError: `fmt` is neither "toml" nor "json".
+    """
+    if fmt not in ("toml", "json"):
+        raise ValueError(_unknown_format(fmt))
+    try:
+        document: Any = tomllib.loads(text) if fmt == "toml" else msgspec.json.decode(text)
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as exc:
+        raise errors.InvalidTopic(f"the topics are not valid {fmt.upper()}: {exc}") from exc
+    entries = document.get("topics") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise errors.InvalidTopic("the file has no list 'topics'; write one entry under it for each topic")
+    topics = [_topic(number, entry) for number, entry in enumerate(entries, 1)]
+    names = [topic.name for topic in topics]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise errors.InvalidTopic(f"topic {twice!r} is in the file twice; keep one")
+    return topics
+
+
+def _plain(topic: Topic) -> dict[str, Any]:
+    plain = msgspec.to_builtins(topic)
+    if not plain["options"]:
+        del plain["options"]
+    return {key: value for key, value in plain.items() if key not in _COMPUTED}
+
+
+def _topic(number: int, entry: Any) -> Topic:
+    if not isinstance(entry, dict):
+        raise errors.InvalidTopic(f"entry {number} of 'topics' is {entry!r}; write a table with name and qps")
+    shown = f"topic {entry.get('name', f'number {number}')!r}"
+    _refuse_unknown(shown, entry, _FIELDS)
+    if isinstance(entry.get("options"), dict):
+        _refuse_unknown(f"{shown}: options", entry["options"], TopicOptions.__struct_fields__)
+    try:
+        return msgspec.convert(entry, Topic)
+    except msgspec.ValidationError as exc:
+        raise errors.InvalidTopic(f"{shown}: {exc}") from exc
+
+
+def _refuse_unknown(where: str, entry: dict[str, Any], fields: tuple[str, ...]) -> None:
+    unknown = [repr(key) for key in entry if key not in fields]
+    if unknown:
+        raise errors.InvalidTopic(f"{where} has unknown fields {', '.join(unknown)}; there are {', '.join(fields)}")
+
+
+def _unknown_format(fmt: str) -> str:
+    return f"format {fmt!r} is not known; choose toml or json"

@@ -1,0 +1,495 @@
+"""Topics, their options, and how a topic's capacity is split into groups and queues (design: one group, one host)."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from emq import errors
+from emq.storage.durability import Durability
+from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
+from emq.topics import inputs
+from emq.topics.shares import MICRO as MICRO
+from emq.topics.shares import Course, Division
+
+MAX_NAME_BYTES = 128
+DEFAULT_GROUP_QPS = 50.0
+DEFAULT_MAX_QUEUE_QPS = 150.0
+"""What one physical queue of the original's storage takes; the bound for group_qps where a store names none."""
+
+_FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
+
+DEFAULT_PRIORITIES = ("high", "mid", "low")
+MAX_SLOTS = 1 << 16
+MAX_EARLIER = 64
+"""Most layouts that a topic's keys may be moving from at the same time."""
+MAX_DELAY_S = 10 * 366 * 86_400.0
+"""Ten years: what is meant for later than that is more likely a mistake of units."""
+
+DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800.0, 3600.0, 7200.0)
+"""10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
+
+
+class Environment(enum.StrEnum):
+    """Two worlds that share nothing: production, and one to try a change in first."""
+
+    ONLINE = "online"
+    SANDBOX = "sandbox"
+
+
+class Kind(enum.StrEnum):
+    """How a topic keeps its messages. All but LOG are *sorted*: their groups are slots (`emq.storage.slot_store`)."""
+
+    LOG = "log"
+    """In the order of publishing, in one queue for each priority."""
+    RANGE_MERGE = "range_merge"
+    """Due some time after the first publish; what is published again until it starts is merged with it."""
+    PRIORITY = "priority"
+    """By a number above 16, highest first; merged while they wait, the latest priority counts."""
+    FIXED_TIME = "fixed_time"
+    """Due at a time of their own; merged while they wait, the latest time counts."""
+
+
+class State(enum.StrEnum):
+    """ACTIVE publishes and consumes; PAUSED publishes only; DRAINING consumes only."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a topic may choose; every field has a default that suits webhook push.
+
+    Attributes:
+        pacing: "window" starts at most the quota in each aligned second; "smooth" spreads it (token bucket).
+        burst: smooth only, tokens that may pile up over all groups; None means 1 + a tenth of a second of qps.
+        priority_policy: "strict" always serves the highest first; "weighted" shares by `weights`; "aging" lifts a
+            message by one priority for each `aging_s` seconds it waits.
+        weights: one positive number for each priority, for "weighted".
+        aging_s: seconds, for "aging".
+        borrow: let groups of the topic on one host use quota that their sisters leave unused.
+        max_in_flight: most unfinished messages of the topic on one host; None means from its qps.
+        max_length: most messages the topic may hold in the store, split evenly over its groups; None for no limit.
+        overflow: what a publish beyond max_length does: "reject" raises `TopicFull`, "drop_oldest" drops.
+        max_payload: bytes.
+        max_attempts: deliveries before a message becomes a dead letter, at least 1.
+        backoff_s: seconds to wait after the first, second ... failed attempt; the last repeats.
+        jitter: each wait is shortened by a random part of up to this fraction, 0 to 1.
+        handler_timeout_s: seconds before a running handler is cancelled and the attempt counts as failed; None never.
+        retention_s: seconds for which consumed messages stay readable.
+        ttl_s: seconds, from when a message is ready (published, or due if it was delayed), after which it does not
+            start any more, for the first time or again, but is dead-lettered as `expired`; a message's own may only be
+            shorter. None for never. What has expired is found within about a second, also behind others, while the
+            topic is paused and where it has no handler, among the first 500 of each queue, slot, or priority of what is
+            due in a lane. With retry "rmq" a member that failed has
+            lost its time, so it counts anew.
+        delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
+        durability: what publish waits for.
+        attributes: free strings for the users of EMQ, such as the push endpoint's URL.
+
+    For sorted kinds only:
+        ordering: "slot" runs one message of a slot at a time, as the published RMQ does; "key" one of a slot basis;
+            "none" any, but none beside its like.
+        precision: for fixed_time: "second" takes messages at the second that follows their time, as published;
+            "millisecond" at their very time.
+        time_range_ms: for range_merge: how long after its publish a message is due where the publish does not say.
+        retry: "rmq" retries at once, 16 times, as published: by priority behind all others, by time before them; at its
+            own priority where the handler asks for a time. "backoff" goes by `max_attempts` and `backoff_s`, at the
+            original priority. What waits for its next attempt stays in its slot: what is sent again meanwhile merges
+            with it, or waits until it is over.
+        merge: "content" merges equal payloads, and nothing but the payload is stored, as other RMQ programs expect;
+            "key" merges by a merge key, with headers, TTL and a count of what was merged.
+        fold: for merge by key: what becomes of the payloads, see `emq.storage.folds`.
+        fold_lua: for fold "lua": the text of the chunk.
+        keep: which time or priority counts after a merge: "first", "last", "earliest" (lowest), "latest" (highest);
+            None as the kind says.
+        prepare_timeout_s: seconds after which a message that a lost consumer claimed is given to another.
+    """
+
+    pacing: Literal["window", "smooth"] = "window"
+    burst: float | None = None
+    priority_policy: Literal["strict", "weighted", "aging"] = "strict"
+    weights: tuple[float, ...] = ()
+    aging_s: float = 30.0
+    borrow: bool = False
+    max_in_flight: int | None = None
+    max_length: int | None = None
+    overflow: Literal["reject", "drop_oldest"] = "reject"
+    max_payload: int = 1 << 20
+    max_attempts: int = 16
+    backoff_s: tuple[float, ...] = DEFAULT_BACKOFF_S
+    jitter: float = 0.1
+    handler_timeout_s: float | None = None
+    retention_s: float = 0.0
+    ttl_s: float | None = None
+    delay_levels: dict[str, float] = {}
+    durability: Durability = Durability.ACCEPTED
+    attributes: dict[str, str] = {}
+    ordering: Literal["slot", "key", "none"] = "slot"
+    precision: Literal["second", "millisecond"] = "second"
+    time_range_ms: int | None = None
+    retry: Literal["rmq", "backoff"] = "rmq"
+    merge: Literal["content", "key"] = "content"
+    fold: Literal["latest", "sum", "max", "min", "union", "count", "lua"] = "latest"
+    fold_lua: str = ""
+    keep: Literal["first", "last", "earliest", "latest"] | None = None
+    prepare_timeout_s: float = 60.0
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """How a log topic's keys came to groups: the key's checksum modulo the number of groups.
+
+    Attributes:
+        number: grows with each change of the number of groups, also over a deletion of the topic.
+        groups: how many groups producers wrote to.
+    """
+
+    number: int
+    groups: int
+
+
+class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A logical queue with a capacity.
+
+    Attributes:
+        name: 1 to 128 bytes of UTF-8 without white space, slashes, braces and control characters.
+        qps: most starts a second over all groups; above 0, at most six decimals; below 1 means a longer window.
+        group_qps: wanted capacity of one group, at least 1 and at most what one physical queue of the store takes.
+        priorities: names, highest first; 1 to 16 of them, 1 to 32 bytes each.
+        state: see `State`.
+        active_groups: producers write to groups [0, active_groups).
+        groups: hosts consume groups [0, groups); above `active_groups` while retired groups still hold messages.
+        options: see `TopicOptions`.
+        kind: see `Kind`; for good. A sorted topic has no priorities by name, and its groups are its slots.
+        slots: of a sorted topic, a power of two, for good; 0 lets it follow from qps when the topic is created.
+        divisions: how the groups share qps, where that was changed, in order of time; see `emq.topics.shares`.
+        layout: number of the layout by which keys come to groups now.
+        earlier: layouts whose groups may still hold messages of keys that have moved since, oldest first; see
+            `emq.topics.key_layouts`.
+        expiring: a message with a time to live of its own was published to it.
+    """
+
+    name: str
+    qps: float
+    group_qps: float = DEFAULT_GROUP_QPS
+    priorities: tuple[str, ...] = DEFAULT_PRIORITIES
+    state: State = State.ACTIVE
+    active_groups: int = 0
+    groups: int = 0
+    options: TopicOptions = TopicOptions()
+    kind: Kind = Kind.LOG
+    slots: int = 0
+    divisions: tuple[Division, ...] = ()
+    layout: int = 0
+    earlier: tuple[Layout, ...] = ()
+    expiring: bool = False
+
+    @property
+    def may_expire(self) -> bool:
+        """Some of its messages may have a time to live, the topic's or their own."""
+        return self.expiring or self.options.ttl_s is not None
+
+    @property
+    def timeline(self) -> tuple[Division, ...]:
+        """How the groups share qps: what is in force, then what is to come; the last is as the topic is set now."""
+        return self.divisions or (_plain(self.qps, self.group_qps, self.active_groups, self.groups),)
+
+    @property
+    def division(self) -> Division:
+        """How the groups share qps once every host knows the topic as it is set now."""
+        return self.timeline[-1]
+
+    def divided(self, draining: Iterable[int]) -> Division:
+        """A division of the topic's qps over its active groups and these retired ones."""
+        retired = sorted(g for g in draining if self.active_groups <= g < self.groups)
+        return Division(0, self.qps, self.group_qps, self.active_groups, tuple(retired))
+
+    def course(self, group: int) -> Course:
+        """The group's shares in order of time."""
+        return [(division.since_s, division.share(group)) for division in self.timeline]
+
+    @property
+    def is_sorted(self) -> bool:
+        return self.kind is not Kind.LOG
+
+    @property
+    def drops_oldest(self) -> bool:
+        """Whether a publish beyond `max_length` drops the oldest messages."""
+        return self.options.overflow == "drop_oldest" and self.options.max_length is not None
+
+    @property
+    def fold(self) -> Fold:
+        return Fold(self.options.fold, self.options.fold_lua)
+
+    @property
+    def keep(self) -> Keep:
+        """Which score counts after a merge. Under aging the highest: a repeat must not lose the time waited."""
+        if self.options.keep is not None:
+            return _KEEPS[self.options.keep]
+        if self.kind is Kind.RANGE_MERGE:
+            return Keep.FIRST
+        return Keep.HIGHEST if self.options.priority_policy == "aging" else Keep.LAST
+
+    def slot(self, group: int) -> Slot:
+        """The slot of a sorted topic's group."""
+        return Slot(f"{self.name}/{group}", SlotKind(self.kind.value), self.options.merge == "key")
+
+    def priority_index(self, priority: str | float | None) -> int:
+        """Index of a priority's name; None means the middle one. Raises `InvalidMessage` for a name not known."""
+        if priority is None:
+            return len(self.priorities) // 2
+        try:
+            return self.priorities.index(str(priority))
+        except ValueError:  # also for an integer of more digits than Python writes
+            raise errors.InvalidMessage(
+                f"topic {self.name!r} has no priority {inputs.shown(priority)}; it has {', '.join(self.priorities)}"
+            ) from None
+
+    def queue(self, group: int, priority: int) -> str:
+        return f"{self.name}/{group}/{self.priorities[priority]}"
+
+    def group(self, group: int) -> str:
+        return f"{self.name}/{group}"
+
+    def queues(self, group: int) -> list[str]:
+        return [f"{self.name}/{group}/{p}" for p in self.priorities]
+
+    def all_queues(self) -> list[str]:
+        return [f"{self.name}/{group}/{p}" for group in range(self.groups) for p in self.priorities]
+
+
+@functools.lru_cache(maxsize=64)
+def _plain(qps: float, group_qps: float, active: int, groups: int) -> Division:
+    """The division over all groups; remembered, since a shrunk topic is asked once for each of thousands of groups."""
+    return Division(0, qps, group_qps, active, tuple(range(active, groups)))
+
+
+class QueueName(NamedTuple):
+    topic: str
+    group: int
+    priority: str
+
+    @classmethod
+    def parse(cls, queue: str) -> QueueName:
+        topic, group, priority = queue.split("/")
+        return cls(topic, int(group), priority)
+
+
+_KEEPS = {"first": Keep.FIRST, "last": Keep.LAST, "earliest": Keep.LOWEST, "latest": Keep.HIGHEST}
+
+
+def split(topic: Topic) -> Topic:
+    """The topic with as many groups as its qps asks for: ceil(qps / group_qps).
+
+    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them. When it is
+    another number than before, keys come to groups by a new layout. A sorted topic has the next power of two, once and
+    for all. `divisions` is left to the catalog, which knows the time.
+
+    Raises:
+        InvalidTopic: its number of groups was changed `MAX_EARLIER` times within what its hosts have not worked off.
+    """
+    topic = msgspec.structs.replace(topic, divisions=())
+    active = math.ceil(topic.qps / topic.group_qps)
+    if topic.is_sorted:
+        slots = topic.slots or 1 << (active - 1).bit_length()
+        return msgspec.structs.replace(topic, slots=slots, active_groups=slots, groups=slots)
+    if topic.active_groups not in (0, active):
+        if len(topic.earlier) >= MAX_EARLIER:
+            raise errors.InvalidTopic(
+                f"topic {topic.name!r}: its keys still move from {len(topic.earlier)} earlier numbers of groups; "
+                f"keep its {topic.active_groups} groups until its hosts have worked off what they hold of these"
+            )
+        earlier = (*topic.earlier, Layout(topic.layout, topic.active_groups))
+        topic = msgspec.structs.replace(topic, layout=topic.layout + 1, earlier=earlier)
+    return msgspec.structs.replace(topic, active_groups=active, groups=max(active, topic.groups))
+
+
+def settings_of(topic: Topic) -> Topic:
+    """The topic without what follows from its settings and from its life so far."""
+    return msgspec.structs.replace(topic, active_groups=0, groups=0, divisions=(), layout=0, earlier=(), expiring=False)
+
+
+def quotas(topic: Topic) -> list[float]:
+    """Starts a second for each of the topic's `groups`; they add up to its qps exactly."""
+    division = topic.division
+    return [division.quota(group) for group in range(topic.groups)]
+
+
+def quota_of(topic: Topic, group: int) -> float:
+    """Starts a second for one group, rounded to millionths; 0 for a retired one with nothing left. See
+    `emq.topics.shares`.
+
+    Whole numbers are dealt out evenly, the first groups getting one more where it does not divide; a fraction goes
+    to the last group. Where whole numbers cannot be (fewer starts than groups, or a fractional `group_qps` that they
+    would exceed), all get the same.
+    """
+    return topic.division.quota(group)
+
+
+def validate(topic: Topic, max_queue_qps: float | None) -> None:
+    """Raise `InvalidTopic` naming the first value that is out of range and what would be right."""
+    validate_name(topic.name)
+    _validate_numbers(topic)
+    bound = DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
+    o = topic.options
+    whole = float(topic.qps * MICRO).is_integer()
+    rules = (
+        (math.isfinite(topic.qps) and topic.qps > 0, f"qps {topic.qps} must be a finite number above 0"),
+        (not math.isfinite(topic.qps) or topic.qps >= 1e-6 or whole, f"qps {topic.qps} must be at least 0.000001"),
+        (topic.qps <= 1e9, f"qps {topic.qps} must be at most 1e9"),
+        (
+            math.isfinite(topic.group_qps) and 1 <= topic.group_qps <= bound,
+            f"group_qps {topic.group_qps:g} must be from 1 to {bound:g}, what one queue of the store takes",
+        ),
+        (topic.is_sorted or 1 <= len(topic.priorities) <= 16, f"{len(topic.priorities)} priorities; give 1 to 16"),
+        (len(set(topic.priorities)) == len(topic.priorities), f"priorities {topic.priorities} repeat a name"),
+        (o.burst is None or (math.isfinite(o.burst) and o.burst >= 1), f"burst {o.burst} must be at least 1"),
+        (
+            topic.is_sorted or o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
+            f"weights {o.weights} must give one number for each of the {len(topic.priorities)} priorities",
+        ),
+        (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),
+        (all(math.isfinite(w) and w > 0 for w in o.weights), f"weights {o.weights} must be above 0"),
+        (math.isfinite(o.aging_s) and o.aging_s > 0, f"aging_s {o.aging_s} must be above 0"),
+        (o.max_in_flight is None or o.max_in_flight >= 1, f"max_in_flight {o.max_in_flight} must be at least 1"),
+        (o.max_length is None or o.max_length >= 1, f"max_length {o.max_length} must be at least 1"),
+        (1 <= o.max_payload <= 64 << 20, f"max_payload {o.max_payload} must be from 1 to {64 << 20} bytes"),
+        (o.max_attempts >= 1, f"max_attempts {o.max_attempts} must be at least 1"),
+        (
+            bool(o.backoff_s) and all(math.isfinite(b) and b >= 0 for b in o.backoff_s),
+            f"backoff_s {o.backoff_s} must list at least one number of seconds, none negative",
+        ),
+        (0 <= o.jitter <= 1, f"jitter {o.jitter} must be from 0 to 1"),
+        (
+            o.handler_timeout_s is None or o.handler_timeout_s > 0,
+            f"handler_timeout_s {o.handler_timeout_s} must be above 0",
+        ),
+        (math.isfinite(o.retention_s) and o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
+        (o.ttl_s is None or (math.isfinite(o.ttl_s) and o.ttl_s > 0), f"ttl_s {o.ttl_s} must be above 0"),
+        (
+            all(math.isfinite(s) and 0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
+            f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
+        ),
+        *(_sorted_rules(topic, bound) if topic.is_sorted else _log_rules(topic)),
+    )
+    for holds, text in rules:
+        if not holds:
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {text}")
+    for priority in topic.priorities:
+        if not priority or len(priority.encode()) > 32 or _FORBIDDEN.search(priority):
+            raise errors.InvalidTopic(f"topic {topic.name!r}: priority name {priority!r} must be 1 to 32 plain bytes")
+
+
+def _validate_numbers(topic: Topic) -> None:
+    """Every number must be one, finite, and small enough for a float: the rules compare and round them."""
+    options = {name: getattr(topic.options, name) for name in TopicOptions.__struct_fields__ if name != "attributes"}
+    given = {"qps": topic.qps, "group_qps": topic.group_qps, "slots": topic.slots, **options}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            values = list(value.values())
+        else:
+            values = list(value) if isinstance(value, tuple | list) else [value]
+        numeric = name in ("qps", "group_qps", "slots") or any(isinstance(v, int | float) for v in values)
+        for v in values if numeric else ():
+            if not isinstance(v, int | float):
+                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v!r} is no number; give one")
+            try:
+                finite = math.isfinite(v)
+            except OverflowError:
+                raise errors.InvalidTopic(
+                    f"topic {topic.name!r}: {name} is an integer beyond a float's range"
+                ) from None
+            if not finite:
+                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v} must be a finite number")
+
+
+def _log_rules(topic: Topic) -> tuple[tuple[bool, str], ...]:
+    given = [name for name in SORTED_OPTIONS if getattr(topic.options, name) != getattr(_DEFAULTS, name)]
+    return (
+        (topic.slots == 0, f"slots {topic.slots} is for sorted topics; a log topic is split by qps and group_qps"),
+        (not given, f"option {given[0] if given else ''} is for sorted topics; choose a kind, such as range_merge"),
+    )
+
+
+def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
+    o, kind, slots = topic.options, topic.kind, topic.slots
+    enough = 1 << max(0, math.ceil(topic.qps / bound) - 1).bit_length() if math.isfinite(topic.qps) else 1
+    by_key = o.merge == "key"
+    return (
+        (not topic.priorities, f"a topic of kind {kind} has no priorities by name; leave them out"),
+        (
+            slots == 0 or (0 < slots <= MAX_SLOTS and slots & (slots - 1) == 0),
+            f"slots {slots} must be a power of two from 1 to {MAX_SLOTS}",
+        ),
+        (
+            slots == 0 or slots >= enough,
+            f"{slots} slots for {topic.qps:g} a second: one takes at most {bound:g}; give at least {enough}",
+        ),
+        (o.priority_policy != "weighted", "priority_policy 'weighted' is for log topics; use 'aging' or 'strict'"),
+        (
+            kind is Kind.PRIORITY or o.priority_policy == "strict",
+            f"priority_policy {o.priority_policy!r} is for kind priority; {kind} goes by time",
+        ),
+        (o.retention_s == 0, "retention_s is for log topics; a consumed message leaves its slot"),
+        (o.overflow == "reject", "overflow 'drop_oldest' is for log topics; a slot refuses"),
+        (
+            o.time_range_ms is None or (kind is Kind.RANGE_MERGE and 0 < o.time_range_ms <= MAX_DELAY_S * 1000),
+            f"time_range_ms {o.time_range_ms} must be above 0, and is for kind range_merge",
+        ),
+        (
+            o.precision == "second" or kind is Kind.FIXED_TIME,
+            f"precision {o.precision!r} is for kind fixed_time; {kind} is exact to the millisecond anyway",
+        ),
+        (o.fold == "latest" or by_key, f"fold {o.fold!r} needs merge='key': equal contents are one already"),
+        (
+            (o.fold == "lua") == bool(o.fold_lua),
+            f"fold {o.fold!r}: give the text of a chunk as fold_lua with fold='lua', and only then",
+        ),
+        (
+            o.ttl_s is None or by_key or kind is not Kind.PRIORITY,
+            "ttl_s on kind priority needs merge='key': a bare content does not tell when it was published",
+        ),
+        (
+            math.isfinite(o.prepare_timeout_s) and o.prepare_timeout_s >= 1,
+            f"prepare_timeout_s {o.prepare_timeout_s} must be at least 1",
+        ),
+    )
+
+
+SORTED_OPTIONS = (
+    *("ordering", "precision", "time_range_ms", "retry", "merge", "fold", "fold_lua", "keep", "prepare_timeout_s"),
+)
+_DEFAULTS = TopicOptions()
+
+
+def validate_text(name: object) -> int:
+    """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return how many bytes it has."""
+    if not isinstance(name, str):
+        raise errors.InvalidTopic(f"topic name {name!r} is of type {type(name).__name__}; give text")
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        raise errors.InvalidTopic(f"topic name {name!r} is not valid UTF-8") from None
+
+
+def validate_name(name: str) -> None:
+    """Raise `InvalidTopic` unless `name` can name a topic."""
+    size = validate_text(name)
+    if not 1 <= size <= MAX_NAME_BYTES:
+        raise errors.InvalidTopic(f"topic name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
+    if name.startswith("sandbox:"):
+        raise errors.InvalidTopic(
+            f"topic name {name!r} begins with 'sandbox:', which marks keys of the sandbox; drop it"
+        )
+    if found := _FORBIDDEN.search(name):
+        raise errors.InvalidTopic(
+            f"topic name {name!r} contains {found.group()!r}; white space, slashes, braces and control characters "
+            "are not allowed"
+        )

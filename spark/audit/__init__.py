@@ -1,0 +1,1 @@
+"""The offset audit: reconciles what was published, stored, delivered and dead."""

@@ -1,0 +1,269 @@
+"""The cap holds (Q): starts counted in aligned seconds, and for smooth topics in every second, beginning anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from emq.topics import shares
+from emq.topics.model import MICRO, Topic
+from emq.trail import events
+from spark.audit import local_rows
+from spark.audit.events import only
+from spark.audit.findings import found_in
+
+
+class Cap(NamedTuple):
+    """What one group may start, or with `group` -1 all groups of a topic together.
+
+    Attributes:
+        whole, part, den, phase: the quota in whole starts a second, and part / den of one, which are dealt out from
+            `phase` on, see `emq.topics.shares`.
+        most: of a smooth topic: starts in any second; 0 where aligned seconds count.
+        since_s: the second from which on `part`, `den` and `phase` are known; before it one start more may be allowed.
+    """
+
+    topic: str
+    group: int
+    whole: int
+    part: int
+    most: int
+    den: int = MICRO
+    phase: int = 0
+    since_s: int = 0
+
+
+_CAPS: Final = "topic string, `group` int, whole long, part long, most long, den long, phase long, since_s long"
+
+LARGEST: Final = 4_000_000_000
+"""Of a denominator that can be multiplied with seconds since the epoch."""
+NEVER_S: Final = 1 << 40
+
+Catalog = Sequence[Topic]
+
+
+def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
+    """The highest caps that these catalogs say, each as it was at some time.
+
+    When a quota was changed no trail tells, and hosts learn of it at different times, so the highest counts throughout.
+    A topic's cap holds for the sum of its groups in every second, also while their number changes. Meanwhile a group
+    may use what another one leaves, up to what a group may have at all.
+    """
+    highest: dict[tuple[str, int], Cap] = {}
+    borrows = {topic.name for topics in catalogs for topic in topics if topic.options.borrow}
+    changed = set(resized(catalogs))
+    for topics in catalogs:
+        for cap in (cap for topic in topics for cap in _of_topic(topic, topic.name in borrows, topic.name in changed)):
+            other = highest.get((cap.topic, cap.group), cap)
+            highest[cap.topic, cap.group] = _higher(cap, other)
+    return list(highest.values())
+
+
+def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
+    division, burst = topic.division, topic.options.burst
+    smooth = topic.options.pacing == "smooth"
+    most = math.floor(topic.qps + shares.smooth_burst(division, burst) + 1e-9) if smooth else 0
+    yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), most)
+    for group in range(0 if borrows else topic.groups):
+        share = division.share(group)
+        if smooth:
+            pace = shares.pace(division, group, burst)
+            most = math.floor(pace.quota + pace.most + 1e-9)
+        if is_resized:
+            share = shares.Share(max(share.ceiling, math.ceil(topic.group_qps)), 1, 0)
+            most = most and share.num + math.floor(shares.burst_of(topic.qps, burst))
+        yield _of_share(topic.name, group, share, most, 0 if is_resized else division.since_s)
+
+
+def _of_share(topic: str, group: int, share: shares.Share, most: int, since_s: int) -> Cap:
+    divisor = math.gcd(share.num, share.den, share.phase)
+    num, den, phase = (n // divisor for n in share)
+    whole, part = divmod(num, den)
+    if not part:
+        return Cap(topic, group, whole, 0, most)
+    return Cap(topic, group, whole, part, most, den, phase, since_s if den <= LARGEST else NEVER_S)
+
+
+def _higher(one: Cap, other: Cap) -> Cap:
+    if one == other:
+        return one
+    whole, part, _, den, *_ = max((one, other), key=lambda cap: cap.whole + cap.part / cap.den)[2:]
+    phase = max(one.phase, other.phase)
+    if part and one._replace(since_s=0) != other._replace(since_s=0):
+        whole, part, phase = whole + 1, 0, 0  # the lower quota may allow a start where the higher one does not
+    # Where the pacing was changed: the end of one aligned second and the begin of the next are one sliding second.
+    aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
+    since_s = max(one.since_s, other.since_s)
+    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned), den, phase, since_s)
+
+
+def resized(catalogs: Sequence[Catalog]) -> list[str]:
+    """Topics whose number of groups has changed, or is about to."""
+    counts: dict[str, set[int]] = defaultdict(set)
+    for topic in (topic for topics in catalogs for topic in topics):
+        counts[topic.name] |= {topic.active_groups, topic.groups}
+    return sorted(name for name, found in counts.items() if len(found) > 1)
+
+
+def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
+    """Caps as a small data frame."""
+    return local_rows.frame(spark, caps, _CAPS)
+
+
+def unknown(seconds: DataFrame, caps: DataFrame) -> int:
+    """How many groups have started something and have no cap."""
+    whole = F.broadcast(caps.where(F.col("group") == -1).select("topic"))
+    started = only(seconds, events.STARTED).join(whole, "topic", "left_anti")
+    return started.select("topic", "group").distinct().count()
+
+
+def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
+    """Seconds with more starts than the counter's rule allows (`emq.trail.checks.window_allowance`).
+
+    Args:
+        seconds: starts counted by topic, group and second, see `spark.audit.seconds`.
+    """
+    in_windows = F.broadcast(caps.where(F.col("most") == 0))
+    places = F.explode(F.array("group", F.lit(-1))).alias("group")
+    mine = only(seconds, events.STARTED).select("topic", places, "second", "source", "n")
+    by_place = mine.groupBy("topic", "group", "second").agg(
+        F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved")
+    )
+    judged = by_place.join(in_windows, ["topic", "group"])
+    return judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
+
+
+def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the seconds in which one host started, or that no difference of two clocks explains.
+
+    Args:
+        over: see `exceeded`.
+        starts: started rows.
+        slack_us: by how much the clocks of two hosts may differ.
+    """
+    clear = over.where(~F.col("moved")).select("topic", "group", "second", "n", "allowed")
+    doubtful = over.where(F.col("moved"))
+    broken = clear.unionByName(_beyond_slack(doubtful, starts, slack_us))
+    return found_in(
+        broken,
+        *("Q", "aligned second", "topic"),
+        group=F.when(F.col("group") >= 0, F.col("group")),
+        at_us=F.col("second") * MICRO,
+        text=F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
+    )
+
+
+def _allowed(second: str) -> Column:
+    exact = f"whole + (part * ({second} + 1) + phase) div den - (part * {second} + phase) div den"
+    return F.expr(f"if({second} < since_s, whole + if(part > 0, 1, 0), {exact})")
+
+
+def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the seconds that no difference of two clocks explains; few, as groups move seldom."""
+    around = doubtful.select(
+        "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, den, phase, since_s)").alias("cap")
+    )
+    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
+
+
+def _near(starts: DataFrame) -> DataFrame:
+    """Starts, once for each second that they are at most two from, by group and by topic (group -1)."""
+    by_group = starts.select("topic", "group", "source", "time_us")
+    both = by_group.unionByName(by_group.withColumn("group", F.lit(-1)))
+    beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
+    return both.withColumn("second", F.explode(beside))
+
+
+def _explained(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the stretches that a difference of clocks explains: topic, group, at."""
+    around = over.select("topic", "group", "at", "most", F.expr(f"at div {MICRO}").alias("second"))
+    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "at").applyInArrow(_judge_stretch(slack_us), _STRETCHES)
+
+
+_STRETCHES: Final = "topic string, `group` int, at long"
+
+
+def _judge_stretch(slack_us: int) -> Any:
+    """Keep one row of a stretch that is explained, with the starts around it; runs in a Python worker."""
+
+    def judge(key: Any, table: Any) -> Any:
+        from emq.trail import skew
+
+        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
+        from_us, most = key[2].as_py() - MICRO + 1, table["most"][0].as_py()
+        is_explained = skew.explains_stretch(found, from_us, most, slack_us)
+        return table.select(["topic", "group", "at"]).slice(0, int(is_explained))
+
+    return judge
+
+
+_SECONDS: Final = "topic string, `group` int, second long, n long, allowed long"
+
+
+def _judge(slack_us: int) -> Any:
+    """Judge one second with its starts and those around it; runs in a Python worker."""
+
+    def judge(key: Any, table: Any) -> Any:
+        from emq.trail import skew
+
+        second = key[2].as_py()
+        cap = table["cap"][0].as_py()
+
+        def allowed_in(each: int) -> int:
+            if each < cap["since_s"]:
+                return int(cap["whole"] + (cap["part"] > 0))
+            upto = (cap["part"] * (each + 1) + cap["phase"]) // cap["den"]
+            return int(cap["whole"] + upto - (cap["part"] * each + cap["phase"]) // cap["den"])
+
+        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
+        names = ["topic", "group", "second", "n", "allowed"]
+        keep = 0 if skew.explains_second(found, second, allowed_in, slack_us) else 1
+        return table.select(names).slice(0, keep)
+
+    return judge
+
+
+def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
+    """Stretches of one second, beginning anywhere, in which a smooth group started too many.
+
+    Each start counts from its time until a second later; a stretch is named once, by the start that was one too many.
+
+    Args:
+        starts: started rows.
+    """
+    smooth = F.broadcast(caps.where(F.col("most") > 0).select("topic", "group", "most"))
+    places = F.explode(F.array("group", F.lit(-1))).alias("group")
+    mine = starts.select("topic", places, "id", "time_us").join(smooth, ["topic", "group"])
+    comes = F.struct(F.col("time_us").alias("at"), F.lit(1).alias("step"), F.col("id").alias("id"))
+    goes = F.struct(
+        (F.col("time_us") + MICRO).alias("at"), F.lit(-1).alias("step"), F.lit(None).cast("string").alias("id")
+    )
+    order = Window.partitionBy("topic", "group").orderBy("at", "step").rowsBetween(Window.unboundedPreceding, 0)
+    both = mine.select("topic", "group", "most", F.inline(F.array(comes, goes)))
+    swept = both.withColumn("n", F.sum("step").over(order))
+    return swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
+
+
+def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Those of the stretches that no difference of two clocks explains.
+
+    Args:
+        stretches: see `stretches`.
+        starts: started rows.
+        slack_us: by how much the clocks of two hosts may differ.
+    """
+    explained = F.broadcast(_explained(stretches, starts, slack_us))
+    return found_in(
+        stretches.join(explained, ["topic", "group", "at"], "left_anti"),
+        *("Q", "sliding second", "topic", "id"),
+        group=F.when(F.col("group") >= 0, F.col("group")),
+        at_us=F.col("at"),
+        text=F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most"),
+    )

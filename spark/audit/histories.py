@@ -1,0 +1,139 @@
+"""The histories of messages that are not ordinary (D, X, T, M, P, O, E), by the rules of `emq.trail.histories`.
+
+Most messages are published, started and settled once; `spark.audit.messages` tells them by sums that Spark makes. Only
+the others come here, with all their events, sorted by message, and are judged one by one in Python workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from emq.trail.histories import Facts, Fault, Step, in_order, judge
+from spark.audit.events import SENT
+
+Losses = Mapping[tuple[str, int, int | None], int]
+"""By topic, group and priority, the lowest offset that the store has lost."""
+
+Crashes = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
+"""By topic and group, see `emq.trail.history_facts.Facts`."""
+
+FEW: Final = 1_000_000
+"""Messages whose ids are sent to every executor rather than sorting all events by message."""
+
+_EVENTS: Final = (
+    *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
+    *(events.REPLAYED, events.RECALLED, events.DOUBTED),
+)
+_FOUND: Final = (
+    "promise string, kind string, topic string, `group` int, id string, source string, at_us long, text string, "
+    "excused boolean"
+)
+
+
+def judged(
+    rows: DataFrame,
+    odd: DataFrame,
+    messages: int,
+    *,
+    max_attempts: Mapping[str, int],
+    crashes: Crashes,
+    copied: Collection[str],
+    slack_us: int,
+    is_whole: bool,
+    losses: Losses,
+    silent: Collection[str],
+) -> DataFrame:
+    """Findings about these messages.
+
+    Args:
+        rows: events.
+        odd: topic, id and steps of the messages, ids that are published once.
+        messages: how many they are.
+        max_attempts: by topic, the fewest attempts that it ever allowed.
+        is_whole: no events are missing.
+        copied: topics some of whose publishes may have been made twice without a record of the first.
+        silent: see `emq.trail.history_facts.Facts`.
+    """
+    chosen = odd.select("topic", "id", "steps")
+    chosen = F.broadcast(chosen) if messages <= FEW else chosen
+    mine = rows.where(F.col("event").isin(*_EVENTS)).join(chosen, ["topic", "id"])
+    mine = mine.withColumn("event", F.when(F.col("event") == SENT, events.PUBLISHED).otherwise(F.col("event")))
+    columns = ("topic", "id", "steps", *Step._fields)
+    ordered = mine.select(*columns).repartition("topic", "id").sortWithinPartitions("topic", "id", "time_us")
+    judge_all = _judge(
+        dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole, dict(losses), frozenset(silent)
+    )
+    return ordered.mapInArrow(judge_all, _FOUND)
+
+
+def _judge(
+    max_attempts: Mapping[str, int],
+    crashes: Crashes,
+    copied: Collection[str],
+    slack_us: int,
+    is_whole: bool,
+    losses: Losses,
+    silent: Collection[str],
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def judge_all(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        for topic, name, whole, steps in _messages(batches):
+
+            def crashes_of(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
+                return crashes.get((topic, group), ())
+
+            def was_lost(group: int, priority: int | None, offset: int, topic: str = topic) -> bool:
+                return offset >= losses.get((topic, group, priority), offset + 1)
+
+            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, was_lost, silent)
+            if found := list(judge(name, steps, facts)):
+                yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], _schema())
+
+    return judge_all
+
+
+def _messages(batches: Iterable[Any]) -> Iterator[tuple[str, str, bool, list[Step]]]:
+    """Topic, id, whether all its events are here, and the events in order, of one message after the other."""
+    before: tuple[str, str, int] | None = None
+    steps: list[Step] = []
+    for batch in batches:
+        for topic, name, expected, *values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if before is not None and (topic, name) != before[:2]:
+                yield before[0], before[1], len(steps) >= before[2], in_order(steps)
+                steps = []
+            before = topic, name, expected
+            steps.append(Step(*values))
+    if before is not None:
+        yield before[0], before[1], len(steps) >= before[2], in_order(steps)
+
+
+def _finding(topic: str, name: str, fault: Fault, copied: Collection[str]) -> dict[str, Any]:
+    return {
+        "promise": fault.promise,
+        "kind": fault.kind,
+        "topic": topic,
+        "group": fault.group,
+        "id": name,
+        "source": fault.source,
+        "at_us": fault.at_us,
+        "text": fault.text,
+        "excused": fault.kind == "from two places" and topic in copied,
+    }
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    texts, numbers = pa.string(), pa.int64()
+    return pa.schema(
+        [
+            *(("promise", texts), ("kind", texts), ("topic", texts), ("group", pa.int32()), ("id", texts)),
+            *(("source", texts), ("at_us", numbers), ("text", texts), ("excused", pa.bool_())),
+        ]
+    )

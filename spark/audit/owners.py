@@ -1,0 +1,71 @@
+"""Who had which group when (O), by what hosts recorded and started, judged by `emq.trail.owners`; pauses at moves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from emq.trail.owners import Ownership
+from spark.audit.events import only
+from spark.audit.seconds import OWNED
+
+FIELDS = (
+    "topic string, `group` int, source string, epoch long, owned_us long, released_us long, first_us long, last_us long"
+)
+
+
+class Pause(NamedTuple):
+    """How long a group started nothing around a move, in microseconds; `clean` if it was released in order."""
+
+    topic: str
+    group: int
+    at_us: int
+    gap_us: int
+    clean: bool
+
+
+def table(seconds: DataFrame) -> DataFrame:
+    """All ownerships.
+
+    Args:
+        seconds: see `spark.audit.seconds`.
+    """
+    event = F.col("event")
+    started = event == events.STARTED
+    told = only(seconds, events.STARTED, *OWNED).select(
+        *("topic", "group", "source", "epoch"),
+        F.when(event == events.OWNED, F.col("first_us")).alias("owned_us"),
+        F.when(event == events.RELEASED, F.col("last_us")).alias("released_us"),
+        F.when(started, F.col("first_us")).alias("first_us"),
+        F.when(started, F.col("last_us")).alias("last_us"),
+    )
+    return _summed(told)
+
+
+def merged(found: DataFrame, carried: DataFrame) -> DataFrame:
+    """Ownerships of this audit and of earlier ones, each once."""
+    return _summed(found.unionByName(carried))
+
+
+def _summed(frame: DataFrame) -> DataFrame:
+    return frame.groupBy("topic", "group", "source", "epoch").agg(
+        F.min("owned_us").alias("owned_us"),
+        F.max("released_us").alias("released_us"),
+        F.min("first_us").alias("first_us"),
+        F.max("last_us").alias("last_us"),
+    )
+
+
+def pauses(groups: Collection[Sequence[Ownership]]) -> Iterator[Pause]:
+    """Of each move from host to host: from the last start before to the first start after it."""
+    for ownerships in groups:
+        active = [o for o in ownerships if o.first_us is not None]
+        for before, after in itertools.pairwise(active):
+            if before.source != after.source and before.last_us is not None and after.first_us is not None:
+                gap_us = max(0, after.first_us - before.last_us)
+                yield Pause(after.topic, after.group, after.first_us, gap_us, before.released_us is not None)

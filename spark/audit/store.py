@@ -1,0 +1,124 @@
+"""What the store and the database say when an audit asks them: read by the driver, through EMQ's own classes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emq import message
+from emq.app import App
+from emq.inspect import dead_letters
+from emq.offsets.checkpoints import Checkpoint
+from emq.storage.answers import served
+from emq.storage.store import Store
+from emq.topics.model import QueueName, Topic
+
+PAGE = 1_000
+CHUNK = 3_000
+
+
+class QueueView(NamedTuple):
+    """A queue: its checkpoint (epoch 0 and watermark = head where there is none) and its bounds, all offsets."""
+
+    topic: str
+    group: int
+    priority: int
+    watermark: int
+    epoch: int
+    head: int
+    tail: int
+    finished: tuple[tuple[int, int], ...] = ()
+
+
+class LaneView(NamedTuple):
+    """What is claimed from a group's lane and slot: their ids cannot be asked for."""
+
+    topic: str
+    group: int
+    claimed: int
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """A look at everything that holds messages. It is not of one moment: let the hosts rest, or audit `live`.
+
+    Attributes:
+        queues: of all log topics.
+        lanes: groups from whose lane or slot something is claimed.
+        waiting: (topic, id) of what waits in lanes and slots.
+        dead: (topic, id, microseconds since the epoch) of the dead letters; without the last where it is not known.
+        at_us: when it began, microseconds since the epoch; after all that is audited where that is not known.
+    """
+
+    queues: Sequence[QueueView] = ()
+    lanes: Sequence[LaneView] = ()
+    waiting: Sequence[tuple[str, str]] = ()
+    dead: Sequence[tuple[str, str] | tuple[str, str, int]] = ()
+    at_us: int = 1 << 62
+
+
+def died_us(letter: tuple[str, str] | tuple[str, str, int]) -> int:
+    """When a dead letter became one; after all that is audited where that is not known."""
+    return letter[2] if len(letter) > 2 else 1 << 62
+
+
+async def look(app: App) -> tuple[list[Topic], StoreView]:
+    """The catalog, and a view of store and checkpoints.
+
+    Args:
+        app: entered.
+
+    Raises:
+        StoreUnavailable, DatabaseUnavailable: try again later.
+    """
+    at_us = time.time_ns() // 1000
+    topics = list(await app.catalog.list())
+    checkpoints = await app.checkpoints.load_all()
+    queues: list[QueueView] = []
+    names = [name for topic in topics for name in topic.all_queues()]
+    priorities = {topic.name: topic.priorities for topic in topics}
+    for start in range(0, len(names), CHUNK):
+        chunk = names[start : start + CHUNK]
+        for queue, bounds in zip(chunk, served(await app.store.log.bounds(chunk)), strict=True):
+            name, group, priority = QueueName.parse(queue)
+            saved = checkpoints.get(queue, Checkpoint(queue, 0, bounds.head))
+            index = priorities[name].index(priority)
+            queues.append(QueueView(name, group, index, saved.watermark, saved.epoch, *bounds, saved.finished))
+    waiting: list[tuple[str, str]] = []
+    lanes: list[LaneView] = []
+    dead: list[tuple[str, str, int]] = []
+    for topic in topics:
+        lanes += await _groups(app.store, topic, waiting)
+        dead += [
+            (letter.topic, letter.id, letter.dead_ms * 1000) async for letter in dead_letters.find(app.store, topic)
+        ]
+    return topics, StoreView(queues, lanes, waiting, dead, at_us)
+
+
+async def _groups(store: Store, topic: Topic, waiting: list[tuple[str, str]]) -> list[LaneView]:
+    """What is claimed in each group of a topic; what waits is added to `waiting`."""
+    found = []
+    names = [topic.group(group) for group in range(topic.groups)]
+    for group, (name, state) in enumerate(zip(names, served(await store.lanes.inspect(names)), strict=True)):
+        claimed = state.prepared
+        skip = 0
+        while state.waiting and (page := await store.lanes.waiting(name, skip, PAGE)):
+            waiting += [(topic.name, entry.id) for entry in page]
+            skip += len(page)
+        if topic.is_sorted:
+            claimed += await _slot(store, topic, group, waiting)
+        if claimed:
+            found.append(LaneView(topic.name, group, claimed))
+    return found
+
+
+async def _slot(store: Store, topic: Topic, group: int, waiting: list[tuple[str, str]]) -> int:
+    slot = topic.slot(group)
+    [state] = served(await store.sorted.inspect([slot], 0))
+    skip = 0
+    while state.waiting and (page := await store.sorted.waiting(slot, skip, PAGE)):
+        skip += len(page)
+        waiting += [(topic.name, message.slot_id(group, entry.member)) for entry in page]
+    return state.prepared

@@ -1,0 +1,103 @@
+"""How many messages tenants have published up to a time: their average rate, bent by the day's curve and by bursts."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from spark.load import random
+from spark.load.plan import Burst, Diurnal, Tenants
+from spark.load.random import Array
+
+
+def rates(tenants: Tenants) -> Array:
+    """Messages a second of each tenant on average, the first one's first; they add up to `tenants.qps`."""
+    weights = np.arange(1, tenants.count + 1, dtype=np.float64) ** -tenants.zipf
+    return weights * (tenants.qps / weights.sum())
+
+
+class Curve:
+    """Counts of messages of some tenants of one table.
+
+    Args:
+        tenants: the table.
+        chosen: which of its tenants, counted from 0, ascending.
+        seeds: of each of these, see `spark.load.random.tenant_seed`; 64 bits without sign.
+        duration_s: of the load.
+    """
+
+    def __init__(self, tenants: Tenants, chosen: Array, seeds: Array, duration_s: float) -> None:
+        self.rates = rates(tenants)[chosen]
+        self._diurnal = tenants.diurnal
+        # Two tenants of one rate must not publish in step.
+        self._phases = random.uniform(seeds, random.PHASE, np.zeros(len(seeds)))
+        bursts = [(burst, max(1, round(burst.share * tenants.count))) for burst in tenants.bursts]
+        # Bursts come to the first tenants of the table, so few different lots of them meet one tenant.
+        sizes = sorted({size for _, size in bursts})
+        self._lots = np.searchsorted(sizes, chosen, side="right")
+        self._begins, self._factors = _stretches(bursts, sizes, duration_s)
+        self._areas = np.zeros((len(self._begins), len(sizes) + 1))
+        for i in range(1, len(self._begins)):
+            self._areas[i] = self._reached(i - 1, self._begins[i])
+
+    def until(self, time_s: float) -> Array:
+        """How many messages each tenant has published before that time: what a rate without fractions comes to."""
+        area = self._reached(bisect.bisect_right(self._begins, time_s) - 1, time_s)
+        return np.floor(self.rates * area[self._lots] + self._phases).astype(np.int64)
+
+    def peak(self) -> float:
+        """Messages a second that the tenants come to together at most, or thereabouts."""
+        swing = 1 + (self._diurnal.depth if self._diurnal else 0.0)
+        of_lots = np.bincount(self._lots, self.rates, minlength=self._factors.shape[1])
+        return max(float(self.rates.sum()), float((self._factors @ of_lots).max())) * swing
+
+    def _reached(self, stretch: int, time_s: float) -> Array:
+        """Of each lot, factor times seconds up to a time in that stretch."""
+        begin = self._begins[stretch]
+        return self._areas[stretch] + self._factors[stretch] * self._seconds(begin, time_s)
+
+    def _seconds(self, start: float, end: float) -> float:
+        """The time from `start` to `end`, the day's curve taken into account."""
+        if self._diurnal is None:
+            return end - start
+        return _area(self._diurnal, end) - _area(self._diurnal, start)
+
+
+def _area(d: Diurnal, time_s: float) -> float:
+    """The curve's integral from its peak on."""
+    turn = 2 * math.pi / d.period_s
+    return time_s + d.depth / turn * math.sin(turn * (time_s - d.peak_s))
+
+
+def _stretches(
+    bursts: Sequence[tuple[Burst, int]], sizes: Sequence[int], duration_s: float
+) -> tuple[list[float], Array]:
+    """When the rate changes by bursts, ascending from 0, and by what it is multiplied from then on, for each lot.
+
+    Args:
+        bursts: with how many tenants each one comes to.
+        sizes: all these numbers, ascending; lot i has the tenants from the one before up to that number, and the last
+            lot those to whom no burst comes.
+    """
+    changes: dict[float, Array] = {0.0: np.zeros(len(sizes) + 1)}
+    for burst, size in bursts:
+        meant = np.arange(len(sizes) + 1) <= sizes.index(size)
+        for start, end in _times(burst, duration_s):
+            for at, more in ((start, burst.factor - 1), (end, 1 - burst.factor)):
+                changes[at] = changes.get(at, 0.0) + more * meant
+    begins = sorted(changes)
+    # What factors add up to in floating point may miss a nothing by little; less than nothing is nothing.
+    return begins, np.maximum(0.0, np.round(1 + np.cumsum([changes[at] for at in begins], axis=0), 9))
+
+
+def _times(burst: Burst, duration_s: float) -> Iterator[tuple[float, float]]:
+    """(begin, end) of each time that the burst comes within the load."""
+    at = burst.from_s
+    while at < duration_s:
+        yield at, at + burst.for_s
+        if burst.every_s is None:
+            return
+        at += burst.every_s

@@ -1,0 +1,219 @@
+"""Takes down in the ledger what becomes of each message of a load."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emq.trail.sink import NullTrail
+from spark.load import ledger
+from spark.load.batch import Batch
+
+ERRORS = 50
+"""Different errors that are counted one by one."""
+
+
+class Place(NamedTuple):
+    """Where a message lies: its queue's group and priority, its offset there, and when it was published."""
+
+    group: int
+    priority: int
+    offset: int
+    sent_us: int
+
+
+class _Stretch(NamedTuple):
+    """Messages that share all this."""
+
+    rows: int
+    topic: str
+    group: int | None
+    priority: int | None
+    sent_us: int
+    answered_us: int | None
+    outcome: str
+    error: str | None
+
+
+class Recorder(NullTrail):
+    """The trail of a load's producer: what it is told goes to the ledger, under the numbers that messages have there.
+
+    Announce messages with `expect` before they are published; what a producer tells of them then counts as published
+    or merged. For what it does not tell of, `missing` says which, and `close` says what became of it.
+
+    Attributes:
+        counts: by topic, how many messages had each outcome.
+        errors: texts of refusals and doubts, and how many messages they concerned.
+        ends: of the queues that were written to, by (topic, group, priority): the offset after the last one known.
+    """
+
+    enabled = True
+
+    def __init__(
+        self,
+        writer: ledger.Writer,
+        ends: dict[tuple[str, int, int], int] | None = None,
+        counts: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        """Args:
+        writer: of the ledger.
+        ends, counts: of earlier attempts, to begin with.
+        """
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for topic, outcomes in (counts or {}).items():
+            self.counts[topic].update(outcomes)
+        self.errors: Counter[str] = Counter()
+        self.ends = ends if ends is not None else {}
+        self._writer = writer
+        self._open: dict[str, int] = {}
+        self._twins: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
+        self._stretches: list[_Stretch] = []
+        self._seqs: list[int] = []
+        self._ids: list[str | None] = []
+        self._offsets: list[int | None] = []
+        self._keys: list[str | None] = []
+        self._due_ms: list[int | None] = []
+
+    @property
+    def rows(self) -> int:
+        """Messages of which the outcome is known, or known to be unknown."""
+        return sum(counter.total() for counter in self.counts.values())
+
+    # ------------------------------------------------------------------------------ what is about to be published
+
+    def expect(self, batch: Batch, ids: Sequence[str], *, slots: bool) -> None:
+        """Announce messages.
+
+        Args:
+            ids: of the messages.
+            slots: they go to slots, where ids come again.
+        """
+        if not slots:
+            self._open.update(zip(ids, batch.seqs, strict=True))
+            return
+        for id_, seq, key in zip(ids, batch.seqs, batch.keys or repeat(None), strict=batch.keys is not None):
+            self._twins.setdefault((batch.topic, id_), deque()).append((seq, key))
+
+    def missing(self, batch: Batch, ids: Sequence[str], *, slots: bool) -> list[int]:
+        """Places in the batch of those messages of which nothing has been told."""
+        if not slots:
+            return [i for i, id_ in enumerate(ids) if id_ in self._open] if self._open else []
+        waiting = {seq for id_ in set(ids) for seq, _ in self._twins.get((batch.topic, id_), ())}
+        return [i for i, seq in enumerate(batch.seqs) if seq in waiting]
+
+    def close(
+        self,
+        batch: Batch,
+        ids: Sequence[str],
+        outcome: str,
+        *,
+        sent_us: int,
+        answered_us: int | None = None,
+        error: str | None = None,
+        found: Sequence[Place] | None = None,
+    ) -> None:
+        """Say what became of messages that no producer told of.
+
+        Args:
+            outcome: of `spark.load.ledger.OUTCOMES`.
+            sent_us: when they were published, for those that were not found.
+            found: where each one was found, for those that turned out to be published.
+        """
+        for id_, seq in zip(ids, batch.seqs, strict=True):
+            if self._open.pop(id_, None) is None and (twins := self._twins.get((batch.topic, id_))):
+                self._twins[batch.topic, id_] = deque(twin for twin in twins if twin[0] != seq)
+        if error is not None:
+            self.errors[error if error in self.errors or len(self.errors) < ERRORS else "other errors"] += len(batch)
+        keys = batch.keys or [None] * len(batch)
+        if found is None:
+            stretch = _Stretch(len(batch), batch.topic, None, None, sent_us, answered_us, outcome, error)
+            doubted = ids if outcome == ledger.UNKNOWN else [None] * len(batch)
+            self._take(stretch, batch.seqs, doubted, None, keys, None)
+            return
+        for i, (group, priority, offset, published_us) in enumerate(found):
+            stretch = _Stretch(1, batch.topic, group, priority, published_us, answered_us, outcome, error)
+            self._take(stretch, batch.seqs[i : i + 1], ids[i : i + 1], [offset], keys[i : i + 1], None)
+
+    # ------------------------------------------------------------------------------------- what a producer tells
+
+    def published(
+        self,
+        topic: str,
+        group: int,
+        priority: int,
+        offsets: Sequence[int] | None,
+        ids: Sequence[str],
+        keys: Sequence[str | None] | None,
+        published_us: int,
+        now_us: int,
+        due_ms: Sequence[int] | None = None,
+    ) -> None:
+        stretch = _Stretch(len(ids), topic, group, priority, published_us, now_us, ledger.PUBLISHED, None)
+        if offsets:
+            self.ends[topic, group, priority] = offsets[-1] + 1
+        if ids[0] in self._open:
+            seqs = list(map(self._open.pop, ids))
+            self._take(stretch, seqs, ids, offsets, keys or [None] * len(ids), due_ms)
+            return
+        if (topic, ids[0]) not in self._twins:
+            return  # told already: its group was retired meanwhile, and it waits in another one's lane
+        twins = [self._twins[topic, id_].popleft() for id_ in ids]
+        self._take(stretch, [seq for seq, _ in twins], ids, offsets, [key for _, key in twins], due_ms)
+
+    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
+        twins = [self._twins[topic, id_].popleft() for id_ in ids]
+        stretch = _Stretch(len(ids), topic, group, 0, published_us, now_us, ledger.MERGED, None)
+        self._take(stretch, [seq for seq, _ in twins], ids, None, [key for _, key in twins], None)
+
+    # ---------------------------------------------------------------------------------------------- to the ledger
+
+    def _take(
+        self,
+        stretch: _Stretch,
+        seqs: Sequence[int],
+        ids: Sequence[str | None],
+        offsets: Sequence[int] | None,
+        keys: Sequence[str | None],
+        due_ms: Sequence[int] | None,
+    ) -> None:
+        nothing = [None] * stretch.rows
+        self.counts[stretch.topic][stretch.outcome] += stretch.rows
+        self._stretches.append(stretch)
+        self._seqs += seqs
+        self._ids += ids
+        self._offsets += nothing if offsets is None else offsets
+        self._keys += keys
+        self._due_ms += nothing if due_ms is None else due_ms
+
+    def flush(self) -> None:
+        """Hand what is known to the ledger. Nothing may be under way: all that was expected has its outcome."""
+        self._twins = {name: twins for name, twins in self._twins.items() if twins}
+        assert not self._open, f"nothing was told of {min(self._open)}"
+        assert not self._twins, f"nothing was told of {min(self._twins)}"
+        if not self._stretches:
+            return
+        rows, *columns = zip(*self._stretches, strict=True)
+        spread: dict[str, Any] = {
+            name: values[0] if len(set(values)) == 1 else _spread(values, rows)
+            for name, values in zip(_Stretch._fields[1:], columns, strict=True)
+        }
+        each: dict[str, Any] = {
+            "seq": self._seqs,
+            "id": self._ids,
+            "offset": self._offsets,
+            "key": self._keys if any(self._keys) else None,
+            "due_ms": self._due_ms if any(self._due_ms) else None,
+        }
+        self._writer.append(len(self._seqs), {**spread, **each})
+        self._stretches, self._seqs, self._ids, self._offsets, self._keys, self._due_ms = [], [], [], [], [], []
+
+
+def _spread(values: Sequence[Any], rows: Sequence[int]) -> Any:
+    """Each value as often as its stretch has rows."""
+    if all(type(value) is int for value in values):
+        return np.repeat(values, rows)
+    return list(chain.from_iterable(map(repeat, values, rows)))

@@ -1,0 +1,207 @@
+"""The messages of a plan's tenants, made for one partition: which, when, and what is in them.
+
+Tenants are dealt out to partitions whole, so that each one's messages are published in order. All messages of a slice
+are drawn at once (see `spark.load.random`) and then sorted by tenant and priority.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import add
+from typing import NamedTuple
+
+import numpy as np
+
+from emq.topics.model import Kind
+from spark.load import curve as load_curve
+from spark.load import random as lr
+from spark.load.batch import Batch, Slice
+from spark.load.content import Contents
+from spark.load.plan import Plan, Tenants
+from spark.load.random import Array
+
+STEP_S = 0.1
+"""How finely time is cut, at most."""
+
+SLICE_ROWS = 10_000
+"""Messages in a slice, about; what is held in memory at a time."""
+
+NUMBER_BITS = 40
+"""Of a message's number in the run, those that count the messages of its tenant."""
+
+MAX_STEP_S = 60.0
+
+
+class _Table(NamedTuple):
+    """The tenants of one table that belong to this partition.
+
+    Attributes:
+        numbers: of the tenants in their table, counted from 0.
+        places: of the tenants in the whole plan.
+        seeds: of the tenants.
+    """
+
+    tenants: Tenants
+    numbers: Array
+    places: Array
+    seeds: Array
+    curve: load_curve.Curve
+    contents: Contents
+
+
+def dealt(plan: Plan, partitions: int) -> Array:
+    """The partition of each tenant of the plan: the heaviest first, each to the partition that has least to do."""
+    rates = np.concatenate([load_curve.rates(tenants) for tenants in plan.tenants])
+    loads = [(0.0, partition) for partition in range(partitions)]
+    dealt = np.zeros(len(rates), dtype=np.int64)
+    for place in np.argsort(-rates, kind="stable").tolist():
+        load, partition = heapq.heappop(loads)
+        dealt[place] = partition
+        heapq.heappush(loads, (load + rates[place], partition))
+    return dealt
+
+
+class Synthetic:
+    """The messages of one partition; see `spark.load.batch.Source`.
+
+    Args:
+        plan: with tenants, and a duration.
+        seed: of the run.
+        run: its id, with which the messages' ids begin.
+        partition, partitions: which part of the load this is.
+        paced: cut time finely, since slices are published at their time; else by the number of messages.
+    """
+
+    def __init__(self, plan: Plan, seed: int, run: str, partition: int, partitions: int, *, paced: bool = True) -> None:
+        self._duration_s = plan.duration_s or 0.0
+        self._run = run
+        mine = dealt(plan, partitions) == partition
+        self._tables: list[_Table] = []
+        first = 0
+        for tenants in plan.tenants:
+            numbers = np.flatnonzero(mine[first : first + tenants.count])
+            if len(numbers):
+                self._tables.append(_table(tenants, numbers, first, seed, self._duration_s))
+            first += tenants.count
+        self.per_s = sum(float(table.curve.rates.sum()) for table in self._tables)
+        finest = SLICE_ROWS / max(sum(table.curve.peak() for table in self._tables), 1e-9)
+        self.step_s = min(STEP_S if paced else MAX_STEP_S, finest)
+
+    @property
+    def rows(self) -> int:
+        """Messages of the whole load."""
+        return sum(int(np.sum(self._until(t, self._duration_s) - self._until(t, 0.0))) for t in self._tables)
+
+    def slices(self) -> Iterator[Slice]:
+        before = [self._until(table, 0.0) for table in self._tables]
+        for step in range(math.ceil(self._duration_s / self.step_s)):
+            end_s = min((step + 1) * self.step_s, self._duration_s)
+            batches: list[Batch] = []
+            for i, table in enumerate(self._tables):
+                # A sum of fractions may lose a hair where the rate is next to nothing.
+                until = np.maximum(before[i], self._until(table, end_s))
+                if (counts := until - before[i]).any():
+                    batches += self._batches(table, before[i], counts, end_s)
+                before[i] = until
+            yield Slice(end_s, batches)
+
+    @staticmethod
+    def _until(table: _Table, time_s: float) -> Array:
+        return table.curve.until(time_s)
+
+    def _batches(self, table: _Table, firsts: Array, counts: Array, end_s: float) -> Iterator[Batch]:
+        """The messages of a slice: `counts` of each tenant, from its number `firsts` on."""
+        t = table.tenants
+        tenant = np.repeat(np.arange(len(counts)), counts)
+        begins = np.cumsum(counts) - counts
+        numbers = firsts[tenant] + np.arange(len(tenant)) - begins[tenant]
+        priorities = _priorities(t, table.seeds[tenant], numbers)
+        due_s = _due(t, table.seeds[tenant], numbers, end_s)
+        code = (tenant * max(1, len(t.priorities)) + priorities) * 2 + ~np.isnan(due_s)
+        order = np.argsort(code, kind="stable")
+        edges = np.flatnonzero(np.diff(code[order], prepend=-1)).tolist()
+        drawn = self._drawn(table, tenant[order], numbers[order], due_s[order])
+        heads = order[edges]
+        alike = zip(edges, [*edges[1:], len(order)], tenant[heads].tolist(), priorities[heads].tolist(), strict=True)
+        for begin, end, here, priority in alike:
+            batch = drawn if end - begin == len(drawn) else drawn.only(slice(begin, end))
+            yield replace(
+                batch,
+                topic=t.topic_name(int(table.numbers[here]) + 1),
+                priority=list(t.priorities)[priority] if t.priorities else None,
+                due_s=None if batch.due_s is None or math.isnan(batch.due_s[0]) else batch.due_s,
+            )
+
+    def _drawn(self, table: _Table, tenant: Array, numbers: Array, due_s: Array) -> Batch:
+        """Messages of many tenants as if they were one batch; it lacks topic and priority."""
+        t, places, seeds = table.tenants, table.places[tenant], table.seeds[tenant]
+        content = table.contents.of(places, seeds, numbers)
+        ids: Sequence[str] = ()
+        if t.topic.kind is Kind.LOG:
+            heads = [f"{self._run}.{place:x}." for place in table.places.tolist()]
+            ids = list(map(add, map(heads.__getitem__, tenant.tolist()), map("%x".__mod__, numbers.tolist())))
+        return Batch(
+            topic="",
+            seqs=(numbers + (places << NUMBER_BITS)).tolist(),
+            payloads=content.payloads,
+            ids=ids,
+            keys=_keys(t, seeds, numbers),
+            merge_keys=content.merge_keys,
+            due_s=due_s.tolist() if t.delays else None,
+            scores=_scores(t, seeds, numbers),
+        )
+
+
+def _table(tenants: Tenants, numbers: Array, first: int, seed: int, duration_s: float) -> _Table:
+    places = numbers + first
+    seeds = np.array([lr.tenant_seed(seed, place) for place in places.tolist()], dtype=np.uint64)
+    curve = load_curve.Curve(tenants, numbers, seeds, duration_s)
+    return _Table(tenants, numbers, places, seeds, curve, Contents(tenants, seed))
+
+
+def _priorities(t: Tenants, seeds: Array, numbers: Array) -> Array:
+    """Index of each message's priority in the table's list."""
+    if len(t.priorities) < 2:
+        return np.zeros(len(numbers), dtype=np.int64)
+    bounds = np.cumsum(list(t.priorities.values()))
+    drawn = lr.uniform(seeds, lr.PRIORITY, numbers) * bounds[-1]
+    return np.searchsorted(bounds, drawn, side="right")
+
+
+def _due(t: Tenants, seeds: Array, numbers: Array, now_s: float) -> Array:
+    """When each message is due; not a number for at once."""
+    due_s = np.full(len(numbers), np.nan)
+    if not t.delays:
+        return due_s
+    # What rounding leaves of shares that are to be 1 belongs to the last one.
+    bounds = np.cumsum([delay.share for delay in t.delays])
+    drawn = lr.uniform(seeds, lr.DELAY, numbers)
+    low = 0.0
+    for delay, high in zip(t.delays, bounds, strict=True):
+        meant = (drawn >= low) & ((drawn < high) | (high > 1 - 1e-9))
+        if delay.between_s is not None:
+            least, most = delay.between_s
+            due_s[meant] = now_s + least + (most - least) * lr.uniform(seeds[meant], lr.DELAY_S, numbers[meant])
+        else:
+            every = delay.every_s or 1.0
+            due_s[meant] = (math.floor(now_s / every) + 1) * every
+        low = high
+    return due_s
+
+
+def _keys(t: Tenants, seeds: Array, numbers: Array) -> list[str | None] | None:
+    if not t.keys:
+        return None
+    drawn = lr.skewed(lr.uniform(seeds, lr.KEY, numbers), t.keys, t.key_zipf)
+    return [f"k{key:x}" for key in drawn.tolist()]
+
+
+def _scores(t: Tenants, seeds: Array, numbers: Array) -> list[float] | None:
+    if t.numbers is None:
+        return None
+    lowest, highest = t.numbers
+    drawn: list[float] = (lowest + lr.skewed(lr.uniform(seeds, lr.NUMBER, numbers), highest - lowest + 1, 0)).tolist()
+    return drawn

@@ -1,0 +1,239 @@
+"""One task of a load: publishes the messages of one partition at their times, and writes its ledger.
+
+A task may die and be tried again. Before each slice it notes that it is about to publish it (`spark.load.state`); what
+became of its messages is in the segments of the ledger that it has written. An attempt that follows makes the same
+messages again and goes by both:
+
+- what a segment tells of is done, whatever its outcome;
+- what comes after the last slice that was begun was not published;
+- what lies between is in doubt. It is looked for in the queues: what is there was published, what is not there is
+  published now. Where it cannot be told (consumed and trimmed already, or gone to a slot), its outcome stays unknown
+  and it is not published again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import uvloop
+from aiolimiter import AsyncLimiter
+
+from emq.app import App
+from emq.settings import Settings
+from spark.load import earlier_attempts, ledger, state
+from spark.load import sender as load_sender
+from spark.load.batch import Batch, Source
+from spark.load.ledger import Part
+from spark.load.lookup import Seen
+from spark.load.plan import Plan
+from spark.load.recorder import Recorder
+from spark.load.replay import Replayed, Survey
+from spark.load.synthetic import Synthetic
+
+CATCH_UP = 2
+"""A load that is late makes up for it at so many times its pace, not all at once."""
+
+SEGMENT_S = 5.0
+"""Seconds of a partition's messages in a segment, about: what may be in doubt when a task dies."""
+
+SEGMENT_ROWS = (500, 200_000)
+"""Least and most messages in a segment."""
+
+FOUND_TAKES_S = 0.5
+"""What a dead task still had under way has arrived by then."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all partitions of a load are told; it travels to them.
+
+    Attributes:
+        plan: with its duration, unless it is a replay of a whole file.
+        settings: where the data lies.
+        directory: of the ledgers.
+        run, seed, partitions: of the run.
+        paced: publish at the plan's times; else as fast as may be.
+        survey: of the file, for a replay.
+    """
+
+    plan: Plan
+    settings: Settings
+    directory: str
+    run: str
+    seed: int
+    partitions: int
+    paced: bool = True
+    survey: Survey = field(default_factory=Survey)
+
+    def source(self, partition: int) -> Source:
+        """The messages of a partition."""
+        plan = self.plan
+        if plan.replay is not None:
+            return Replayed(plan.replay, plan.duration_s, self.survey, self.run, partition, self.partitions)
+        return Synthetic(plan, self.seed, self.run, partition, self.partitions, paced=self.paced)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a partition has to tell when it has ended.
+
+    Attributes:
+        part: for the summary of the run.
+        rows: messages that it was to publish.
+        first_us, last_us: when the first slice was begun and the last one was done, microseconds since the epoch.
+        counts: by topic and outcome, those of earlier attempts included.
+        earlier: messages that earlier attempts had dealt with.
+        errors: texts, and how many messages they concerned.
+        late_s: by how much the latest slice was late.
+        stopped: it was asked to end before all was published.
+    """
+
+    part: Part
+    rows: int
+    first_us: int
+    last_us: int
+    counts: dict[str, dict[str, int]]
+    errors: dict[str, int]
+    earlier: int = 0
+    late_s: float = 0.0
+    stopped: bool = False
+
+
+def run(job: Job, partition: int) -> Done:
+    """Publish a partition, and wait until that is done.
+
+    Raises:
+        EMQError: store or database could not be reached to begin with, or a later attempt has taken over.
+    """
+    return uvloop.run(Task(job, partition).run())
+
+
+class Task:
+    """One attempt at a partition."""
+
+    def __init__(self, job: Job, partition: int) -> None:
+        self._job = job
+        self._source = job.source(partition)
+        self._place = ledger.directory_of(job.directory, job.run)
+        self._earlier = earlier_attempts.of(job.directory, job.run, partition)
+        self._state = state.State(
+            partition, self._earlier.attempt, self._earlier.begin_us, self._earlier.begun, pid=os.getpid()
+        )
+        self._writer = ledger.Writer(
+            job.directory, job.run, partition, self._earlier.attempt, segment_rows(self._source.per_s, job.paced)
+        )
+        self._recorder = Recorder(self._writer, dict(self._earlier.ends), self._earlier.counts)
+        self._limiter: AsyncLimiter | None = None
+        self._latest_s = 0.0
+        # The first array that is made loads pandas, a second in which nothing would be published.
+        pa.array([None, "text"], pa.string())
+
+    async def run(self) -> Done:
+        """See `run`."""
+        self._save()
+        # One limiter belongs to one event loop.
+        self._limiter = AsyncLimiter(CATCH_UP, self._source.step_s) if self._job.paced else None
+        stopped = False
+        async with App(options=self._job.settings, trail=self._recorder) as app:
+            # Connecting may take a while, and is no part of the load.
+            topics = await load_sender.learn(app)
+            self._save(begin_us=self._earlier.begin_us or time.time_ns() // 1000)
+            sender = load_sender.Sender(app, self._recorder, topics, self._state.begin_us)
+            first_us = time.time_ns() // 1000
+            slices = enumerate(self._source.slices())
+            begun = (slice_.batches for _, slice_ in itertools.islice(slices, self._earlier.begun))
+            await self._clear_up(sender, [left for batches in begun if (left := self._earlier.left(batches))])
+            for number, slice_ in slices:
+                late_s = await self._until(slice_.end_s, len(slice_.batches))
+                if stopped := state.is_stopping(self._place):
+                    break
+                if slice_.batches:
+                    self._save(begun=number + 1, late_s=late_s)
+                    await sender.send(slice_.batches)
+                    self._recorder.flush()
+        return self._done(first_us, stopped=stopped)
+
+    def _done(self, first_us: int, *, stopped: bool) -> Done:
+        source, counts, earlier = self._source, self._recorder.counts, len(self._earlier.seqs)
+        achieved = (self._recorder.rows - earlier) / max(time.time() - first_us / 1e6, 1e-6)
+        part = self._writer.close(round(source.per_s, 3), round(achieved, 3))
+        part = msgspec.structs.replace(part, earlier=self._earlier.segments)
+        self._save(ended=True)
+        return Done(
+            part=part,
+            rows=source.rows,
+            first_us=first_us,
+            last_us=time.time_ns() // 1000,
+            counts={topic: dict(counter) for topic, counter in counts.items()},
+            errors=dict(self._recorder.errors),
+            earlier=earlier,
+            late_s=self._latest_s,
+            stopped=stopped,
+        )
+
+    async def _until(self, end_s: float, batches: int) -> float:
+        """Wait for a slice's time; answers by how much it is late."""
+        if self._limiter is None:
+            return 0.0
+        due_s = self._state.begin_us / 1e6 + end_s
+        # Slices of a replay may be far apart, and who asks to stop does not want to wait for the next one.
+        while (wait_s := due_s - time.time()) > 0 and not state.is_stopping(self._place):  # noqa: ASYNC110
+            await asyncio.sleep(min(wait_s, 1.0))
+        if batches:
+            await self._limiter.acquire()
+        late_s = max(0.0, time.time() - due_s)
+        self._latest_s = max(self._latest_s, late_s)
+        return late_s
+
+    async def _clear_up(self, sender: load_sender.Sender, doubtful: Sequence[Sequence[Batch]]) -> None:
+        """Find out what became of messages that an earlier attempt left open, and publish those that are not there.
+
+        All is looked for, and what is found noted, before anything is published: an attempt that comes after this one
+        looks only behind the offsets that the ledger has, and what is published now lies behind all that was found.
+
+        Args:
+            doubtful: messages of slices, in order.
+        """
+        if not doubtful:
+            return
+        await asyncio.sleep(FOUND_TAKES_S)
+        batches = list(itertools.chain.from_iterable(doubtful))
+        seen = await sender.look(batches, [id_ for batch in batches for id_ in batch.ids])
+        absent = [[rest for batch in slice_ if (rest := self._settled(sender, batch, seen))] for slice_ in doubtful]
+        for slice_ in absent:
+            await sender.send(slice_)
+            self._recorder.flush()
+
+    def _settled(self, sender: load_sender.Sender, batch: Batch, seen: Seen) -> Batch | None:
+        """Note what is known of a batch, and what cannot be; answers the messages that have yet to be published."""
+        ids = sender.ids_of(batch)
+        sender.close_found(batch, ids, seen)
+        places = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
+        if not places:
+            return None
+        rest = batch.only(places)
+        if not sender.unclear(rest, seen):
+            return rest
+        text = "a task that died may have published it, and it is not in its queue any more"
+        unknown = [ids[i] for i in places]
+        self._recorder.close(rest, unknown, ledger.UNKNOWN, sent_us=self._state.begin_us, error=text)
+        return None
+
+    def _save(self, **changes: Any) -> None:
+        counts = self._recorder.counts.values()
+        failed = sum(c[ledger.REFUSED] + c[ledger.UNKNOWN] for c in counts)
+        self._state = msgspec.structs.replace(self._state, rows=self._recorder.rows, failed=failed, **changes)
+        state.save(self._place, self._state)
+
+
+def segment_rows(per_s: float, paced: bool) -> int:
+    """Messages in a segment of the ledger of a partition that publishes so many a second."""
+    least, most = SEGMENT_ROWS
+    return max(least, min(most, round(per_s * SEGMENT_S))) if paced else most

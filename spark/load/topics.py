@@ -1,0 +1,76 @@
+"""The topics of a load: those that it needs, made where they are missing, checked where they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from emq import errors
+from emq.app import App
+from emq.topics.model import Topic
+from spark.load import curve
+from spark.load.plan import Plan
+from spark.load.replay import Survey
+
+NAMED = 5
+
+
+def needed(plan: Plan, survey: Survey) -> Iterator[tuple[Topic, frozenset[str]]]:
+    """Each topic as it would be created, and the priorities that its messages have.
+
+    Args:
+        survey: of the file, for a replay.
+    """
+    for tenants in plan.tenants:
+        names = tuple(tenants.priorities)
+        for number, rate in enumerate(curve.rates(tenants).tolist(), 1):
+            yield tenants.topic.topic(tenants.topic_name(number), rate, names), frozenset(names)
+    if plan.replay is not None:
+        kind, used = plan.replay.topic, frozenset(survey.priorities)
+        for name, count in sorted(survey.topics.items()):
+            yield kind.topic(name, count / max(survey.span_s, 1.0)), used
+
+
+async def prepare(app: App, topics: Iterable[tuple[Topic, frozenset[str]]], *, create: bool) -> int:
+    """Make sure that a load's topics are there; answers how many were created.
+
+    Args:
+        app: entered.
+        create: make those that are missing.
+
+    Raises:
+        UnknownTopic: some are missing and none may be created.
+        InvalidTopic: one cannot be created as planned, or is there and does not suit the plan.
+    """
+    wanted = list(topics)
+    there = {topic.name: topic for topic in await app.catalog.list()}
+    missing = [topic for topic, _ in wanted if topic.name not in there]
+    if missing and not create:
+        some = ", ".join(repr(topic.name) for topic in missing[:NAMED])
+        raise errors.UnknownTopic(
+            f"{len(missing)} topics of the plan are missing, such as {some}; create them, or leave out --no-create"
+        )
+    for topic, priorities in wanted:
+        _check(topic, there.get(topic.name, topic), priorities)
+    if missing:
+        await app.admin.create(missing, exist_ok=True)
+    return len(missing)
+
+
+def _check(planned: Topic, found: Topic, priorities: frozenset[str]) -> None:
+    if found.kind is not planned.kind:
+        raise errors.InvalidTopic(
+            f"topic {found.name!r} is of kind {found.kind}, the plan wants {planned.kind}; name another topic"
+        )
+    if odd := sorted(priorities - set(found.priorities)):
+        raise errors.InvalidTopic(
+            f"topic {found.name!r} has no priority {odd[0]!r}, which the plan uses; it has "
+            f"{', '.join(found.priorities) or 'none'}; list all of them as topic.priorities, or name another topic"
+        )
+    if found.is_sorted and (found.options.merge, found.options.ordering) != (
+        planned.options.merge,
+        planned.options.ordering,
+    ):
+        raise errors.InvalidTopic(
+            f"topic {found.name!r} has merge {found.options.merge!r} and ordering {found.options.ordering!r}, the plan "
+            f"wants {planned.options.merge!r} and {planned.options.ordering!r}; name another topic"
+        )

@@ -1,0 +1,1 @@
+"""EMQ as a data source of Spark."""

@@ -1,0 +1,89 @@
+"""EMQ for code that Spark calls and that must be plain: an event loop on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from emq.app import App
+from emq.settings import Settings
+from emq.storage.opening import open_store
+from emq.storage.store import Store
+from emq.trail.sink import NullTrail
+
+T = TypeVar("T")
+
+
+class Connection:
+    """Runs coroutines on one event loop, which goes on while its user does something else."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="emq-spark", daemon=True)
+        self._thread.start()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.start(coroutine).result()
+
+    def close(self) -> None:
+        """Cancel what is under way, and end the thread."""
+        self.run(_cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def connected_store(settings: Settings) -> Iterator[tuple[Connection, Store]]:
+    """The store alone, without the database, for tasks that need nothing else."""
+    connection = Connection()
+    try:
+        store = connection.run(open_store(settings.store, settings.environment))
+        try:
+            yield connection, store
+        finally:
+            connection.run(store.close())
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def connected_app(settings: Settings) -> Iterator[tuple[Connection, App]]:
+    """Store, catalog and producer."""
+    connection = Connection()
+    try:
+        app = connection.run(_entered(settings))
+        try:
+            yield connection, app
+        finally:
+            connection.run(app.__aexit__(None, None, None))
+    finally:
+        connection.close()
+
+
+async def _entered(settings: Settings) -> App:
+    return await App(options=settings, trail=NullTrail()).__aenter__()
+
+
+def ask(settings: Settings, question: Callable[[App], Awaitable[T]]) -> T:
+    """The answer to one question, for the driver: opens everything and closes it again."""
+
+    async def asked() -> T:
+        async with App(options=settings, trail=NullTrail()) as app:
+            return await question(app)
+
+    return asyncio.run(asked())

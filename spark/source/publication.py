@@ -1,0 +1,250 @@
+"""Publishing the rows of one task, so that a task that is tried again publishes none of them twice.
+
+Appending to a queue cannot be repeated safely, so a task keeps a note (`spark.source.notes`): before it publishes some
+thousand rows it notes which, and where the queues end. Whoever takes over after its death skips what is done, and looks
+for the rows of the note in the queues, from those ends on: every message has an id that follows from write, partition
+and row. So none is lost, and none is published twice, with these exceptions, in which it is published again under
+the same id and counted as `perhaps_twice`:
+
+- it was consumed and trimmed before anybody looked (keep messages for a while: the topic's `retention_s`);
+- it goes to a slot or, delayed, to a lane, and was consumed from there (one that still waits is not added twice, but a
+  merge by key counts it twice).
+
+A task that is taken for dead and is not (a speculative one, say) finds its note taken over. It looks at the latest
+after half of `LEASE_S` and sends nothing without; whoever takes over from one that has not let go waits for `LEASE_S`,
+so that what was on its way has come to the queues. Only a single call to the store that takes longer than the other
+half can then be overlooked.
+
+What is not covered is a partition whose rows come in another order when they are computed again: this is found out and
+fails the task, rather than losing rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from aiolimiter import AsyncLimiter
+
+from emq import errors
+from emq.app import App
+from emq.topics.model import Topic
+from spark.source.messages import bounds_of
+from spark.source.notes import Note, Notes, Piece, digest_of
+from spark.source.put import Row, look, places, put
+
+CHUNK = 10_000
+"""Rows between two notes: a note costs some milliseconds, and the time to look for as many rows is small."""
+
+PART = 2_000
+"""Rows in one call to the producer, before which a look at the note may be due."""
+
+LEASE_S = 2.0
+"""For how long a note lets its task publish: long for a call to the store, short for a task that takes over."""
+
+TRIES = 4
+
+TRY_AGAIN_S = 0.2
+"""Wait before the first repeat of a publish whose outcome is unknown, twice as long each time."""
+
+FINEST_S = 0.1
+"""A paced publish is cut into as many rows as may go in this time."""
+
+
+class Outcome(NamedTuple):
+    """Attributes:
+    published: rows that this attempt published.
+    skipped: rows that an earlier attempt had noted as published.
+    found: rows that an earlier try had published, as their queues showed.
+    perhaps_twice: of `published`, those that may have been published before.
+    """
+
+    published: int = 0
+    skipped: int = 0
+    found: int = 0
+    perhaps_twice: int = 0
+
+
+class Publication:
+    """One attempt at publishing a piece; `publish` its rows in order, then `end`.
+
+    Args:
+        attempt: names this attempt, uniquely.
+        per_second: most rows to publish in a second; 0 for no limit.
+    """
+
+    def __init__(self, app: App, notes: Notes, piece: Piece, attempt: str, per_second: float = 0.0) -> None:
+        self.outcome = Outcome()
+        self._app = app
+        self._notes = notes
+        self._piece = piece
+        self._attempt = attempt
+        self._pace = Pace(per_second) if per_second else None
+        self._topics: dict[str, Topic] = {}
+        self._before = Note()
+        self._row = 0
+        self._digest = 0
+        self._noted = Note()
+        self._noted_s = 0.0
+
+    async def begin(self) -> None:
+        """Take over from earlier attempts, and wait until nothing of theirs can be on its way."""
+        self._before, held = await self._notes.claim(self._piece, self._attempt)
+        if held and self._before.begun > self._before.done:
+            await asyncio.sleep(LEASE_S)
+
+    async def publish(self, rows: Sequence[Row]) -> None:
+        """Publish the next rows, at best `CHUNK` of them.
+
+        Raises:
+            EMQError: as for `Producer.publish_many`; or a later attempt has taken over, or the rows are not those of
+                the earlier attempt. What was published is known to the next attempt.
+        """
+        ends = [self._before.done - self._row, self._before.begun - self._row, len(rows)]
+        start = 0
+        for end in sorted(min(max(end, 0), len(rows)) for end in ends):
+            if start < end:
+                await self._publish_part(rows[start:end])
+                start = end
+
+    async def _publish_part(self, rows: Sequence[Row]) -> None:
+        """Rows that all lie on one side of `done`, and of `begun`, of the note that was found."""
+        end, digest = self._row + len(rows), digest_of(_contents(rows), self._digest)
+        if end <= self._before.done:
+            if end == self._before.done and digest != self._before.digest:
+                raise errors.EMQError(self._differs())
+            self._count(skipped=len(rows))
+        elif end <= self._before.begun:
+            # The old ends of the queues stay in the note: a third attempt has to look from there, too.
+            await self._note(Note(self._row, self._digest, self._before.begun, self._before.tails))
+            await self._send_rest(rows)
+        else:
+            await self._note(Note(self._row, self._digest, end, await self._tails(rows)))
+            await self._send(rows)
+        self._row, self._digest = end, digest
+
+    async def end(self) -> Outcome:
+        """Note that all is published.
+
+        Raises:
+            EMQError: there were fewer rows than an earlier attempt has published.
+        """
+        if self._row < self._before.done:
+            raise errors.EMQError(self._differs())
+        await self._note(Note(self._row, self._digest, self._row))
+        return self.outcome
+
+    async def let_go(self) -> None:
+        """Spare the next attempt the wait; nothing may be under way any more."""
+        await self._notes.let_go(self._piece, self._attempt)
+
+    async def _note(self, note: Note) -> None:
+        """Write the note, or raise `EMQError` if it is another attempt's by now."""
+        self._noted_s = time.monotonic()
+        await self._notes.save(self._piece, self._attempt, note)
+        self._noted = note
+
+    async def _put(self, rows: Sequence[Row]) -> None:
+        if time.monotonic() - self._noted_s > LEASE_S / 2:
+            await self._note(self._noted)
+        await put(self._app, self._topics, rows)
+
+    async def _send(self, rows: Sequence[Row]) -> None:
+        """Publish rows of which none is published yet; where the outcome is unknown, look what is missing."""
+        for part in _parts(rows, PART) if self._pace is None else _parts(rows, self._pace.size):
+            if self._pace is not None:
+                await self._pace.wait(len(part))
+            try:
+                await self._put(part)
+            except errors.StoreUnavailable:
+                await self._send_rest(part, TRY_AGAIN_S)
+            else:
+                self._count(published=len(part))
+
+    async def _send_rest(self, rows: Sequence[Row], wait_s: float = 0.0) -> None:
+        """Publish those of the rows that are not found in the queues, with patience."""
+        wanted = rows
+        for attempt in itertools.count(1):
+            await asyncio.sleep(wait_s)
+            try:
+                await self._know(rows, fresh=True)
+                queues = sorted({*self._noted.tails, *self._queues_of(wanted)})
+                seen = await look(self._app, queues, self._noted.tails, wanted)
+                if seen.foreign:
+                    raise errors.EMQError(self._differs())
+                self._count(found=len(wanted) - len(seen.missing))
+                wanted = seen.missing
+                unclear = sum(self._is_unclear(row, seen.trimmed) for row in wanted)
+                await self._put(wanted)
+                self._count(published=len(wanted), perhaps_twice=unclear)
+                return
+            except errors.StoreUnavailable:
+                if attempt == TRIES:
+                    raise
+                wait_s = max(TRY_AGAIN_S, 2 * wait_s)
+
+    def _is_unclear(self, row: Row, trimmed: frozenset[str]) -> bool:
+        topic = self._topics[row.topic]
+        if topic.is_sorted:
+            return True
+        if row.at is not None:
+            return row.at <= datetime.datetime.now(datetime.UTC)
+        return not trimmed.isdisjoint(places(topic, row.priority))
+
+    async def _tails(self, rows: Sequence[Row]) -> dict[str, int]:
+        await self._know(rows)
+        bounds = await bounds_of(self._app.store.log, self._queues_of(rows))
+        return {queue: found.tail for queue, found in bounds.items()}
+
+    async def _know(self, rows: Sequence[Row], *, fresh: bool = False) -> None:
+        for name in {row.topic for row in rows}:
+            if fresh or name not in self._topics:
+                self._topics[name] = await self._app.catalog.get(name)
+
+    def _queues_of(self, rows: Sequence[Row]) -> list[str]:
+        """Where the rows may go that go to queues."""
+        wanted = {(row.topic, row.priority) for row in rows if row.at is None}
+        return sorted({queue for name, priority in wanted for queue in places(self._topics[name], priority)})
+
+    def _count(self, **more: int) -> None:
+        self.outcome = self.outcome._replace(**{name: getattr(self.outcome, name) + n for name, n in more.items()})
+
+    def _differs(self) -> str:
+        return (
+            f"partition {self._piece.part} of write {self._piece.run!r} has other rows than when it was published "
+            f"first (up to row {self._before.begun}); make the query repeatable, by sorting it or writing it to files "
+            "first, and ids unique if you give them"
+        )
+
+
+def _parts(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _contents(rows: Sequence[Row]) -> Iterator[bytes]:
+    """What a row is recognised by when it is computed again."""
+    for row in rows:
+        yield row.payload
+        yield f"\0{row.topic}\0{row.key}\0".encode()
+
+
+class Pace:
+    """Lets rows through evenly, `per_second` of them; `size` of them at a time."""
+
+    def __init__(self, per_second: float) -> None:
+        self.size = max(1, math.floor(per_second * FINEST_S))
+        self._limiter = AsyncLimiter(self.size, self.size / per_second)
+
+    async def wait(self, count: int) -> None:
+        await self._limiter.acquire(count)
+
+
+def chunk_size(per_second: float) -> int:
+    """Rows between two notes: with a limit, what goes in about a second."""
+    return CHUNK if not per_second else min(CHUNK, max(1, math.ceil(per_second)))

@@ -1,0 +1,153 @@
+"""Which offsets of which queues are read, and how they are dealt out to tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from emq import errors
+from emq.storage.store import Batch, Bounds, Read
+from emq.topics.model import QueueName, Topic
+from spark.source.filters import Wanted
+
+CALL = 5_000
+"""Messages in one call to the store: it is held up for 2 ms, and a record batch is large enough."""
+
+CALL_BYTES = 8 << 20
+"""Bytes of bodies in one call."""
+
+FIRST_CALL = 100
+"""Messages in the first call, before it is known how large they are."""
+
+GROWTH = 10
+"""A call asks for at most so many times as many messages as the one before."""
+
+CALL_QUEUES = 500
+"""Queues in one call."""
+
+
+class Span(NamedTuple):
+    """Offsets [start, end) of a queue; it may have holes."""
+
+    queue: str
+    start: int
+    end: int
+
+    @property
+    def name(self) -> QueueName:
+        return QueueName.parse(self.queue)
+
+
+def queues_of(topics: Iterable[Topic], wanted: Wanted) -> list[str]:
+    """The queues of log topics that may hold what is wanted, group by group."""
+    return [
+        topic.queue(group, index)
+        for topic in topics
+        if not topic.is_sorted and wanted.admits(topic=topic.name)
+        for group in range(topic.groups)
+        if wanted.admits(group=group)
+        for index, priority in enumerate(topic.priorities)
+        if wanted.admits(priority=priority)
+    ]
+
+
+def spans_of(bounds: Mapping[str, Bounds], wanted: Wanted) -> Iterator[Span]:
+    """What is stored of the queues, as far as its offsets are wanted."""
+    low, high = wanted.range("offset")
+    for queue, (head, tail) in bounds.items():
+        start = head if low is None else max(head, low)
+        end = tail if high is None else min(tail, high)
+        if start < end:
+            yield Span(queue, start, end)
+
+
+def dealt(spans: Iterable[Span], size: int) -> list[tuple[Span, ...]]:
+    """Parts of at most `size` offsets: long spans are cut, short ones that follow one another share a part."""
+    parts: list[tuple[Span, ...]] = []
+    part: list[Span] = []
+    held = 0
+    for span in _cut(spans, size):
+        if held + span.end - span.start > size:
+            parts.append(tuple(part))
+            part, held = [], 0
+        part.append(span)
+        held += span.end - span.start
+    if part:
+        parts.append(tuple(part))
+    return parts
+
+
+def _cut(spans: Iterable[Span], size: int) -> Iterator[Span]:
+    for queue, start, end in spans:
+        for at in range(start, end, size):
+            yield Span(queue, at, min(at + size, end))
+
+
+def shared_out(room: int, backlogs: Sequence[int]) -> list[int]:
+    """Room for so many messages, shared by queues in proportion to what they hold; none that holds some gets nothing.
+
+    Fits within `room` but for that last rule, so that no queue is left behind for ever.
+    """
+    total = sum(backlogs)
+    if total <= room:
+        return list(backlogs)
+    return [min(held, max(1, held * room // total)) if held else 0 for held in backlogs]
+
+
+def reads_of(spans: Sequence[Span], room: int = CALL) -> list[Read]:
+    """An observer's reads of the first spans, as many as go into one call of `room` messages."""
+    reads: list[Read] = []
+    for span in spans[:CALL_QUEUES]:
+        reads.append(Read(span.queue, span.start, min(room, span.end - span.start), None))
+        room -= reads[-1].limit
+        if room <= 0:
+            break
+    return reads
+
+
+Found = tuple[Span, Sequence[int], Sequence[bytes]]
+"""What was read: a span, the offsets in it that hold a message, and their bodies."""
+
+
+def found_in(
+    spans: Sequence[Span], answers: Sequence[Batch | errors.NotOwner | errors.MessagesLost]
+) -> tuple[list[Found], list[Span]]:
+    """What a call brought, for as much of each span as it has read, and the rest of the spans."""
+    found: list[Found] = []
+    left: list[Span] = []
+    for span, answer in zip(spans, answers, strict=True):
+        if isinstance(answer, errors.EMQError):  # no store refuses an observer
+            raise answer
+        offsets, bodies = answer.offsets, answer.bodies
+        if offsets and offsets[-1] >= span.end:  # holes do not count towards a read's limit
+            kept = sum(offset < span.end for offset in offsets)
+            offsets, bodies = offsets[:kept], bodies[:kept]
+        reached = span.end if answer.exhausted else min(max(answer.next, span.start), span.end)
+        found.append((span._replace(end=reached), offsets, bodies))
+        if reached < span.end:
+            left.append(span._replace(start=reached))
+    return found, left
+
+
+class Reading:
+    """Spans that are read call by call: ask for `reads`, hand the answers to `take`, until there are no more reads.
+
+    A store may fetch all that a call asks for before it counts the bytes, so that calls ask for about as many messages
+    as have room in `CALL_BYTES`, judged by the call before.
+    """
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._left = list(spans)
+        self._room = FIRST_CALL
+
+    def reads(self) -> list[Read]:
+        return reads_of(self._left, self._room)
+
+    def take(self, answers: Sequence[Batch | errors.NotOwner | errors.MessagesLost]) -> list[Found]:
+        """What the call with the last `reads` has found."""
+        found, left = found_in(self._left[: len(answers)], answers)
+        self._left[: len(answers)] = left
+        if count := sum(len(bodies) for _, _, bodies in found):
+            size = sum(len(body) for _, _, bodies in found for body in bodies)
+            self._room = max(1, min(CALL, GROWTH * self._room, CALL_BYTES * count // max(1, size)))
+        return found

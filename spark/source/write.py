@@ -1,0 +1,189 @@
+"""Writing: each row of a data frame is published; see `spark.source.publication` for what holds when tasks fail."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from emq import errors
+from spark.source.connection import Connection, connected_app
+from spark.source.notes import Notes, Piece
+from spark.source.options import Options
+from spark.source.publication import Outcome, Publication, chunk_size
+from spark.source.put import Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+SLICE = 500
+"""Rows of a record batch that are made ready at once."""
+
+CHUNK_BYTES = 16 << 20
+"""Payload in one piece of work, of which one is on its way while the next is made ready."""
+
+
+@dataclasses.dataclass
+class Written(WriterCommitMessage):
+    """What one task did."""
+
+    run: str
+    outcome: Outcome
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Publishes a data frame. A write that the caller has named (`run`) may be repeated; else its notes go with it."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._run = options.run or secrets.token_urlsafe(9)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        piece = Piece(self._run, 0, _task().partitionId())
+        return publish(self._options, piece, f"{self._run}.{piece.part}", iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._forget()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        if not self._options.run:
+            forget(self._options, self._run)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Publishes a stream. Spark repeats a micro-batch under the same query and number, also after a restart."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = _task()
+        query, batch = (task.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+        if not query or batch is None:
+            raise errors.EMQError("Spark does not tell query and batch of this task; write a stream with writeStream")
+        piece = Piece(query, int(batch), task.partitionId())
+        return publish(self._options, piece, f"{query}.{batch}.{piece.part}", iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        # The batch's own notes stay: should Spark fail to note that it is committed, it repeats it.
+        if runs := {message.run for message in messages if isinstance(message, Written)}:
+            forget(self._options, runs.pop(), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch's notes stay for its repetition."""
+
+
+def publish(options: Options, piece: Piece, prefix: str, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Publish a task's rows; the next ones are made ready while some are on their way."""
+    with connected_app(options.settings) as (connection, app):
+        notes = connection.run(Notes.open(options.settings))
+        try:
+            publication = Publication(app, notes, piece, secrets.token_urlsafe(9), options.per_second)
+            connection.run(publication.begin())
+            pieces = chunks(rows_of(batches, options.topic, prefix), chunk_size(options.per_second))
+            _publish_all(connection, publication, pieces)
+            return Written(piece.run, connection.run(publication.end()))
+        finally:
+            connection.run(notes.close())
+
+
+def _publish_all(connection: Connection, publication: Publication, pieces: Iterator[list[Row]]) -> None:
+    under_way = None
+    try:
+        for rows in pieces:
+            if under_way is not None:
+                under_way.result()
+            under_way = connection.start(publication.publish(rows))
+        if under_way is not None:
+            under_way.result()
+    except Exception:
+        if under_way is not None:
+            concurrent.futures.wait([under_way])
+        with contextlib.suppress(errors.EMQError):  # the cause is what counts; without, the next attempt waits
+            connection.run(publication.let_go())
+        raise
+
+
+def forget(options: Options, run: str, below: int | None = None) -> None:
+    """Drop the notes of a write, or those of a stream's batches below a number."""
+
+    async def drop() -> None:
+        notes = await Notes.open(options.settings)
+        try:
+            await notes.forget(run, below)
+        finally:
+            await notes.close()
+
+    # All is published: who took a failure here for the write's would repeat it. Notes left behind go with their age.
+    with contextlib.suppress(errors.EMQError):
+        asyncio.run(drop())
+
+
+def rows_of(batches: Iterator[pa.RecordBatch], topic: str, prefix: str) -> Iterator[Row]:
+    """The rows of record batches, checked, each with an id.
+
+    Args:
+        topic: of rows that have none of their own.
+        prefix: of the ids, before the number of the row.
+
+    Raises:
+        InvalidMessage: a row has no payload, or no topic.
+    """
+    number = 0
+    for batch in slices(batches):
+        columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
+        nothing = [None] * batch.num_rows
+        names = ("topic", "payload", "id", "key", "priority", "headers", "at", "ttl_s")
+        for row in zip(*(columns.get(name, nothing) for name in names), strict=True):
+            to, payload, id_, key, priority, headers, at, ttl_s = row
+            if payload is None or not (to or topic):
+                missing = "payload" if payload is None else "topic"
+                raise errors.InvalidMessage(f"row {number} of this task has no {missing}; fill it in, or leave it out")
+            body = payload.encode() if isinstance(payload, str) else payload
+            yield Row(to or topic, body, id_ or f"{prefix}.{number:x}", key, priority, headers or (), at, ttl_s)
+            number += 1
+
+
+def _values(name: str, column: pa.Array) -> Sequence[Any]:
+    values: list[Any] = column.to_pylist()
+    if name == "headers":
+        return [tuple(sorted((k, v) for k, v in pairs if v is not None)) if pairs else () for pairs in values]
+    return values
+
+
+def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches in small pieces, so that no more of one is made into Python's objects than is needed next."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, SLICE):
+            yield batch.slice(start, SLICE)
+
+
+def chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    """Rows, `size` at a time, or fewer where these have `CHUNK_BYTES` of payload."""
+    chunk: list[Row] = []
+    held = 0
+    for row in rows:
+        chunk.append(row)
+        held += len(row.payload)
+        if len(chunk) == size or held >= CHUNK_BYTES:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise errors.EMQError("this runs in a task of Spark only")
+    return task

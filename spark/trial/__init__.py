@@ -1,0 +1,1 @@
+"""The trial: a cluster of its own, a load, a crash, and the audit of it."""

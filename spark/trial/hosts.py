@@ -1,0 +1,114 @@
+"""The host processes of a trial: `emq host`, started, killed, asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from emq import errors
+from emq.settings import Settings
+
+STOP_S = 30.0
+"""How long a host may take for a clean stop."""
+
+
+class TrialHost:
+    """One process.
+
+    Attributes:
+        name: of the host.
+        log: file with all that it says.
+    """
+
+    def __init__(self, name: str, settings: Settings, log: Path) -> None:
+        self.name = name
+        self.log = log
+        told = {field: str(getattr(settings, field)) for field in settings.__struct_fields__}
+        told |= {"host_name": name, "app": "spark.trial.handler"}
+        # A file of settings that lies about must not speak into this.
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("EMQ_")}
+        environ |= {f"EMQ_{field.upper()}": value for field, value in told.items()}
+        environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(Path(__file__).parents[2]), environ.get("PYTHONPATH")))
+        )
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "emq.cli", "host"], env=environ, cwd=log.parent, stdout=out, stderr=out
+            )
+
+    def check(self) -> None:
+        """Raises `EMQError` if the host has ended by itself."""
+        if (status := self._process.poll()) is not None:
+            raise errors.EMQError(f"{self.name} ended with status {status}; the end of its log:\n{self._tail()}")
+
+    def kill(self) -> None:
+        """SIGKILL: it learns of nothing and leaves everything as it is."""
+        self._process.kill()
+        self._process.wait()
+
+    async def stop(self) -> None:
+        """Ask it to stop, and wait. Raises `EMQError` if it does not do so cleanly."""
+        self._process.terminate()
+        try:
+            status = await asyncio.to_thread(self._process.wait, STOP_S)
+        except subprocess.TimeoutExpired:
+            raise errors.EMQError(f"{self.name} did not stop within {STOP_S:g} s:\n{self._tail()}") from None
+        if status:
+            raise errors.EMQError(f"{self.name} stopped with status {status}:\n{self._tail()}")
+
+    def _tail(self) -> str:
+        return self.log.read_text(errors="replace")[-1_000:]
+
+
+class TrialHosts:
+    """All of them, by the order of their start.
+
+    Args:
+        settings: of each, but for the name.
+        directory: of their logs.
+    """
+
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._started = 0
+        self.running: list[TrialHost] = []
+
+    def start(self) -> TrialHost:
+        """Start one more; returns at once."""
+        self._started += 1
+        name = f"host-{self._started}"
+        host = TrialHost(name, self._settings, self._directory / f"{name}.log")
+        self.running.append(host)
+        return host
+
+    def kill(self, host: TrialHost) -> None:
+        host.kill()
+        self.running.remove(host)
+
+    async def stop(self) -> None:
+        """Stop all, one after the other as in a shutdown. Raises as `TrialHost.stop`."""
+        for host in list(self.running):
+            await host.stop()
+            self.running.remove(host)
+
+    def check(self) -> None:
+        """Raises `EMQError` if one has ended by itself."""
+        for host in self.running:
+            host.check()
+
+
+@contextlib.contextmanager
+def hosts_of(settings: Settings, directory: Path) -> Iterator[TrialHosts]:
+    """Hosts of which none outlives the block."""
+    hosts = TrialHosts(settings, directory)
+    try:
+        yield hosts
+    finally:
+        for host in hosts.running:
+            host.kill()

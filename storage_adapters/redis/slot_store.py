@@ -1,0 +1,345 @@
+"""Slots of sorted topics on sorted sets, in the layout of the published RMQ (see `storage_adapters.redis.keys`).
+
+One script call serves many slots, and what it does to a slot's members it does in a few commands with many arguments:
+here the work is to sort requests by slot and answers back. A member that is its own body costs the server about a
+microsecond for each step of its way; bodies kept apart and whatever fails take longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from emq import errors
+from emq.clock import Clock, SystemClock
+from emq.storage.durability import Durability
+from emq.storage.slot_store import (
+    PAGE_BYTES,
+    Add,
+    Claim,
+    Claimed,
+    DeadMember,
+    Recover,
+    Settle,
+    Slot,
+    SlotState,
+    Waiting,
+    check_scores,
+)
+from storage_adapters.redis import slot_requests
+from storage_adapters.redis.keys import SlotKeys
+from storage_adapters.redis.refusals import not_owner
+from storage_adapters.redis.server import Scripts
+from storage_adapters.redis.spreading import each_part, raise_if_none_was_served
+
+MEMBERS = 2_000
+"""Most members that one script call adds, claims or acknowledges: it keeps a call to a few milliseconds."""
+
+SINGLE_MEMBERS = 500
+"""The same for what is done member by member: retries, deaths, roll-backs, the administration's verdicts."""
+
+SLOTS = 500
+"""Most slots in one call that claims, rolls back or looks."""
+
+PAGE = 1_000
+"""Most members in a page, whatever is asked for."""
+
+T = TypeVar("T")
+
+
+class RedisSorted:
+    """See `emq.storage.slot_store.SortedStore`. Atomic per script call; a large call is sent as several."""
+
+    def __init__(
+        self, server: Scripts, environment: str, channel: str, place: Callable[[str], int] = lambda _: 0
+    ) -> None:
+        """
+        Args:
+            environment: "online" has the published key names; another has its name before the topic's.
+            channel: where this instance hears of armed slots.
+            place: of a slot's store key; slots of different places are never served by one script call.
+        """
+        self._server = server
+        self._environment = environment
+        self._channel = channel
+        self._place = place
+        self.clock: Clock = SystemClock()
+
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.QueueSealed | errors.TopicFull]:
+        """See `SortedStore.add`; an add that its topic's fold refuses is answered with `InvalidMessage`.
+
+        Where this takes several script calls and only some of them fail, what went with those is answered with the
+        error, which is raised only if nothing else went in. The same holds for the other calls.
+        """
+        check_scores(adds)
+        answers: list[Any] = [True] * len(adds)
+
+        async def bare(part: Sequence[slot_requests.Group]) -> None:
+            place(part, await self._add(part, durability))
+
+        async def apart(part: Sequence[slot_requests.Group]) -> None:
+            place(part, await self._merge(part, durability))
+
+        def place(part: Sequence[slot_requests.Group], replies: Sequence[Any]) -> None:
+            for group, reply in zip(part, replies, strict=True):
+                if isinstance(reply, bytes):
+                    slot_requests.place_add_answers(adds, group, reply, [], answers)
+                elif isinstance(reply, list):
+                    slot_requests.place_add_answers(adds, group, reply[0], reply[1:], answers)
+
+        for start in range(0, len(adds), MEMBERS):
+            groups = slot_requests.group_adds(adds, start, start + MEMBERS)
+            bares, aparts = [g for g in groups if not g.slot.apart], [g for g in groups if g.slot.apart]
+            await each_part(self._together(bares, lambda g: g.slot), bare, failing(answers))
+            await each_part(self._together(aparts, lambda g: g.slot), apart, failing(answers))
+        raise_if_none_was_served(answers)
+        return answers
+
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[Claimed | errors.NotOwner]:
+        """See `SortedStore.claim`."""
+        answers: list[Any] = [None] * len(claims)
+        head = (now_ms // 1000 * 1000, self._channel, MEMBERS)
+        parts = self._together(list(enumerate(claims)), lambda c: c[1].slot)
+
+        async def together(whole: Sequence[tuple[int, Claim]]) -> None:
+            part = unanswered(whole, answers)
+            left_bytes = max(1, max_bytes // len(parts))
+            while part:
+                keys: list[str] = []
+                args: list[Any] = [*head, left_bytes]
+                for _, (slot, limit, epoch, until_ms) in part[:SLOTS]:
+                    k = self._keys(slot)
+                    keys += (k.store, k.prepare, k.own, k.body, k.preparebody, k.retries, k.history)
+                    args += (slot_requests.backwards(slot), int(slot.apart), limit, epoch, until_ms)
+                replies = await self._server.run("slot_claim", keys, args)
+                done, part = part[: len(replies)], part[len(replies) :]
+                for (place, claim), reply in zip(done, replies, strict=True):
+                    answers[place] = slot_requests.joined(answers[place], slot_requests.claimed(claim, reply, head[0]))
+                place, claim = done[-1]
+                left_bytes = max(0, left_bytes - sum(map(slot_requests.claimed_bytes, replies)))
+                if replies[-1] and (rest := replies[-1][3]) and left_bytes:  # cut short by the bound of the call
+                    part.insert(0, (place, claim._replace(limit=rest)))
+
+        await each_part(parts, together, unserved(answers))
+        raise_if_none_was_served(answers)
+        return answers
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        """See `SortedStore.settle`.
+
+        What cannot be folded with the waiting twin that it meets becomes a dead letter with that reason; on
+        REPLAY it stays dead, and the answer is False. Twins share one history: replayed beside one in prepare, a member
+        adds its attempts to that one's.
+        """
+        check_scores(settles)
+        answers: list[Any] = [True] * len(settles)
+
+        async def acknowledge(part: Sequence[slot_requests.Group]) -> None:
+            for group, answer in zip(part, await self._acknowledge(part), strict=True):
+                slot_requests.place_ack_answers(group, answer, answers)
+
+        async def settle(part: Sequence[slot_requests.Group]) -> None:
+            places = [(g, place) for g in part for place in g.places]
+            for (group, place), mark in zip(places, await self._settle(part), strict=True):
+                epoch = settles[place].epoch
+                answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
+
+        for start in range(0, len(settles), MEMBERS):
+            acks, others = slot_requests.group_settles(settles, start, start + MEMBERS)
+            await each_part(self._together(acks, lambda g: g.slot), acknowledge, failing(answers))
+            for at in range(0, len(others), SINGLE_MEMBERS):
+                groups = slot_requests.group_others(settles, others[at : at + SINGLE_MEMBERS])
+                await each_part(self._together(groups, lambda g: g.slot), settle, failing(answers))
+        raise_if_none_was_served(answers)
+        return answers
+
+    async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
+        """See `SortedStore.recover`. Bodies merge by the fold of the slot's last add.
+
+        Of many members some roll back in a call of their own; a new epoch counts, and fences, from the last on. Whose
+        members are in prepare is known by their number: what EMQ claimed is counted. If another program has claimed
+        something as well, all of it waits for its time-out.
+        """
+        answers: list[Any] = [0] * len(recovers)
+
+        async def together(whole: Sequence[tuple[int, Recover]]) -> None:
+            part = list(whole)
+            while part:
+                keys: list[str] = []
+                args: list[Any] = [now_ms, SINGLE_MEMBERS]
+                for _, (slot, epoch, older_than_ms, held, reason, lost) in part[:SLOTS]:
+                    # What was claimed in a second is stamped with its beginning, plus the retries left.
+                    before = "-inf" if older_than_ms is None else f"({-(-older_than_ms // 1000) * 1000}"
+                    keys += self._keys(slot).everything
+                    args += (
+                        slot.address,
+                        slot_requests.backwards(slot),
+                        epoch,
+                        before,
+                        int(lost),
+                        slot_requests.as_json(reason),
+                        len(held),
+                        *held,
+                    )
+                replies = await self._server.run("slot_recover", keys, args)
+                again = []
+                for (place, recover), (moved, more) in zip(part, replies, strict=False):
+                    if moved == -1:
+                        answers[place] = not_owner(recover.slot.name, recover.epoch)
+                    else:
+                        answers[place] += moved
+                    if more:
+                        again.append((place, recover))
+                part = again + part[len(replies) :]
+
+        def fail(part: Sequence[tuple[int, Recover]], failure: errors.EMQError) -> None:
+            for place, _ in part:
+                answers[place] = failure
+
+        await each_part(self._together(list(enumerate(recovers)), lambda r: r[1].slot), together, fail)
+        raise_if_none_was_served(answers)
+        return answers
+
+    async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
+        """See `SortedStore.inspect`; a waiting member counts as due also while its twin is in prepare."""
+        answers: list[Any] = [None] * len(slots)
+
+        async def together(whole: Sequence[tuple[int, Slot]]) -> None:
+            left = unanswered(whole, answers)
+            for start in range(0, len(left), SLOTS):
+                part = left[start : start + SLOTS]
+                keys: list[str] = []
+                for _, slot in part:
+                    k = self._keys(slot)
+                    keys += (k.store, k.prepare, k.dead, k.rests)
+                replies = await self._server.run(
+                    "slot_inspect", keys, [now_ms, *(slot_requests.backwards(s) for _, s in part)]
+                )
+                for (place, _), (waiting, due, prepared, dead, first, oldest, resting) in zip(
+                    part, replies, strict=True
+                ):
+                    oldest_ms = None if oldest is None else int(slot_requests.number(oldest) // 1000) * 1000
+                    next_score = None if first is None else slot_requests.number(first)
+                    answers[place] = SlotState(waiting, due, prepared, dead, next_score, oldest_ms, resting)
+
+        await each_part(self._together(list(enumerate(slots)), lambda s: s[1]), together, unserved(answers))
+        raise_if_none_was_served(answers)
+        return answers
+
+    async def dead(
+        self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadMember]:
+        """See `SortedStore.dead`."""
+        k = self._keys(slot)
+        args = [*after, min(limit, PAGE), max_bytes]
+        rows = await self._server.run("slot_dead", [k.dead, k.deadbody, k.reason], args)
+        return [slot_requests.dead_member(slot, row) for row in rows]
+
+    async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES) -> list[Waiting]:
+        """See `SortedStore.waiting`."""
+        k = self._keys(slot)
+        args = [slot_requests.backwards(slot), skip, min(limit, PAGE), max_bytes]
+        page, records = await self._server.run("slot_waiting", [k.store, k.body], args)
+        found: list[Waiting] = []
+        for member, score, record in zip(page[::2], slot_requests.numbers(page[1::2]), records, strict=True):
+            merged, note, body = slot_requests.unpacked(member, record)
+            found.append(Waiting(member, score, body, note, merged))
+        return found
+
+    # ------------------------------------------------------------------------------------------------ one call each
+
+    async def _add(self, groups: Sequence[slot_requests.Group], durability: Durability) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = []
+        for g in groups:
+            keep, most, _ = g.rule
+            k = self._keys(g.slot)
+            keys += (k.store, k.prepare, k.own, k.retries)
+            args += (
+                g.slot.address,
+                slot_requests.backwards(g.slot),
+                slot_requests.FLAGS[keep],
+                -1 if most is None else most,
+                len(g.places),
+            )
+            args += g.args
+        answer: list[Any] = await self._server.run("slot_add", keys, args, durability)
+        return answer
+
+    async def _merge(self, groups: Sequence[slot_requests.Group], durability: Durability) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = []
+        for g in groups:
+            keep, most, fold = g.rule
+            k = self._keys(g.slot)
+            keys += (k.store, k.prepare, k.own, k.body)
+            args += (
+                g.slot.address,
+                slot_requests.backwards(g.slot),
+                slot_requests.FLAGS[keep],
+                -1 if most is None else most,
+            )
+            args += (*fold, len(g.places), *g.args)
+        answer: list[Any] = await self._server.run("slot_merge", keys, args, durability)
+        return answer
+
+    async def _acknowledge(self, groups: Sequence[slot_requests.Group]) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = []
+        for g in groups:
+            token, epoch = g.rule
+            k = self._keys(g.slot)
+            keys += (k.store, k.prepare, k.own, k.preparebody, k.history, k.retries, k.rests)
+            args += (
+                g.slot.address,
+                slot_requests.backwards(g.slot),
+                "" if epoch is None else epoch,
+                token,
+                len(g.places),
+            )
+            args += g.args
+        answer: list[Any] = await self._server.run("slot_ack", keys, args)
+        return answer
+
+    async def _settle(self, groups: Sequence[slot_requests.Group]) -> list[Any]:
+        keys: list[str] = []
+        args: list[Any] = [self.clock.now_us() // 1000]
+        for g in groups:
+            keys += self._keys(g.slot).everything
+            args += (g.slot.address, slot_requests.backwards(g.slot), *g.rule, len(g.places), *g.args)
+        answer: list[Any] = await self._server.run("slot_settle", keys, args)
+        return answer
+
+    def _keys(self, slot: Slot) -> SlotKeys:
+        return SlotKeys(self._environment, slot.name)
+
+    def _together(self, requests: list[T], slot: Callable[[T], Slot]) -> list[list[T]]:
+        """The requests, by the places of their slots."""
+        parts: dict[int, list[T]] = {}
+        for request in requests:
+            parts.setdefault(self._place(self._keys(slot(request)).store), []).append(request)
+        return list(parts.values())
+
+
+def failing(answers: list[Any]) -> Callable[[Sequence[slot_requests.Group], errors.EMQError], None]:
+    """Answers all requests of groups with what their call failed with."""
+    return lambda part, failure: slot_requests.place_failure(part, failure, answers)
+
+
+def unanswered(part: Sequence[tuple[int, T]], answers: Sequence[Any]) -> list[tuple[int, T]]:
+    """Requests, with their places, that have no answer yet."""
+    return [request for request in part if answers[request[0]] is None]
+
+
+def unserved(answers: list[Any]) -> Callable[[Sequence[tuple[int, Any]], errors.EMQError], None]:
+    """Answers requests that have no answer yet with what their call failed with."""
+
+    def fail(part: Sequence[tuple[int, Any]], failure: errors.EMQError) -> None:
+        for place, _ in unanswered(part, answers):
+            answers[place] = failure
+
+    return fail

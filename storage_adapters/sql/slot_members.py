@@ -1,0 +1,414 @@
+"""Members of slots within one transaction: found, changed in Python, written back in a few statements."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import operator
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from emq import errors
+from emq.storage import folds
+from emq.storage.slot_store import (
+    LATEST,
+    RETRIES,
+    Add,
+    Fold,
+    Keep,
+    Settle,
+    Slot,
+    SlotKind,
+    Verdict,
+    resting_ms,
+    told_score,
+)
+from storage_adapters.sql.backend import Transaction
+from storage_adapters.sql.damage import MOST
+from storage_adapters.sql.texts import restored, stored, well_formed
+
+WAITING, PREPARED, DEAD = 0, 1, 2
+
+Key = tuple[int, str]
+"""A slot's id and the digest of a member."""
+
+_SOURCES = {
+    Verdict.ACK: PREPARED,
+    Verdict.RETRY: PREPARED,
+    Verdict.REST: PREPARED,
+    Verdict.YIELD: PREPARED,
+    Verdict.DEAD: PREPARED,
+    Verdict.REPLAY: DEAD,
+    Verdict.PURGE: DEAD,
+    Verdict.RECALL: WAITING,
+}
+
+_fold = msgspec.json.Decoder(Fold)
+_history = msgspec.json.Decoder(list[tuple[int, str]])
+
+
+def digest(member: bytes) -> str:
+    """What stands for a member in keys and indexes."""
+    return hashlib.sha1(member, usedforsecurity=False).hexdigest()
+
+
+def rank_of(kind: SlotKind, score: float) -> float:
+    """Where a score stands in claim order; ranks ascend, so that one index serves all kinds."""
+    return 0.0 - score if kind is SlotKind.PRIORITY else float(score)
+
+
+def score_of(kind: SlotKind, rank: float) -> float:
+    """The score of a rank, an int where it is whole."""
+    return told_score(0.0 - rank if kind is SlotKind.PRIORITY else rank)
+
+
+def history_of(text: str) -> list[tuple[int, str]]:
+    """Failed attempts as they stand in a row."""
+    try:
+        return _history.decode(text) if text else []
+    except (msgspec.MsgspecError, ValueError):
+        return []  # damaged; the attempts that follow are noted
+
+
+def fold_of(text: str | None) -> Fold:
+    """A fold as it stands in a slot's row."""
+    try:
+        return LATEST if text is None else _fold.decode(text)
+    except (msgspec.MsgspecError, ValueError):
+        return LATEST  # damaged; the next add notes the topic's fold
+
+
+def text_of(fold: Fold) -> str | None:
+    """What `fold_of` reads."""
+    return None if fold == LATEST else msgspec.json.encode(fold).decode()
+
+
+def _joined(*histories: list[tuple[int, str]]) -> str:
+    return _written(sorted(itertools.chain(*histories), key=operator.itemgetter(0)))
+
+
+def _written(history: list[tuple[int, str]]) -> str:
+    return msgspec.json.encode(history[-RETRIES:]).decode() if history else ""
+
+
+def retries_left(score: float, noted: str) -> int:
+    """Retries left once a member of that score is claimed.
+
+    Args:
+        noted: `Member.reason` of a waiting one.
+    """
+    left = RETRIES if score > RETRIES else max(0, int(score) - 1)
+    return min(left, max(0, noted_retries(noted) - 1)) if noted else left
+
+
+def noted_retries(noted: str) -> int:
+    """The lowest number of retries with which a member was put back; a damaged note says nothing."""
+    try:
+        number = int(noted)
+    except ValueError:
+        return RETRIES
+    return number if -MOST < number <= RETRIES else RETRIES
+
+
+def beyond(noted: str) -> int:
+    """Deliveries of a claimed member beyond those counted down; `noted` as above."""
+    return max(0, 1 - noted_retries(noted)) if noted else 0
+
+
+class Member:
+    """A member in one of its states.
+
+    Attributes:
+        reason: why it is dead; of one that is not, the lowest number of retries with which it was put back, as text,
+            or empty.
+        origin: the state in which its row lies in the table; None if it has none yet.
+        rank: waiting: see `rank_of`; prepared: its token; dead: when it died, in ms.
+        member: only of one without a row.
+        body, note: of bodies apart; None while they lie in the table unread.
+        changed: the row is to be moved or rewritten, but for its body and note.
+        filled: body and note are to be written, too.
+    """
+
+    __slots__ = ("body", "changed", "filled", "history", "member", "merged", "note", "origin", "rank", "reason")
+
+    def __init__(self, origin: int | None, rank: float, merged: int = 1, reason: str = "", history: str = "") -> None:
+        self.origin = origin
+        self.rank = rank
+        self.merged = merged
+        self.reason = reason
+        self.history = history
+        self.member = b""
+        self.body: bytes | None = None
+        self.note: bytes | None = None
+        self.changed = False
+        self.filled = False
+
+    def fill(self, body: bytes, note: bytes) -> None:
+        self.body, self.note, self.filled = body, note, True
+
+    def note_retries(self, score: float) -> None:
+        """It is put back with that score; a number of retries is remembered, the lower one."""
+        if score <= RETRIES:
+            self.reason = str(min(noted_retries(self.reason), max(0, int(score))))
+
+    def note_failed(self, left: int) -> None:
+        """An attempt with so many retries left failed; it takes one, also below 0."""
+        self.reason = str(min(left, noted_retries(self.reason) - 1) if self.reason else left)
+
+    def failed(self, at_ms: int, reason: str) -> None:
+        if reason:
+            self.history = _joined(history_of(self.history), [(at_ms, well_formed(reason))])
+
+    def inherit(self, older: Member, slot: Slot, fold: Fold) -> errors.InvalidMessage | None:
+        """Become one with its dead twin, the older; answers why their bodies could not be folded."""
+        last = [(int(older.rank), older.reason)] if older.reason else []
+        self.history = _written([*history_of(older.history), *last, *history_of(self.history)])
+        if not slot.apart:
+            return None
+        if fold.name != "latest":
+            try:
+                self.fill(folds.apply(fold, older.body or b"", self.body or b""), self.note or b"")
+            except errors.InvalidMessage as exc:
+                return exc
+        self.merged += older.merged
+        return None
+
+
+class Members:
+    """The members that a transaction works on, in all their states; their slots are locked.
+
+    Args:
+        keys: which to load.
+        folded: those of them whose bodies it may have to fold.
+
+    Attributes:
+        came: by slot's id, how many more members wait than before the transaction; below 0 for fewer.
+    """
+
+    def __init__(self, transaction: Transaction, keys: Iterable[Key], folded: Collection[Key] = ()) -> None:
+        self.came: Counter[int] = Counter()
+        self._transaction = transaction
+        self._dropped: list[tuple[int, str, int]] = []
+        self._resting: set[Key] = set()
+        self._rests: dict[Key, tuple[int, float]] = {}
+        self._rested: set[Key] = set()
+        self._states: dict[Key, list[Member | None]] = {key: [None, None, None] for key in keys}
+        if not self._states:
+            return
+        for slot_id, id_, state, rank, merged, reason, history in transaction.rows(
+            "members_find", rows=[*self._states]
+        ):
+            if not 0 < merged < MOST:
+                merged = 1  # damaged; a sum of such numbers would not fit into its column
+            self._states[slot_id, id_][state] = Member(
+                state, float(told_score(rank)), merged, restored(reason), history
+            )
+        prepared = [key for key, states in self._states.items() if states[PREPARED] is not None]
+        if prepared:
+            self._resting.update((row[0], row[1]) for row in transaction.rows("rests_find", rows=prepared))
+        # Nothing merges where there is neither a waiting member nor two that may come to wait, or to be dead.
+        twins = [key for key in set(folded) if self._states[key][WAITING] or all(self._states[key][PREPARED:])]
+        if twins:
+            for slot_id, id_, state, body, note in transaction.rows("members_bodies", rows=twins):
+                member = self._states[slot_id, id_][state]
+                assert member is not None
+                member.body, member.note = bytes(body or b""), bytes(note or b"")
+
+    def claimable(self, key: Key) -> float | None:
+        """The rank of the member if it waits and has no twin in prepare."""
+        waiting, prepared, _ = self._states[key]
+        return waiting.rank if waiting is not None and prepared is None else None
+
+    def waits(self, key: Key) -> bool:
+        return self._states[key][WAITING] is not None
+
+    def is_prepared(self, key: Key) -> bool:
+        return self._states[key][PREPARED] is not None
+
+    def add(self, key: Key, add: Add) -> bool:
+        """Let it wait, or merge it; True if it was new.
+
+        Raises:
+            InvalidMessage: as `folds.apply` does; nothing of it was applied.
+        """
+        slot, rank = add.slot, rank_of(add.slot.kind, add.score)
+        twin = self._states[key][WAITING]
+        if twin is None:
+            new = self._states[key][WAITING] = Member(None, rank)
+            new.member = add.member
+            self.came[key[0]] += 1
+            if slot.apart:
+                new.fill(folds.initial(add.fold, add.body), add.note)
+            return True
+        if slot.apart:
+            body = folds.initial(add.fold, add.body)
+            if add.fold.name != "latest":
+                body = folds.apply(add.fold, twin.body or b"", body)
+            twin.fill(body, add.note)
+            twin.merged += 1
+            twin.changed = True
+        kept = rank_of(slot.kind, _kept(add.keep, score_of(slot.kind, twin.rank), add.score))
+        twin.changed |= kept != twin.rank
+        twin.rank = kept
+        return False
+
+    def settle(self, key: Key, settle: Settle, now_ms: int) -> bool:
+        """Carry out a verdict; False if it does not apply. What cannot be folded with its twin is dead, or stays so."""
+        verdict, source = settle.verdict, _SOURCES[settle.verdict]
+        found = self._states[key][source]
+        if found is None or (source == PREPARED and (found.rank != settle.token or key in self._resting)):
+            return False
+        match verdict:
+            case Verdict.REST:
+                found.failed(now_ms, settle.reason)
+                self._rest(key, found, settle)
+            case Verdict.YIELD if not self.waits(key):
+                return False
+            case Verdict.RETRY | Verdict.YIELD:
+                self._keep(key, settle)
+                self._retry(key, settle.slot, settle.score, settle.reason, settle.fold, now_ms)
+            case Verdict.DEAD:
+                self._die(key, settle.slot, settle.reason, settle.fold, now_ms)
+            case Verdict.REPLAY:
+                return self._wait_again(key, DEAD, settle.slot, settle.score, settle.fold) is None
+            case _:
+                self._drop(key, source)
+        return True
+
+    def end_rest(self, key: Key, slot: Slot, rest_ms: int, rank: float, fold: Fold, now_ms: int) -> None:
+        """Let a member that has rested wait again; one that was taken out of prepare meanwhile is left alone."""
+        found = self._states[key][PREPARED]
+        if found is not None and int(found.rank) // 1000 * 1000 == resting_ms(rest_ms):
+            self._retry(key, slot, score_of(slot.kind, rank), "", fold, now_ms)
+        self._resting.discard(key)
+        self._rested.add(key)
+
+    def roll_back(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
+        """Put a prepared member back with the retries that it has left, or among the dead."""
+        found = self._states[key][PREPARED]
+        assert found is not None
+        left = int(found.rank) % 1000
+        if left:
+            self._retry(key, slot, left, reason, fold, now_ms)
+        else:
+            self._die(key, slot, reason, fold, now_ms)
+        if key in self._resting:
+            self._resting.discard(key)
+            self._rested.add(key)
+
+    def save(self) -> None:
+        """Write back what changed."""
+        new, filled = [], []
+        moved: dict[int, list[tuple[object, ...]]] = {WAITING: [], PREPARED: [], DEAD: []}
+        for key, states in self._states.items():
+            for state, m in enumerate(states):
+                if m is None:
+                    continue
+                if m.origin is None:
+                    new.append((*key, m.rank, m.member, m.body, m.note, m.merged))
+                    continue
+                if m.filled:
+                    filled.append((m.rank, m.merged, m.reason, m.history, m.body, m.note, *key, state))
+                if m.changed and not (m.filled and m.origin == state):
+                    moved[state].append((state, m.rank, m.merged, stored(m.reason), m.history, *key, m.origin))
+        self._transaction.write("members_drop", self._dropped)
+        self._transaction.write("members_add", new)
+        # One that was replayed makes way for its twin that dies.
+        self._transaction.write("members_move", moved[PREPARED])
+        self._transaction.write("rests_drop", [*self._rested])
+        self._transaction.write("rests_add", [(*key, *rest) for key, rest in self._rests.items()])
+        self._transaction.write("members_move", moved[WAITING])
+        self._transaction.write("members_move", moved[DEAD])
+        self._transaction.write("members_fill", filled)
+
+    def _keep(self, key: Key, settle: Settle) -> None:
+        """The waiting twin of what goes back without having run has the score that it would have had."""
+        twin = self._states[key][WAITING]
+        if twin is not None and settle.keep is not None:
+            kind = settle.slot.kind
+            rank = rank_of(kind, _kept(settle.keep, settle.score, score_of(kind, twin.rank)))
+            twin.changed |= rank != twin.rank
+            twin.rank = rank
+
+    def _rest(self, key: Key, found: Member, settle: Settle) -> None:
+        left = settle.token % 1000
+        found.note_failed(left)
+        found.rank, found.changed = float(resting_ms(settle.rest_ms) + left), True
+        self._resting.add(key)
+        self._rests[key] = settle.rest_ms, rank_of(settle.slot.kind, settle.score)
+
+    def _take(self, key: Key, state: int) -> Member:
+        taken = self._states[key][state]
+        assert taken is not None
+        self._states[key][state] = None
+        return taken
+
+    def _drop(self, key: Key, state: int) -> None:
+        origin = self._take(key, state).origin
+        assert origin is not None
+        if state == WAITING:
+            self.came[key[0]] -= 1
+        self._dropped.append((*key, origin))
+
+    def _die(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
+        """Let a prepared member be dead, as one with its twin if that is dead already."""
+        dead, twin = self._take(key, PREPARED), self._states[key][DEAD]
+        if twin is not None:
+            if failure := dead.inherit(twin, slot, fold):
+                reason = f"{reason}; the earlier body could not be folded in: {failure}"
+            self._drop(key, DEAD)
+        self._states[key][DEAD] = dead
+        dead.rank, dead.reason, dead.changed = float(now_ms), well_formed(reason), True
+
+    def _retry(self, key: Key, slot: Slot, score: float, reason: str, fold: Fold, now_ms: int) -> None:
+        found = self._states[key][PREPARED]
+        assert found is not None
+        found.failed(now_ms, reason)
+        if reason:
+            found.note_failed(int(found.rank) % 1000)  # its token names the retries that the claim left
+        if failure := self._wait_again(key, PREPARED, slot, score, fold):
+            self._die(key, slot, str(failure), fold, now_ms)
+
+    def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> errors.InvalidMessage | None:
+        """Let it wait, merged with its twin if that waits; answers why it could not be merged."""
+        twin = self._states[key][WAITING]
+        if twin is None:
+            again = self._states[key][WAITING] = self._take(key, source)
+            again.rank, again.changed = rank_of(slot.kind, score), True
+            if source == DEAD:
+                again.reason = ""
+            else:
+                again.note_retries(score)
+            self.came[key[0]] += 1
+            return None
+        older = self._states[key][source]
+        assert older is not None
+        if slot.apart:
+            if fold.name != "latest":
+                try:
+                    twin.fill(folds.apply(fold, older.body or b"", twin.body or b""), twin.note or b"")
+                except errors.InvalidMessage as exc:
+                    return exc
+            twin.merged += older.merged
+        if source == PREPARED:
+            older.note_retries(score)
+            if older.reason:
+                twin.note_retries(noted_retries(older.reason))
+        twin.history = _joined(history_of(older.history), history_of(twin.history))
+        twin.changed = True
+        self._drop(key, source)
+        return None
+
+
+def _kept(keep: Keep, first: float, last: float) -> float:
+    match keep:
+        case Keep.FIRST:
+            return first
+        case Keep.LAST:
+            return last
+        case Keep.LOWEST:
+            return min(first, last)
+        case Keep.HIGHEST:
+            return max(first, last)

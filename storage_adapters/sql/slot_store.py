@@ -1,0 +1,432 @@
+"""The slots of sorted topics in the SQL store."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from emq import errors
+from emq.storage.answers import Failure
+from emq.storage.durability import Durability
+from emq.storage.slot_store import (
+    PAGE_BYTES,
+    Add,
+    Claim,
+    Claimed,
+    DeadMember,
+    Entry,
+    Recover,
+    Settle,
+    Slot,
+    SlotKind,
+    SlotState,
+    Verdict,
+    Waiting,
+    check_scores,
+    slot_sealed,
+    told_score,
+)
+from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.rows import Group, Known, durability_of, save_groups
+from storage_adapters.sql.slot_members import (
+    DEAD,
+    PREPARED,
+    WAITING,
+    Key,
+    Members,
+    beyond,
+    digest,
+    fold_of,
+    history_of,
+    rank_of,
+    retries_left,
+    score_of,
+    text_of,
+)
+from storage_adapters.sql.texts import restored
+
+RECOVERED_AT_ONCE = 1_000
+FOLDED_AT_ONCE = 8
+"""Members that are rolled back together; few where bodies may be folded, since they and their twins' come to memory."""
+
+_EVERYTHING = 1 << 62
+"""Above all tokens."""
+
+_LAST_MS = (1 << 53) - 1
+"""No dead member died later: the largest whole number that each double up to it has."""
+
+
+class SqlSorted:
+    """`emq.storage.slot_store.SortedStore` in a database; every call is one transaction, unless a row is damaged, under
+    the locks of
+    its slots' rows.
+
+    A slot has a row of its own in `store_groups`, named by its address. Members of equal scores come in the order of
+    their digests.
+    """
+
+    def __init__(self, backend: Backend, known: Known) -> None:
+        self._backend = backend
+        self._known = known
+
+    async def add(
+        self, adds: Sequence[Add], durability: Durability = Durability.ACCEPTED
+    ) -> list[bool | errors.QueueSealed | errors.TopicFull | Failure]:
+        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`."""
+        if not adds:
+            return []
+        check_scores(adds)
+        return await self._backend.of_each("add to slot", adds, _address, self._add, durability=durability)
+
+    def _add(self, transaction: Transaction, adds: Sequence[Add]) -> list[bool | errors.QueueSealed | errors.TopicFull]:
+        slots, keys = self._lock(transaction, adds)
+        members = Members(transaction, keys, _folded(adds, keys))
+        answers: list[Any] = []
+        for add, key in zip(adds, keys, strict=True):
+            slot = slots[add.slot.address]
+            if slot.sealed:
+                answers.append(slot_sealed(add.slot))
+                continue
+            held = slot.waiting + members.came[slot.id]
+            if add.slot.apart:
+                slot.fold = text_of(add.fold)
+            if add.max_length is not None and held >= add.max_length and not members.waits(key):
+                answers.append(
+                    errors.TopicFull(
+                        f"slot {add.slot.name!r} holds {held} of at most {add.max_length} messages, one more does not "
+                        "fit; wait for its consumers or raise max_length"
+                    )
+                )
+                continue
+            try:
+                answers.append(members.add(key, add))
+            except errors.InvalidMessage as exc:
+                answers.append(exc)
+                continue
+            _announce(transaction, slot, members, key)
+        _save(transaction, slots, members)
+        return answers
+
+    async def claim(
+        self, claims: Sequence[Claim], now_ms: int, max_bytes: int = 8 << 20
+    ) -> list[Claimed | errors.NotOwner | Failure]:
+        """See `SortedStore.claim`."""
+        if not claims:
+            return []
+        return await self._backend.of_each(
+            "claim from slot",
+            claims,
+            _address,
+            lambda t, some: self._claim(t, some, now_ms, max(max_bytes * len(some) // len(claims), 1)),
+        )
+
+    def _claim(
+        self, transaction: Transaction, claims: Sequence[Claim], now_ms: int, max_bytes: int
+    ) -> list[Claimed | errors.NotOwner]:
+        slots = self._known.lock_groups(transaction, {claim.slot.address for claim in claims})
+        answers: dict[int, Claimed | errors.NotOwner] = {}
+        for number, claim in enumerate(claims):
+            if stale := slots[claim.slot.address].fence(claim.epoch):
+                answers[number] = stale
+        accepted = [(n, slots[claim.slot.address], claim) for n, claim in enumerate(claims) if n not in answers]
+        first = _next(transaction, {slot.id for _, slot, _ in accepted})
+        for turn in _turns(accepted):
+            taken = _take(transaction, turn, first, now_ms, max_bytes)
+            max_bytes -= sum(len(e.member) + len(e.body) for entries in taken.values() for e in entries)
+            first |= _next(transaction, {slot.id for n, slot, _ in turn if n in taken})
+            for number, slot, claim in turn:
+                slot.waiting -= len(taken.get(number, ()))
+                rank, rest_ms = first[slot.id]
+                slot.arm(transaction.instance, rank)
+                next_score = None if rank is None else score_of(claim.slot.kind, rank)
+                answers[number] = Claimed(taken.get(number, []), next_score, rest_ms)
+        save_groups(transaction, slots.values())
+        return [answers[number] for number in range(len(claims))]
+
+    async def settle(self, settles: Sequence[Settle]) -> list[bool | errors.NotOwner | Failure]:
+        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its waiting twin is dead, or
+        stays so."""
+        if not settles:
+            return []
+        check_scores(settles)
+        durability = durability_of(settles)
+        return await self._backend.of_each("settle in slot", settles, _address, self._settle, durability=durability)
+
+    def _settle(self, transaction: Transaction, settles: Sequence[Settle]) -> list[bool | errors.NotOwner]:
+        slots, keys = self._lock(transaction, settles)
+        members = Members(transaction, keys, _folded(settles, keys))
+        now_ms = self._backend.now_ms()
+        answers: list[bool | errors.NotOwner] = []
+        for settle, key in zip(settles, keys, strict=True):
+            slot = slots[settle.slot.address]
+            if settle.epoch is not None and (stale := slot.refuses(settle.epoch)):
+                answers.append(stale)
+                continue
+            if settle.verdict.is_of_all:
+                slot.sealed = int(settle.verdict is Verdict.SEAL)
+                answers.append(True)
+                continue
+            if slot.sealed and settle.verdict is Verdict.REPLAY:
+                answers.append(False)
+                continue
+            answers.append(members.settle(key, settle, now_ms))
+            _announce(transaction, slot, members, key)
+        _save(transaction, slots, members)
+        return answers
+
+    async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner | Failure]:
+        """See `SortedStore.recover`. What meets its twin is merged by the fold of the slot's last add."""
+        if not recovers:
+            return []
+        return await self._backend.of_each(
+            "recover slot", recovers, _address, lambda t, some: self._recover(t, some, now_ms)
+        )
+
+    def _recover(
+        self, transaction: Transaction, recovers: Sequence[Recover], now_ms: int
+    ) -> list[int | errors.NotOwner]:
+        slots = self._known.lock_groups(transaction, {recover.slot.address for recover in recovers})
+        answers: dict[int, int | errors.NotOwner] = {}
+        wanted: list[tuple[int, int, int, int]] = []
+        held: dict[int, set[str]] = {}
+        for number, recover in enumerate(recovers):
+            slot = slots[recover.slot.address]
+            seen = slot.epoch
+            # A token tells whole seconds.
+            timed = -(-(recover.older_than_ms or 0) // 1000) * 1000
+            if stale := slot.fence(recover.epoch):
+                answers[number] = stale
+            elif recover.epoch > seen:
+                wanted.append((number, slot.id, _EVERYTHING, timed))
+            elif recover.lost or recover.older_than_ms is not None:
+                wanted.append((number, slot.id, _EVERYTHING if recover.lost else timed, timed))
+                held[number] = {digest(member) for member in recover.held}
+        accepted = [(n, slots[r.slot.address].id, now_ms) for n, r in enumerate(recovers) if n not in answers]
+        rested = transaction.rows("rests_due", rows=accepted) if accepted else []
+        over = {(row[1], row[2]) for row in rested}
+        lost = transaction.rows("members_prepared", rows=wanted) if wanted else []
+        gone = [(number, (slot_id, id_)) for number, slot_id, id_ in lost if id_ not in held.get(number, ())]
+        gone = [(number, key) for number, key in gone if key not in over]
+        back = [(number, (slot_id, id_)) for number, slot_id, id_, *_ in rested] + gone
+        folds = {number: fold_of(slots[recovers[number].slot.address].fold) for number, _ in back}
+        size = RECOVERED_AT_ONCE if all(fold.name == "latest" for fold in folds.values()) else FOLDED_AT_ONCE
+
+        def loaded(keys: Sequence[tuple[int, Key]]) -> Members:
+            folded = [key for number, key in keys if folds[number].name != "latest"]
+            return Members(transaction, (key for _, key in keys), folded)
+
+        for start in range(0, len(rested), size):
+            ended = rested[start : start + size]
+            members = loaded([(number, (slot_id, id_)) for number, slot_id, id_, *_ in ended])
+            for number, slot_id, id_, rest_ms, rank in ended:
+                slot = recovers[number].slot
+                members.end_rest((slot_id, id_), slot, rest_ms, rank, folds[number], now_ms)
+                _announce(transaction, slots[slot.address], members, (slot_id, id_))
+            _save_members(slots, members)
+        counts = dict.fromkeys(range(len(recovers)), 0)
+        for start in range(0, len(gone), size):
+            part = gone[start : start + size]
+            members = loaded(part)
+            for number, key in part:
+                # Two recoveries of one slot may both have found it.
+                if members.is_prepared(key):
+                    recover = recovers[number]
+                    members.roll_back(key, recover.slot, recover.reason, folds[number], now_ms)
+                    counts[number] += 1
+                    _announce(transaction, slots[recover.slot.address], members, key)
+            _save_members(slots, members)
+        save_groups(transaction, slots.values())
+        return [answers.get(number, count) for number, count in counts.items()]
+
+    async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState | Failure]:
+        """See `SortedStore.inspect`. It counts, so its time grows with the members in the slots."""
+        if not slots:
+            return []
+        return await self._backend.of_each(
+            "inspect slot",
+            slots,
+            operator.attrgetter("address"),
+            lambda t, some: _inspect(t, some, now_ms),
+            read_only=True,
+        )
+
+    async def dead(
+        self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100, max_bytes: int = PAGE_BYTES
+    ) -> list[DeadMember]:
+        """See `SortedStore.dead`."""
+        return await self._backend.run(lambda t: _dead(t, slot, after, limit, max_bytes), read_only=True)
+
+    async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES) -> list[Waiting]:
+        """See `SortedStore.waiting`."""
+        values = {"slot": slot.address, "skip": skip, "page": limit}
+        rows = await self._backend.run(lambda t: t.page("members_waiting", max_bytes, **values), read_only=True)
+        page = []
+        for r in rows:
+            member, body, note = _contents(slot, r.member, r.body, r.note)
+            page.append(Waiting(member, score_of(slot.kind, r.rank), body, note, r.merged))
+        return page
+
+    def _lock(
+        self, transaction: Transaction, asked: Sequence[Add] | Sequence[Settle]
+    ) -> tuple[dict[str, Group], list[Key]]:
+        """The slots' rows by address, locked, and the keys of the members asked about."""
+        slots = self._known.lock_groups(transaction, {each.slot.address for each in asked})
+        return slots, [(slots[each.slot.address].id, digest(each.member)) for each in asked]
+
+
+def _address(each: Add | Claim | Settle | Recover) -> str:
+    return each.slot.address
+
+
+Accepted = tuple[int, Group, Claim]
+"""A claim that was not refused: its number in the call, its slot's row, itself."""
+
+First = tuple[float | None, int | None]
+"""Of a slot: the rank of its first claimable member, and when its first rest is over; None for none."""
+
+
+def _turns(accepted: Sequence[Accepted]) -> Iterator[list[Accepted]]:
+    """The claims in their order, no slot twice in a turn: what one takes is gone for the next."""
+    while accepted:
+        turn: dict[int, Accepted] = {}
+        for each in accepted:
+            turn.setdefault(each[1].id, each)
+        yield [*turn.values()]
+        numbers = {number for number, *_ in turn.values()}
+        accepted = [each for each in accepted if each[0] not in numbers]
+
+
+def _take(
+    transaction: Transaction, turn: Sequence[Accepted], first: dict[int, First], now_ms: int, max_bytes: int
+) -> dict[int, list[Entry]]:
+    """Prepare the first claimable members for claims of different slots; answers them by the claims' numbers."""
+    ready: list[tuple[Accepted, tuple[int, float, int]]] = []
+    for each in turn:
+        _, slot, claim = each
+        rank, last = first[slot.id][0], _last_rank(claim.slot.kind, claim.until_ms)
+        if rank is not None and rank <= last and claim.limit > 0:
+            ready.append((each, (slot.id, last, claim.limit)))
+    taken: dict[int, list[Entry]] = {}
+    prepared: list[tuple[float, int, str]] = []
+    second_ms = now_ms // 1000 * 1000
+    if max_bytes <= 0:
+        return taken
+    rows = _first_members(transaction, [asked for _, asked in ready], max_bytes)
+    for index, id_, rank, member, body, note, merged, noted, history in rows:
+        number, slot, claim = ready[index][0]
+        score = score_of(claim.slot.kind, rank)
+        token = second_ms + retries_left(score, noted)
+        prepared.append((float(token), slot.id, id_))
+        contents = _contents(claim.slot, member, body, note)
+        failed = (beyond(noted), tuple(history_of(history))) if noted or history else ()
+        taken.setdefault(number, []).append(Entry(contents[0], score, token, *contents[1:], merged, *failed))
+    transaction.write("members_prepare", prepared)
+    return taken
+
+
+def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]], max_bytes: int) -> Iterator[Any]:
+    """Rows (index of what was asked, id, rank, member, body, note, merged, noted retries, history), up to `max_bytes`.
+
+    Args:
+        asked: (slot's id, last rank, limit) each.
+    """
+    if not asked:
+        return
+    if transaction.is_sqlite:
+        statement = transaction.text("members_take")
+        cursor = transaction.connection.connection.cursor()
+        for index, values in enumerate(asked):
+            if max_bytes <= 0:
+                break
+            cursor.execute(statement, values)
+            while max_bytes > 0 and (row := cursor.fetchone()):
+                max_bytes -= len(row[2] or b"") + len(row[3] or b"")
+                yield index, *row
+        cursor.close()
+    else:
+        yield from transaction.rows("members_take", claims=asked, max_bytes=max_bytes)
+
+
+def _next(transaction: Transaction, slots: Collection[int]) -> dict[int, First]:
+    """The rank of the first claimable member of each slot, and the end of its first rest, by the slots' ids."""
+    rows = transaction.rows("members_next", slots=sorted(slots)) if slots else ()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def _save(transaction: Transaction, slots: dict[str, Group], members: Members) -> None:
+    _save_members(slots, members)
+    save_groups(transaction, slots.values())
+
+
+def _save_members(slots: dict[str, Group], members: Members) -> None:
+    members.save()
+    for slot in slots.values():
+        slot.waiting += members.came[slot.id]
+
+
+def _announce(transaction: Transaction, slot: Group, members: Members, key: Key) -> None:
+    """Wake the slot's claimer if the member may be claimed, and that before all that the claimer knows of."""
+    rank = members.claimable(key)
+    if rank is not None:
+        slot.comes(transaction, rank)
+
+
+def _folded(asked: Sequence[Add] | Sequence[Settle], keys: Sequence[Key]) -> list[Key]:
+    """The keys of members whose bodies may have to be folded."""
+    return [*itertools.compress(keys, (each.slot.apart and each.fold.name != "latest" for each in asked))]
+
+
+def _last_rank(kind: SlotKind, until_ms: int) -> float:
+    """The rank up to which members may run."""
+    return rank_of(kind, 0) if kind is SlotKind.PRIORITY else until_ms
+
+
+def _contents(slot: Slot, member: Any, body: Any, note: Any) -> tuple[bytes, bytes, bytes]:
+    """Member, body and note, of which only the first is stored unless they are apart."""
+    member = bytes(member)
+    return (member, bytes(body or b""), bytes(note or b"")) if slot.apart else (member, member, b"")
+
+
+def _dead(
+    transaction: Transaction, slot: Slot, after: tuple[int, bytes], limit: int, max_bytes: int
+) -> list[DeadMember]:
+    """Times of death that a stranger wrote are told as far as they are times, and those are out of the rows' order."""
+    found: list[DeadMember] = []
+    values = {"slot": slot.address, "after_ms": float(after[0]) if after[0] > 0 else -math.inf, "page": limit}
+    skipped = 0
+    while True:
+        after_member = after[1] if after[0] > 0 else b""
+        rows = transaction.page("members_dead", max_bytes, **values, after_member=after_member, skipped=skipped)
+        for r in rows:
+            dead_ms = int(max(0.0, min(r.rank, _LAST_MS))) if r.rank == r.rank else _LAST_MS
+            contents = _contents(slot, r.member, r.body, r.note)
+            if (dead_ms, contents[0]) > after:
+                found.append(DeadMember(slot, *contents, restored(r.reason), tuple(history_of(r.history)), dead_ms))
+        skipped += len(rows)
+        if found or not rows:
+            return found
+
+
+def _inspect(transaction: Transaction, slots: Sequence[Slot], now_ms: int) -> Sequence[SlotState]:
+    asked = [*{slot.address: (slot.address, _last_rank(slot.kind, now_ms)) for slot in slots}.values()]
+    rows = transaction.rows("members_count", rows=asked)
+    found = {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in rows}
+    return [_state(slot, found) for slot in slots]
+
+
+def _state(slot: Slot, found: dict[tuple[str, int], tuple[int, float | None, int, int]]) -> SlotState:
+    none = (0, None, 0, 0)
+    waiting, first, due, _ = found.get((slot.address, WAITING), none)
+    prepared, token, _, resting = found.get((slot.address, PREPARED), none)
+    return SlotState(
+        waiting,
+        due,
+        prepared,
+        found.get((slot.address, DEAD), none)[0],
+        None if first is None else score_of(slot.kind, first),
+        None if token is None else int(told_score(token)) // 1000 * 1000,
+        resting,
+    )
