@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from emq.topics import shares
 from emq.topics.model import MICRO, Topic
 from emq.trail import events
+from spark.audit import local_rows
 from spark.audit.events import only
 from spark.audit.findings import found_in
 
@@ -111,15 +112,14 @@ def resized(catalogs: Sequence[Catalog]) -> list[str]:
 
 def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
     """Caps as a small data frame."""
-    return spark.createDataFrame(list(caps), _CAPS)
+    return local_rows.frame(spark, caps, _CAPS)
 
 
 def unknown(seconds: DataFrame, caps: DataFrame) -> int:
     """How many groups have started something and have no cap."""
-    started = only(seconds, events.STARTED).select("topic", "group").distinct()
-    of_group = started.join(F.broadcast(caps), ["topic", "group"], "left_anti")
-    whole = caps.where(F.col("group") == -1).select("topic")
-    return of_group.join(F.broadcast(whole), "topic", "left_anti").count()
+    whole = F.broadcast(caps.where(F.col("group") == -1).select("topic"))
+    started = only(seconds, events.STARTED).join(whole, "topic", "left_anti")
+    return started.select("topic", "group").distinct().count()
 
 
 def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:

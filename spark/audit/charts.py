@@ -13,8 +13,9 @@ from emq.topics.model import MICRO, Topic
 from emq.trail import events
 from spark.audit.caps import Cap
 from spark.audit.events import SENT
+from spark.audit.overview import STEPS
 from spark.audit.owners import Pause
-from spark.audit.seconds import STEPS
+from spark.audit.seconds import OWNED
 
 BUCKETS = 120
 TENANTS = 40
@@ -85,27 +86,30 @@ def of(
         findings: of this audit, of which those about caps are drawn.
         topics: as the catalog has them; none if it is not known.
         seconds: see `spark.audit.seconds.counted`.
-        waits: rows of `spark.audit.seconds.waits`.
+        waits: see `spark.audit.overview.Overview`.
     """
-    first, last = seconds.agg(F.min("second"), F.max("second")).collect()[0]
-    first, last = first or 0, last or 0
+    seconds = seconds.where(~F.col("event").isin(*OWNED))
+    started = F.sum(F.when(F.col("event") == events.STARTED, F.col("n")))
+    limits = (F.min("second").alias("first"), F.max("second").alias("last"), started.alias("started"))
+    tenants = seconds.groupBy("topic").agg(*limits).collect()
+    first = min((row["first"] for row in tenants), default=0)
+    last = max((row["last"] for row in tenants), default=0)
+    busy = [row for row in tenants if row["topic"] is not None and row["started"] is not None]
+    busiest = [row["topic"] for row in sorted(busy, key=lambda row: (-row["started"], row["topic"]))[:TENANTS]]
     step = max(1, -(-(last - first + 1) // BUCKETS))
     bucket = F.expr(f"(second - {first}) div {step}").cast("int").alias("bucket")
-    by_topic = seconds.groupBy("topic", "event", bucket).agg(F.sum("n").alias("n")).persist()
-    busy = by_topic.where(F.col("event") == events.STARTED).groupBy("topic").agg(F.sum("n").alias("n"))
-    busiest = [row["topic"] for row in busy.orderBy(F.desc("n"), "topic").limit(TENANTS).collect()]
-    all_tenants = by_topic.select("topic").distinct().count()
-    chosen = by_topic.where(F.col("topic").isin(busiest)).collect()
-    total = by_topic.groupBy(F.lit("").alias("topic"), "event", "bucket").agg(F.sum("n").alias("n")).collect()
-    by_topic.unpersist()
+    drawn = F.when(F.col("topic").isin(busiest), F.col("topic")).alias("topic")
+    found = seconds.groupBy(drawn, "event", bucket).agg(F.sum("n").alias("n")).collect()
     n = (last - first) // step + 1
     caps_of: dict[str, float] = defaultdict(float)
     for cap in (cap for cap in caps if cap.group == -1):
         caps_of[cap.topic] += cap.whole + cap.part / MICRO
         caps_of[""] += cap.whole + cap.part / MICRO
     counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0] * n))
-    for row in (*chosen, *total):
-        counts[row["topic"]][row["event"]][row["bucket"]] = row["n"]
+    for row in found:
+        counts[""][row["event"]][row["bucket"]] += row["n"]
+        if row["topic"] is not None:
+            counts[row["topic"]][row["event"]][row["bucket"]] = row["n"]
     broken: dict[str, set[int]] = defaultdict(set)
     over = findings.where((F.col("promise") == "Q") & F.col("topic").isin(busiest))
     at = F.expr(f"(at_us div {MICRO} - {first}) div {step}").cast("int").alias("bucket")
@@ -114,15 +118,15 @@ def of(
     series = {
         name: _series(name, counts[name], caps_of[name], step, n, frozenset(broken[name])) for name in ("", *busiest)
     }
-    found = sorted(pauses, key=lambda p: -p.gap_us)
+    longest = sorted(pauses, key=lambda p: -p.gap_us)
     return Charts(
         first,
         step,
         series[""],
         [series[name] for name in busiest],
-        all_tenants,
-        found[:PAUSES],
-        len(found),
+        len(tenants),
+        longest[:PAUSES],
+        len(longest),
         _by(waits),
         _names(topics),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
@@ -20,10 +20,13 @@ def expiries(rows: DataFrame) -> DataFrame:
     Args:
         rows: events.
     """
-    event = F.col("event")
-    late = (event == events.STARTED) & (F.col("until") <= F.col("time_us"))
-    dead = (event == events.DEAD) & (F.col("reason") == events.EXPIRED)
-    return rows.where(late | dead).where(is_slot_id())  # what costs more is asked of few
+    return rows.where(is_expiry()).where(is_slot_id())  # what costs more is asked of few
+
+
+def is_expiry() -> Column:
+    """True for starts of what had expired, and for deaths of it."""
+    late = (F.col("event") == events.STARTED) & (F.col("until") <= F.col("time_us"))
+    return late | ((F.col("event") == events.DEAD) & (F.col("reason") == events.EXPIRED))
 
 
 def expired(expiries: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
@@ -43,10 +46,9 @@ def expired(expiries: DataFrame, slack_us: int, silent: Collection[str]) -> Data
     return found.unionByName(found_in(soon, "T", "expired too early", *_COLUMNS, at_us=F.col("time_us"), text=text))
 
 
-def are_due(rows: DataFrame) -> bool:
-    """Whether anything was published with a time of its own under an id that may come back."""
-    publishes = only(rows, SENT, events.PUBLISHED).where(F.col("due_ms").isNotNull())
-    return not publishes.where(is_slot_id()).isEmpty()
+def is_due() -> Column:
+    """True for what was published with a time of its own."""
+    return F.col("event").isin(SENT, events.PUBLISHED) & F.col("due_ms").isNotNull()
 
 
 def too_early(rows: DataFrame, slack_us: int) -> DataFrame:

@@ -36,4 +36,6 @@ def _look(batches: Iterable[Any]) -> Iterator[Any]:
         for path in batch.column("path").to_pylist():
             flaw, turn = segments.look(Path(path))
             rows.append(dict(zip(names, (path, flaw, *(turn or (None, None))), strict=True)))
+            # The worker lives as long as the audit, and would keep what the largest segment needed.
+            pa.default_memory_pool().release_unused()
         yield pa.RecordBatch.from_pylist(rows, shape)

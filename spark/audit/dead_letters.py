@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
+from spark.audit import local_rows
 from spark.audit.findings import found_in
 from spark.audit.store import StoreView, died_us
 
@@ -39,16 +40,21 @@ def twice(judged: DataFrame) -> DataFrame:
     )
 
 
-def never(judged: DataFrame, catalogs: Sequence[Sequence[Topic]]) -> DataFrame:
+def limits(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
+    """By topic, the most attempts that it ever had."""
+    found: dict[str, int] = {}
+    for t in (t for topics in catalogs for t in topics if not t.is_sorted or t.options.retry == "backoff"):
+        found[t.name] = max(t.options.max_attempts, found.get(t.name, 0))
+    return found
+
+
+def never(judged: DataFrame, limits: Mapping[str, int]) -> DataFrame:
     """Messages that failed at their last attempt and are to be tried again.
 
     Args:
-        catalogs: as they were; the most attempts that a topic ever had count.
+        limits: see `limits`.
     """
-    limits: dict[str, int] = {}
-    for t in (t for topics in catalogs for t in topics if not t.is_sorted or t.options.retry == "backoff"):
-        limits[t.name] = max(t.options.max_attempts, limits.get(t.name, 0))
-    most = judged.sparkSession.createDataFrame(list(limits.items()), "topic string, most int")
+    most = local_rows.frame(judged.sparkSession, limits.items(), "topic string, most int")
     found = judged.join(F.broadcast(most), "topic").where(F.col("failed_attempt") >= F.col("most"))
     return found_in(
         found,
@@ -88,7 +94,7 @@ def unknown(judged: DataFrame, store: StoreView, first_us: int) -> DataFrame:
     """
     spark = judged.sparkSession
     later = [(letter[0], letter[1]) for letter in store.dead if died_us(letter) >= first_us]
-    letters = spark.createDataFrame(later, "topic string, id string").distinct()
+    letters = local_rows.frame(spark, later, "topic string, id string").distinct()
     told = judged.where("in_dead").select("topic", "id")
     return found_in(
         letters.join(told, ["topic", "id"], "left_anti"),
@@ -105,7 +111,7 @@ def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
     """
     spark = judged.sparkSession
     letters = [(letter[0], letter[1]) for letter in store.dead]
-    kept = spark.createDataFrame([*letters, *store.waiting], "topic string, id string").distinct()
+    kept = local_rows.frame(spark, [*letters, *store.waiting], "topic string, id string").distinct()
     gone = judged.where(F.col("is_dead") & (F.col("last_us") < until_us)).join(kept, ["topic", "id"], "left_anti")
     return found_in(
         gone,

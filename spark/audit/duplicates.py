@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
+from spark.audit import local_rows
 from spark.audit.events import only
 from spark.audit.findings import found_in
 
@@ -32,7 +33,7 @@ def _again(repeated: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
     What no crash accounts for may be of publishes whose outcome is unknown, of which only the topic is known.
     """
     spark = repeated.sparkSession
-    publishes = spark.createDataFrame(list(unknown.items()), "topic string, unknown long")
+    publishes = local_rows.frame(spark, unknown.items(), "topic string, unknown long")
     over = F.greatest(F.lit(0), F.col("surplus") - F.col("repeats"))
     before = Window.partitionBy("topic").orderBy("id").rowsBetween(Window.unboundedPreceding, -1)
     counted = repeated.withColumn("over", over).join(F.broadcast(publishes), "topic", "left")

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from emq.trail import events
+from spark.audit import local_rows
 from spark.audit.findings import EVIDENCE, found_in
 from spark.load import ledger
 
@@ -26,6 +27,9 @@ LEDGER: Final = (
     "run string, partition int, seq long, topic string, `group` int, priority byte, offset long, id string, "
     "key string, sent_us long, answered_us long, due_ms long, outcome string, error string"
 )
+
+RANGES: Final = (events.DROPPED, events.SKIPPED, events.LOST)
+"""Events about offsets rather than messages."""
 
 ENDINGS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
 """How a delivery may end."""
@@ -67,7 +71,7 @@ def odd_rows(sent: DataFrame) -> DataFrame:
 def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
     """Pages that do not match their checksums are an error of whoever reads them."""
     if not paths:
-        return spark.createDataFrame([], schema)
+        return local_rows.nothing(spark, schema)
     reader = spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
     return reader.parquet(*map(literal, paths))
 

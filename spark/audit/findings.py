@@ -9,6 +9,8 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from spark.audit import local_rows
+
 SCHEMA: Final = (
     "promise string, kind string, topic string, `group` int, priority int, offset long, id string, other string, "
     "key string, source string, at_us long, n long, text string, excused boolean"
@@ -64,7 +66,7 @@ def found_in(
 
 def complete(frame: DataFrame) -> DataFrame:
     """The frame with all columns of `SCHEMA` in order; those that it lacks are null, `n` 1, `excused` False."""
-    empty = frame.sparkSession.createDataFrame([], SCHEMA)
+    empty = local_rows.nothing(frame.sparkSession, SCHEMA)
     whole = empty.unionByName(frame, allowMissingColumns=True)
     return whole.select(
         *(F.col(name).cast(empty.schema[name].dataType).alias(name) for name in empty.columns if name not in _DEFAULTS),
@@ -80,7 +82,7 @@ _DEFAULTS = ("n", "text", "excused")
 def of_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Findings that the driver made."""
     names = [part.split()[0].strip("`") for part in SCHEMA.split(", ")]
-    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], SCHEMA)
+    return local_rows.frame(spark, [tuple(row.get(name) for name in names) for row in rows], SCHEMA)
 
 
 def fingerprinted(frame: DataFrame) -> DataFrame:

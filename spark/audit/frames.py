@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,7 +18,13 @@ from spark.audit import (
     lives as audit_lives,
 )
 from spark.audit import (
+    local_rows,
+)
+from spark.audit import (
     messages as audit_messages,
+)
+from spark.audit import (
+    overview as audit_overview,
 )
 from spark.audit import (
     owners as audit_owners,
@@ -26,6 +33,7 @@ from spark.audit import (
     seconds as audit_seconds,
 )
 from spark.audit.options import AuditOptions
+from spark.audit.overview import Overview
 from spark.audit.segments_read import Input
 from spark.audit.state import State
 
@@ -43,6 +51,7 @@ class Frames:
         self._spark = spark
         self._state = state
         self._scratch = scratch
+        self._rows: dict[str, int] = {}
         self.carries = options.state is not None
         self.since_us = found.last_us - options.carried_us
         self.sent = audit_events.of_ledger(spark, found.ledger)
@@ -51,11 +60,32 @@ class Frames:
         self.recent = state.carried("recent", audit_events.TRAIL)
         self.rows = self.new.unionByName(self.recent)
 
+    @property
+    def _none(self) -> DataFrame:
+        """No events."""
+        return local_rows.nothing(self._spark, audit_events.TRAIL)
+
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
         """The frame, computed now and read from `scratch` from then on."""
-        place = str(self._scratch / name)
-        frame.write.mode("overwrite").parquet(place)
+        place = self.place(name)
+        frame.write.mode("overwrite").parquet(str(place))
+        self._rows[name] = sum(pq.read_metadata(path).num_rows for path in place.glob("part-*.parquet"))
+        if not self._rows[name]:
+            return local_rows.nothing(self._spark, frame.schema)
         return self._spark.read.schema(frame.schema).parquet(audit_events.literal(place))
+
+    def place(self, name: str) -> Path:
+        """Where a frame is kept."""
+        return self._scratch / name
+
+    def has(self, name: str) -> bool:
+        """Whether what was kept under this name has any rows."""
+        return self._rows[name] > 0
+
+    @functools.cached_property
+    def overview(self) -> Overview:
+        """What one pass over all events tells."""
+        return audit_overview.of(self.new, self.recent)
 
     @functools.cached_property
     def seconds(self) -> DataFrame:
@@ -66,7 +96,7 @@ class Frames:
     @functools.cached_property
     def owners(self) -> list[Ownership]:
         """All ownerships."""
-        found = audit_owners.table(self.new, self.seconds)
+        found = audit_owners.table(self.seconds)
         found = audit_owners.merged(found, self._state.carried("owners", audit_owners.FIELDS))
         return [Ownership(**row.asDict()) for row in found.collect()]
 
@@ -75,12 +105,14 @@ class Frames:
         """When each owner took its group and let go of it: topic, group, source, epoch, owned_us, released_us."""
         rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us) for o in self.owners]
         shape = "topic string, `group` int, source string, epoch long, owned_us long, released_us long"
-        return self._spark.createDataFrame(rows, shape)
+        return local_rows.frame(self._spark, rows, shape)
 
     @functools.cached_property
     def messages(self) -> DataFrame:
         """Counts of messages whose ids are published once."""
-        found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & (~_comes_back() | _is_copy())))
+        # Telling ids that come back from others costs more than the rest, and mostly there are none.
+        chosen = (~_comes_back() | audit_events.is_copy()) if self.overview.comes_back else F.lit(True)
+        found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & chosen))
         if self._state.saved.audits:
             found = audit_messages.merged(found, self._state.carried("messages", audit_messages.COUNTED))
         return audit_messages.judged(found)
@@ -88,7 +120,14 @@ class Frames:
     @functools.cached_property
     def ranges(self) -> DataFrame:
         """Offsets that were dropped, skipped or lost; few, and asked for often."""
-        return self.kept("ranges", audit_events.only(self.rows, events.DROPPED, events.SKIPPED, events.LOST))
+        if not self.overview.ranges:
+            return self._none
+        return self.kept("ranges", audit_events.only(self.rows, *audit_events.RANGES))
+
+    @property
+    def losses(self) -> DataFrame:
+        """Offsets that a store has lost."""
+        return audit_events.only(self.ranges, events.LOST)
 
     @functools.cached_property
     def outcomes(self) -> list[Row]:
@@ -101,7 +140,7 @@ class Frames:
     @property
     def contents(self) -> DataFrame:
         """Events of ids that come back."""
-        return self.rows.where(_comes_back())
+        return self.rows.where(_comes_back()) if self.overview.comes_back else self._none
 
     @functools.cached_property
     def steps(self) -> DataFrame:
@@ -124,7 +163,3 @@ class Frames:
 
 def _comes_back() -> Column:
     return audit_events.is_slot_id()
-
-
-def _is_copy() -> Column:
-    return audit_events.is_copy()

@@ -28,11 +28,10 @@ def spans(starts: DataFrame) -> DataFrame:
     )
 
 
-def faults(starts: DataFrame, spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
-    """Queues from which a later owner started what a former one, which let go of the group in order, had passed over.
+def suspects(spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
+    """Pairs of owners of a queue of which the later one began below the last start of the former one.
 
     Args:
-        starts: started rows.
         spans: see `spans`.
         owners: topic, group, source, epoch and released_us of all ownerships.
         slack_us: by how much the clocks of two hosts may differ.
@@ -46,8 +45,17 @@ def faults(starts: DataFrame, spans: DataFrame, owners: DataFrame, slack_us: int
         & (F.col("low") < F.col("former_high"))
         & (F.col("first_us") < F.col("former_last_us") + (interleaved.NEW_TOPIC_US - slack_us))
     )
-    suspects = spans.join(formers, list(_QUEUE)).where(overlaps)
-    suspects = suspects.select(*_QUEUE, "source", "epoch", "former_source", "former_epoch", "former_high")
+    found = spans.join(formers, list(_QUEUE)).where(overlaps)
+    return found.select(*_QUEUE, "source", "epoch", "former_source", "former_epoch", "former_high")
+
+
+def faults(starts: DataFrame, suspects: DataFrame) -> DataFrame:
+    """Queues from which a later owner started what a former one, which let go of the group in order, had passed over.
+
+    Args:
+        starts: started rows.
+        suspects: see `suspects`; few.
+    """
     mine = _first(starts).select(*_QUEUE, "source", "epoch", "offset", "time_us")
     taken = mine.join(F.broadcast(suspects), [*_QUEUE, "source", "epoch"]).where(F.col("offset") < F.col("former_high"))
     theirs = mine.select(

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from emq.topics.model import MICRO, Topic
 from emq.trail.owners import Ownership, by_group
-from spark.audit import messages, offsets
+from spark.audit import local_rows, messages, offsets
 from spark.audit import owners as audit_owners
 from spark.audit.frames import Frames
 from spark.audit.options import AuditOptions
@@ -57,12 +57,12 @@ def hand_on(
     state.hand_on(
         saved,
         {
-            "messages": spark.createDataFrame([], messages.COUNTED).unionByName(
+            "messages": local_rows.nothing(spark, messages.COUNTED).unionByName(
                 lately.select(columns).unionByName(open_.select(columns))
             ),
             "recent": frames.carried_rows(unusual.where("is_life")),
             "seconds": frames.seconds.where(F.col("second") >= frames.since_us // MICRO),
-            "owners": spark.createDataFrame(owners, audit_owners.FIELDS),
+            "owners": local_rows.frame(spark, owners, audit_owners.FIELDS),
             "known": known,
         },
     )

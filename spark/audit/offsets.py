@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit import unique
-from spark.audit.events import SENT, only
+from spark.audit import local_rows
+from spark.audit.events import only
 from spark.audit.findings import found_in
 from spark.audit.store import QueueView, StoreView
 
@@ -78,9 +78,9 @@ def placed(
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = frame_of_queues(spark, store.queues)
-    waiting = spark.createDataFrame(list(store.waiting), _IDS).distinct().withColumn("waits", F.lit(True))
+    waiting = local_rows.frame(spark, store.waiting, _IDS).distinct().withColumn("waits", F.lit(True))
     letters = [(letter[0], letter[1]) for letter in store.dead]
-    dead = spark.createDataFrame(letters, _IDS).distinct().withColumn("died", F.lit(True))
+    dead = local_rows.frame(spark, letters, _IDS).distinct().withColumn("died", F.lit(True))
     joined = (
         ranged.join(F.broadcast(queues), ["topic", "group", "priority"], "left")
         .join(waiting, ["topic", "id"], "left")
@@ -91,6 +91,12 @@ def placed(
         moved = F.col("place").isin(*LOST) & (F.col("last_us") >= store.at_us - slack_us)
         found = found.withColumn("place", F.when(moved, QUEUED).otherwise(F.col("place")))
     return _excused(found, store, blind, reached)
+
+
+def nowhere(messages: DataFrame) -> DataFrame:
+    """As `placed`, where no message is open."""
+    shape = messages.withColumn("place", F.lit(None).cast("string")).schema
+    return local_rows.nothing(messages.sparkSession, shape)
 
 
 def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
@@ -106,7 +112,7 @@ def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
 
 def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
     """Checkpoints and bounds as a data frame."""
-    return spark.createDataFrame([tuple(queue) for queue in queues], QUEUES)
+    return local_rows.frame(spark, queues, QUEUES)
 
 
 def _added(queues: DataFrame) -> list[str]:
@@ -115,9 +121,9 @@ def _added(queues: DataFrame) -> list[str]:
 
 def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column) -> DataFrame:
     """Give a place to what lies in one of the ranges of offsets, and was there in time."""
-    spans = _spans(ranges)
-    inside = _of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & in_time
-    hit = frame.join(F.broadcast(spans), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
+    of_ranges = spans(ranges)
+    inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & in_time
+    hit = frame.join(F.broadcast(of_ranges), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
     joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
     return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
 
@@ -127,14 +133,14 @@ def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
 
     Offsets are given out again from the loss on, so only what was published before it was noticed is meant.
     """
-    gone = _spans(losses).select("t", "g", "p", "begin", "lost_us")
+    gone = spans(losses).select("t", "g", "p", "begin", "lost_us")
     was_there = (F.col("offset") >= F.col("begin")) & (F.col("last_us") <= F.col("lost_us"))
-    hit = frame.join(F.broadcast(gone), _of_queue() & was_there, "left_semi").select("topic", "id")
+    hit = frame.join(F.broadcast(gone), of_queue() & was_there, "left_semi").select("topic", "id")
     joined = frame.join(F.broadcast(hit.distinct().withColumn("hit", F.lit(True))), ["topic", "id"], "left")
     return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), FORGOTTEN))).drop("hit")
 
 
-def _spans(ranges: DataFrame) -> DataFrame:
+def spans(ranges: DataFrame) -> DataFrame:
     """Ranges of offsets, under names that a message has not."""
     return ranges.select(
         F.col("topic").alias("t"),
@@ -146,7 +152,7 @@ def _spans(ranges: DataFrame) -> DataFrame:
     ).distinct()
 
 
-def _of_queue() -> Column:
+def of_queue() -> Column:
     return (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
 
 
@@ -172,7 +178,7 @@ def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: Data
     order, so what it did after its trail had ended began there, or lies above all that it had started.
     """
     spark = found.sparkSession
-    claimed = spark.createDataFrame([tuple(lane) for lane in store.lanes], "topic string, `group` int, claimed int")
+    claimed = local_rows.frame(spark, store.lanes, "topic string, `group` int, claimed int")
     joined = (
         found.join(F.broadcast(claimed), ["topic", "group"], "left")
         .join(F.broadcast(blind), ["topic", "group"], "left")
@@ -236,7 +242,7 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataF
         losses: lost rows.
     """
     starts = starts.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
-    starts = starts.join(F.broadcast(_spans(losses)), _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
+    starts = starts.join(F.broadcast(spans(losses)), of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
     counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
         F.count("*").alias("times"), F.max("time_us").alias("at_us")
@@ -247,49 +253,6 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataF
         text=F.format_string(
             "offset %d (%s) was delivered %d times by %s under epoch %d", "offset", "id", "times", "source", "epoch"
         ),
-    )
-
-
-_QUEUE: Final = ("topic", "group", "priority")
-
-
-def published(rows: DataFrame) -> DataFrame:
-    """Publishes of which the offset is known, by trail or ledger."""
-    return rows.where(F.col("event").isin(SENT, events.PUBLISHED) & F.col("offset").isNotNull())
-
-
-def offsets_of(published: DataFrame) -> DataFrame:
-    """For each queue and kind of record, the sums of `spark.audit.unique` over offsets, and those of offset and id."""
-    return unique.sums(published, (*_QUEUE, "event"), "offset", F.bit_xor(F.xxhash64("offset", "id")).alias("pairs"))
-
-
-def one_offset(published: DataFrame, sums: DataFrame, losses: DataFrame) -> DataFrame:
-    """Two messages that were published at one offset (M), but for those that a store lost.
-
-    Args:
-        published: see `published`.
-        sums: see `offsets_of`. They prove most queues: each offset comes once, and trail and ledger tell the same.
-        losses: lost rows.
-    """
-    told = ("n", "low", "high", "pairs")
-    agree = sums.groupBy(*_QUEUE).agg(*(F.count_distinct(name).alias(name) for name in told))
-    differ = agree.where(" or ".join(f"{name} > 1" for name in told))
-    doubtful = unique.doubtful(sums, (*_QUEUE, "event")).select(*_QUEUE).unionByName(differ.select(*_QUEUE))
-    place = (*_QUEUE, "offset")
-    hashed = unique.at(published, doubtful, _QUEUE).withColumn("hash", F.xxhash64("id"))
-    counted = hashed.groupBy(*place).agg(
-        F.min("hash").alias("lowest"),
-        F.max("hash").alias("highest"),
-        F.max("id").alias("id"),
-        F.min("id").alias("other"),
-        F.max("time_us").alias("at_us"),
-    )
-    twice = counted.where(F.col("lowest") < F.col("highest"))
-    found = twice.join(F.broadcast(_spans(losses)), _of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
-    return found_in(
-        found,
-        *("M", "two at one offset", *place, "id", "other", "at_us"),
-        text=F.format_string("%s and %s were both published at offset %d", "other", "id", "offset"),
     )
 
 

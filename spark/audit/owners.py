@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from emq.trail.owners import Ownership
 from spark.audit.events import only
+from spark.audit.seconds import OWNED
 
 FIELDS = (
     "topic string, `group` int, source string, epoch long, owned_us long, released_us long, first_us long, last_us long"
@@ -28,24 +29,22 @@ class Pause(NamedTuple):
     clean: bool
 
 
-def table(rows: DataFrame, seconds: DataFrame) -> DataFrame:
+def table(seconds: DataFrame) -> DataFrame:
     """All ownerships.
 
     Args:
-        rows: events, of which those that say owned and released count.
         seconds: see `spark.audit.seconds`.
     """
     event = F.col("event")
-    said = only(rows, events.OWNED, events.RELEASED).select(
-        "topic",
-        "group",
-        "source",
-        "epoch",
-        F.when(event == events.OWNED, F.col("time_us")).alias("owned_us"),
-        F.when(event == events.RELEASED, F.col("time_us")).alias("released_us"),
+    started = event == events.STARTED
+    told = only(seconds, events.STARTED, *OWNED).select(
+        *("topic", "group", "source", "epoch"),
+        F.when(event == events.OWNED, F.col("first_us")).alias("owned_us"),
+        F.when(event == events.RELEASED, F.col("last_us")).alias("released_us"),
+        F.when(started, F.col("first_us")).alias("first_us"),
+        F.when(started, F.col("last_us")).alias("last_us"),
     )
-    did = only(seconds, events.STARTED).select("topic", "group", "source", "epoch", "first_us", "last_us")
-    return _summed(said.unionByName(did, allowMissingColumns=True))
+    return _summed(told)
 
 
 def merged(found: DataFrame, carried: DataFrame) -> DataFrame:

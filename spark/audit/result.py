@@ -105,7 +105,7 @@ def make(
     Args:
         counts: of the messages of this audit, see `spark.audit.steps`, and of its ledgers by outcome.
         places: open messages by place.
-        waits: see `spark.audit.seconds.waits`.
+        waits: see `spark.audit.overview.Overview`.
     """
     done = _done(before.done, found, counts, {p: places.get(p, 0) for p in offsets.ended(options.live)})
     flaws = [*found.flaws, *_skews(waits, options), *_contradictions(kinds)]

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from emq import errors
 from emq.topics.model import Topic
+from spark.audit import local_rows
 from spark.audit.events import literal
 from spark.audit.segments_read import SourceRun
 from spark.audit.store import QueueView
@@ -86,7 +87,7 @@ class State:
         """What the last audit left under a name; empty if it left nothing."""
         place = None if self.directory is None else self.directory / f"audit-{self.saved.audits}" / name
         if place is None or not place.exists():
-            return self._spark.createDataFrame([], schema)
+            return local_rows.nothing(self._spark, schema)
         return self._spark.read.schema(schema).parquet(literal(place))
 
     def hand_on(self, saved: Saved, frames: dict[str, DataFrame]) -> None:

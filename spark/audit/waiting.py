@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq.trail.owners import Ownership
-from spark.audit import offsets
+from spark.audit import local_rows, offsets
 
 _OWNERS: Final = "topic string, `group` int, source string, epoch long, owned_us long, ended_us long"
 
@@ -39,7 +39,7 @@ def as_starts(waiting: DataFrame, groups: Collection[Sequence[Ownership]]) -> Da
     spark = waiting.sparkSession
     lasts = [[o for o in found if o.last_us is not None][-1:] for found in groups]
     rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.last_us) for found in lasts for o in found]
-    owners = F.broadcast(spark.createDataFrame(rows, _OWNERS))
+    owners = F.broadcast(local_rows.frame(spark, rows, _OWNERS))
     mine = waiting.where(F.col("key_low") == _no_key()).drop("source", "epoch")
     return mine.join(owners, ["topic", "group"]).select(
         F.lit(events.STARTED).alias("event"),

@@ -1,0 +1,85 @@
+"""What one pass over all events tells at once: how long messages waited, and which of the later steps have work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from spark.audit.contents import is_due, is_expiry
+from spark.audit.events import RANGES, count, is_slot_id
+
+STEPS: Final = 4
+"""Buckets of waits for each doubling."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Attributes:
+    waits: from publish to first start: topic, priority, source, bucket, n, and the longest start before its publish.
+    lowest: by topic, the number of the lowest priority of which anything was started.
+    comes_back: there are events of ids that may come back.
+    is_due: something was published with a time of its own under an id that may come back.
+    ranges: there are offsets that were dropped, skipped or lost.
+    expires: there are events which tell that an id that may come back had expired.
+
+    `n` counts what came through a queue; what waited for a time of its own tells nothing of how long others wait.
+    Bucket b holds waits of 2 ** (b / STEPS) microseconds and somewhat more. `behind_us` is how far the host's clock
+    must be behind a publisher's, as far as this shows; 0 or less for not at all.
+    """
+
+    waits: Sequence[Row]
+    lowest: Mapping[str | None, int]
+    comes_back: bool
+    is_due: bool
+    ranges: bool
+    expires: bool
+
+    def lowest_but(self, topics: Collection[str]) -> int:
+        """The lowest priority of which anything was started, these topics aside; 0 if there is but one, or none."""
+        return max((lowest for topic, lowest in self.lowest.items() if topic not in topics), default=0)
+
+
+def of(new: DataFrame, carried: DataFrame) -> Overview:
+    """Look at all events once.
+
+    Args:
+        new: events of the new segments; the waits are theirs.
+        carried: events that an earlier audit handed on.
+    """
+    started = F.col("event") == events.STARTED
+    first = F.col("is_new") & started & (F.col("attempt") == 1) & (F.col("published_us") > 0)
+    wait_us = F.col("time_us") - F.col("published_us")
+    bucket = F.floor(F.log2(F.greatest(wait_us, F.lit(1))) * STEPS).cast("int")
+    rows = new.withColumn("is_new", F.lit(True)).unionByName(carried.withColumn("is_new", F.lit(False)))
+    told = rows.select(
+        *("topic", "priority"),
+        F.when(first, F.col("source")).alias("source"),
+        F.when(first, bucket).alias("bucket"),
+        F.when(first, -wait_us).alias("behind_us"),
+        (first & (F.col("offset") >= 0)).alias("queued"),
+        started.alias("started"),
+        is_slot_id().alias("comes_back"),
+        (is_due() & is_slot_id()).alias("is_due"),
+        F.col("event").isin(*RANGES).alias("ranges"),
+        (is_expiry() & is_slot_id()).alias("expires"),
+    )
+    marks = ("started", "comes_back", "is_due", "ranges", "expires")
+    summed = told.groupBy("topic", "priority", "source", "bucket").agg(
+        count(F.col("queued")).alias("n"), F.max("behind_us").alias("behind_us"), *map(_any, marks)
+    )
+    found = summed.collect()
+    lowest: dict[str | None, int] = {}
+    for row in found:
+        if row["started"] and row["priority"] is not None:
+            lowest[row["topic"]] = max(row["priority"], lowest.get(row["topic"], 0))
+    waits = [row for row in found if row["bucket"] is not None]
+    return Overview(waits, lowest, *(any(row[name] for row in found) for name in marks[1:]))
+
+
+def _any(name: str) -> Column:
+    return F.max(name).alias(name)
