@@ -220,6 +220,13 @@ class Timekeeper:
         """Set the clock before anything is timed by it; as far as the reference answers."""
         await self._ask(FIRST)
 
+    async def known(self) -> None:
+        """Return once the clock is set, however long the reference is away."""
+        while not self._answers:
+            await self._ask(FIRST)
+            if not self._answers:
+                await asyncio.sleep(LOOK_S)
+
     async def keep(self) -> None:
         """Ask again and again; of several that do so, one is enough. Ends by cancellation."""
         me = object()
