@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from emq.database import environment_time
-from support.simulation.member import ENVIRONMENT, EPOCH_S
 from support.simulation.plans import Event
 
 if TYPE_CHECKING:
@@ -29,15 +27,8 @@ async def database_shorter(cluster: Cluster, event: Event) -> None:
 
 
 async def database_empty(cluster: Cluster, event: Event) -> None:
-    """It comes back empty: its tables are there, and nothing is in them.
-
-    The server on which it begins anew has the right time: the note of the environment's time is lost, and with a clock
-    that was set back before, all hosts would stand still until it has caught up.
-    """
+    """It comes back empty: its tables are there, and nothing is in them."""
     async with cluster.losing:
-        now_us = await cluster.db.run(lambda c: environment_time.now_us(c, cluster.db, ENVIRONMENT))
-        true_us = int((EPOCH_S + 0.25 + cluster.evidence.now) * 1e6)
-        cluster.db.ahead_s = max(cluster.db.ahead_s, (now_us - true_us) / 1e6)
         await _lose(cluster, event, {}, "all of it")
 
 
