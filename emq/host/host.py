@@ -224,7 +224,7 @@ class Host(HostEvents):
             await self._end([stop, *tasks])
 
     async def _joined(self) -> bool:
-        """Become a member, which takes as long as the cluster is out of reach; False if told to stop before."""
+        """Become a member, which takes as long as a server is out of reach; False if told to stop before."""
         joining = asyncio.create_task(self._arrive(), name="emq join")
         stop = asyncio.create_task(self._stop.wait(), name="emq stop")
         async with contextlib.AsyncExitStack() as undo:
@@ -239,6 +239,9 @@ class Host(HostEvents):
         return True
 
     async def _arrive(self) -> None:
+        if self.timekeeper is not None:
+            # Leases and the seconds of groups would be timed by the machine's clock, which may be hours ahead.
+            await self.timekeeper.known()
         if self._neighbours is not None:
             await self._neighbours.arrive()
         await self._membership.join()

@@ -16,6 +16,9 @@ since, who say so (`anchor_us`), and to whoever starts on the machine that noted
 clock jumps forward, the time follows at once, and seconds are left out; a host starts nothing in the second in which it
 lands, since one that was there before may have had the same groups. A host whose own clock is found to be ahead stands
 still until the time has come.
+
+**A database that was lost.** The note is lost with a database that comes back empty or from an old copy. A host that is
+told a time before one that it was told already knows that, and brings the environment's time back (`anchor_us`).
 """
 
 from __future__ import annotations
@@ -205,6 +208,7 @@ class Timekeeper:
         self._leases: list[Lease] = []
         self._corrected_us = 0
         self._landed = False
+        self._heard_us = 0
         self._told = ""
         self._wall_anchor_us = self._machine_anchor_us()
 
@@ -219,6 +223,13 @@ class Timekeeper:
     async def begin(self) -> None:
         """Set the clock before anything is timed by it; as far as the reference answers."""
         await self._ask(FIRST)
+
+    async def known(self) -> None:
+        """Return once the clock is set, however long the reference is away."""
+        while not self._answers:
+            await self._ask(FIRST)
+            if not self._answers:
+                await asyncio.sleep(LOOK_S)
 
     async def keep(self) -> None:
         """Ask again and again; of several that do so, one is enough. Ends by cancellation."""
@@ -267,25 +278,27 @@ class Timekeeper:
             if i:
                 await asyncio.sleep(AGAIN_S if self._answers and self._leases else 0)
             try:
-                answer = _answer(await self._reference(self._clock.passed_us, bool(self._leases)))
-                if self._leases and self._was_set_back(answer):
-                    answer = _answer(await self._reference(self._clock.passed_us, True, self._clock.anchor_us))
+                asked = await self._reference(self._clock.passed_us, bool(self._leases))
+                if self._leases and self._went_back(asked):
+                    asked = await self._reference(self._clock.passed_us, True, self._clock.anchor_us)
             except errors.DatabaseUnavailable:
                 return  # the database says so itself
-            self._take(answer)
+            self._heard_us = asked.time_us
+            self._take(_answer(asked))
 
-    def _was_set_back(self, answer: Answer) -> bool:
-        """Whether the reference's clock has jumped back by less than the age of the last note.
+    def _went_back(self, asked: Asked) -> bool:
+        """Whether the environment's time has gone back behind what this host has counted.
 
-        Who only looks at the note cannot see that. This host can, and has counted those seconds.
+        Nobody who looks at the note alone can see that, for the reference's clock has jumped back by less than the age
+        of the note, or the database has lost the note. A clock further ahead than that is wrong itself.
         """
-        best = self._best()
+        best, answer = self._best(), _answer(asked)
         if best is None:
             return False
         back_us = self._clock.anchor_us - answer.anchor_us
         slower_us = SLEW * (answer.at_us - best.at_us)
         least_us = answer.error_us + best.error_at(answer.at_us) + slower_us + TOLERANCE_US
-        return least_us < back_us < UNNOTED_US
+        return least_us < back_us and (back_us < UNNOTED_US or asked.time_us < self._heard_us)
 
     def _take(self, answer: Answer) -> None:
         best = self._best()

@@ -66,9 +66,9 @@ MUTANTS = (
         "Q",
         "a host whose reference's clock was set back to after the last note follows it",
         "emq/loops/timekeeping.py",
-        "return least_us < back_us < UNNOTED_US",
+        "return least_us < back_us and (back_us < UNNOTED_US or asked.time_us < self._heard_us)",
         "return False",
-        "tests/unit/test_timekeeping.py::"
+        "tests/unit/test_timekeeping_shared.py::"
         "test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS = (
         "emq/database/environment_time.py",
         "time_us = max(time_us, middle_us + anchor_us)",
         "pass",
-        "tests/unit/test_timekeeping.py::"
+        "tests/unit/test_timekeeping_shared.py::"
         "test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note",
     ),
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS = (
         "emq/loops/timekeeping.py",
         "return Successor(max(noted.time_us + counted_us, reference_us), True)",
         "return Successor(max(noted.time_us, reference_us), True)",
-        "tests/unit/test_timekeeping.py::"
+        "tests/unit/test_timekeeping_shared.py::"
         "test_seconds_that_hosts_counted_after_the_last_note_are_not_given_again_when_the_clock_is_set_back",
     ),
     Mutant(
@@ -98,7 +98,27 @@ MUTANTS = (
         "emq/database/environment_time.py",
         "found.has_jumped or not 0",
         "not 0",
-        "tests/unit/test_timekeeping.py::"
+        "tests/unit/test_timekeeping_shared.py::"
         "test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age",
+    ),
+    Mutant(
+        "lost-time-is-not-brought-back",
+        "Q",
+        "hosts follow a database that has lost its note of the time",
+        "emq/loops/timekeeping.py",
+        "(back_us < UNNOTED_US or asked.time_us < self._heard_us)",
+        "back_us < UNNOTED_US",
+        "tests/unit/test_timekeeping_shared.py::"
+        "test_hosts_bring_the_time_back_to_a_database_that_has_lost_that_its_clock_was_set_back",
+    ),
+    Mutant(
+        "host-joins-before-it-knows-the-time",
+        "Q",
+        "a host that starts while the database is away goes by its machine's clock",
+        "emq/host/host.py",
+        "await self.timekeeper.known()",
+        "pass",
+        "tests/unit/test_host_joining.py::"
+        "test_a_host_does_not_join_before_it_knows_the_time_and_stops_at_once_meanwhile",
     ),
 )

@@ -37,8 +37,8 @@ def empty(at: float, pick: int = 1) -> Event:
     return Event(at, "database_empty", pick, 4.0, 0.9)
 
 
-def outcome(events: Sequence[Event], *topics: TopicPlan, seed: int = 1) -> Outcome:
-    return carry_out(Schedule(seed, False, (0.0,), 2, topics or (KEYED,), tuple(sorted(events))))
+def outcome(events: Sequence[Event], *topics: TopicPlan, seed: int = 1, clocks: tuple[float, ...] = (0.0,)) -> Outcome:
+    return carry_out(Schedule(seed, False, clocks, 2, topics or (KEYED,), tuple(sorted(events))))
 
 
 def broken(found: Outcome) -> set[str]:
@@ -95,3 +95,23 @@ def test_a_checkpoint_that_goes_back_further_than_the_database_is_found(
 
     monkeypatch.setattr("emq.offsets.checkpoints._checkpoints", less)
     assert "M" in broken(outcome((*events, Event(12.0, "crash", 0, 0.0, 0.5))))
+
+
+@pytest.mark.parametrize("lost", [shorter(4.2, 0), empty(5.1, 0)], ids=["shorter", "empty"])
+@pytest.mark.parametrize("ahead_s", [-7_584.0, 7_584.0])
+def test_a_host_that_starts_while_the_database_is_away_times_nothing_by_its_own_clock(
+    lost: Event, ahead_s: float
+) -> None:
+    """The database is away from 5.1 s to 6.1 s, and the new life of a host goes by the wrong clock."""
+    found = outcome((lost, Event(5.3, "rebirth", 0, 0.2, 0.5)), clocks=(0.0, 0.0, ahead_s))
+    assert found.violations == []
+    assert found.happened["rebirth"] == 1
+
+
+@pytest.mark.parametrize("at", [4.0, 5.5], ids=["before", "meanwhile"])
+def test_hosts_do_not_stand_still_where_the_time_is_lost_that_went_on_when_the_clock_was_set_back(at: float) -> None:
+    set_back = Event(at, "reference_jump", 0, 0.0, 0.45)
+    found = outcome((set_back, empty(5.1, 0), Event(9.0, "crash", 0, 0.0, 0.5)))
+    assert found.violations == []
+    assert any("reference_jump: -1080" in text for _, _, text in found.evidence.history)
+    assert not any("stands still" in text for _, _, text in found.evidence.history)

@@ -92,7 +92,7 @@ def test_a_schedule_that_goes_on_after_it_was_taken_back_is_found(monkeypatch: p
     def settle(self: MemoryLanes, settle: Any) -> Any:
         kept = self._world.lanes[settle.lane].bodies.get(settle.id) if settle.lane in self._world.lanes else None
         answer = real(self, settle)
-        if settle.verdict is firing.Verdict.RECALL and answer is True and kept is not None:
+        if settle.verdict is firing.LaneVerdict.RECALL and answer is True and kept is not None:
             self._world.lane(settle.lane).bodies[settle.id] = kept
             self._world.wait(settle.lane, settle.id, 0, 0)
         return answer
@@ -111,9 +111,9 @@ def test_an_occurrence_that_comes_twice_is_found(monkeypatch: pytest.MonkeyPatch
     count, real = itertools.count(), MemoryLanes._settle
 
     def settle(self: MemoryLanes, settle: Any) -> Any:
-        if settle.verdict is firing.Verdict.ACK and "." in settle.id and next(count) == 5:
+        if settle.verdict is firing.LaneVerdict.ACK and "." in settle.id and next(count) == 5:
             due_ms = int(self._world.clock.now() * 1000)
-            return real(self, settle._replace(verdict=firing.Verdict.RETRY, due_ms=due_ms, body=self.body(settle)))
+            return real(self, settle._replace(verdict=firing.LaneVerdict.RETRY, due_ms=due_ms, body=self.body(settle)))
         return real(self, settle)
 
     monkeypatch.setattr(MemoryLanes, "body", lambda self, s: self._world.lanes[s.lane].bodies[s.id], raising=False)
@@ -136,6 +136,26 @@ def test_schedules_that_are_created_late_are_taken_back_as_well(monkeypatch: pyt
     monkeypatch.setattr(timetable, "MOST_S", 3.95)
     found = outcome(topic=TOPIC)
     assert any(23.0 < standing.at < 24.0 for standing in found.evidence.occurrences.standing.values())
+    assert found.violations == []
+
+
+def test_in_calm_times_schedules_begin_soon_by_the_environments_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one waits behind hundreds of its own occurrences where that time is three hours ahead of the true one."""
+    usual, try_out = timetable.Timetable._told, timetable.Timetable.try_out
+
+    def told(self: timetable.Timetable, now_us: int) -> Told:
+        # The 561st is due a second after this, where the true time is given.
+        return Told(self._count, (now_us // 125_000 + 28) * 125, 19_050, missed="all")
+
+    async def calm(self: timetable.Timetable) -> None:
+        monkeypatch.setattr(timetable.Timetable, "_told", told)
+        await try_out(self)
+        monkeypatch.setattr(timetable.Timetable, "_told", usual)
+
+    monkeypatch.setattr(timetable.Timetable, "try_out", calm)
+    found = outcome((Event(19.5, "reference_jump", 0, 0.0, 0.994),), TOPIC, clean=False)
+    assert any("reference_jump: +10670" in text for _, _, text in found.evidence.history)
+    assert found.happened["tried"] == 1
     assert found.violations == []
 
 

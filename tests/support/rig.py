@@ -13,6 +13,7 @@ from emq.clock import Clock
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
 from emq.inspect.admin import Admin
+from emq.loops.timekeeping import Timekeeper
 from emq.message import Message
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
@@ -163,6 +164,8 @@ class Rig:
         membership: Membership | None = None,
         store: FaultyStore | None = None,
         trail: TrailSink | None = None,
+        clock: Clock | None = None,
+        timekeeper: Timekeeper | None = None,
         **options: Any,
     ) -> Host:
         if isinstance(handlers, Seen):
@@ -174,7 +177,8 @@ class Rig:
             membership or self.cluster.member(name),
             handlers,
             trail=trail,
-            clock=self.clock,
+            clock=clock or self.clock,
+            timekeeper=timekeeper,
             options=HostOptions(**{"catalog_poll_s": 0.05, "checkpoint_s": 0.25, "drain_s": 5.0, **options}),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from support.rig import Seen, rig
@@ -11,6 +12,9 @@ from support.virtual import virtual
 from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from emq.clock import SystemClock
+from emq.host.host import Host
+from emq.loops.timekeeping import Asked, Timekeeper
 
 
 async def generation(least: int) -> int:
@@ -66,3 +70,36 @@ async def test_a_host_that_is_cancelled_while_it_waits_leaves_no_session() -> No
         ensemble.quorum = True
         await asyncio.sleep(5)
         assert not ensemble.sessions
+
+
+@virtual
+async def test_a_host_does_not_join_before_it_knows_the_time_and_stops_at_once_meanwhile() -> None:
+    """Leases and the seconds of groups would be timed by a clock that may be hours wrong."""
+    async with rig() as r:
+        away, loop = True, asyncio.get_running_loop()
+
+        async def ask(passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
+            if away:
+                raise errors.DatabaseUnavailable("away")
+            return Asked(r.clock.now_us(), passed_us(), passed_us())
+
+        def host(name: str) -> Host:
+            clock = SystemClock(lambda: r.clock.now_us() * 1000 + 7_200 * 10**9, lambda: int(loop.time() * 1e9))
+            membership = ClusterMembership(ensemble.tree(), "online", name, generation, clock)
+            keeper = Timekeeper(clock, ask, wall_ns=lambda: r.clock.now_us() * 1000)
+            return r.host(Seen(), name, membership=membership, clock=clock, timekeeper=keeper)
+
+        ensemble = MemoryEnsemble(r.clock)
+        waits, stopped = host("a"), host("b")
+        running, stopping = asyncio.create_task(waits.run()), asyncio.create_task(stopped.run())
+        await asyncio.sleep(60)
+        assert not ensemble.sessions
+        stopped.stop()
+        began = loop.time()
+        await stopping
+        assert loop.time() - began < 0.1
+        away = False
+        await asyncio.sleep(5)
+        assert len(ensemble.sessions) == 1
+        waits.stop()
+        await running

@@ -184,6 +184,10 @@ class Cluster:
         node = self.ensemble.nodes.read(f"{records.Paths(ENVIRONMENT).leader}/{children[0]}") if children else None
         return next((m for m in self.alive if node is not None and m.name == node.data.decode()), None)
 
+    async def time_us(self) -> int:
+        """The environment's time, in microseconds since the epoch."""
+        return await self.db.run(lambda connection: environment_time.now_us(connection, self.db, ENVIRONMENT))
+
     def rules(self) -> Rules:
         first = min((event.at for event in self.schedule.events), default=END_S)
         return Rules(
@@ -309,8 +313,7 @@ class Cluster:
 
     async def _next_epoch(self) -> int:
         """As `App` takes one for an operator."""
-        now_us = await self.db.run(lambda connection: environment_time.now_us(connection, self.db, ENVIRONMENT))
-        epoch = await self.db.next_generation(ENVIRONMENT, now_us)
+        epoch = await self.db.next_generation(ENVIRONMENT, await self.time_us())
         self.evidence.epochs.given("an operator", epoch)
         return epoch
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from emq.database import environment_time
-from support.simulation.member import ENVIRONMENT, EPOCH_S
 from support.simulation.plans import Event
 
 if TYPE_CHECKING:
@@ -19,6 +17,11 @@ QUICK_S = 0.05
 LATER_S = 4.0
 """By when operators have found out and given their orders again, at the latest."""
 
+HEARD_S = 3.0
+"""After this time some host has brought the environment's time back to an empty database. Operators wait for that: if
+they created topics before it, and the clock of the database had been set back, these would get versions below those of
+their former lives, and queues refuse the keyed messages of a lower layout."""
+
 
 async def database_shorter(cluster: Cluster, event: Event) -> None:
     """It comes back without what it was told in the last second, or less."""
@@ -29,19 +32,12 @@ async def database_shorter(cluster: Cluster, event: Event) -> None:
 
 
 async def database_empty(cluster: Cluster, event: Event) -> None:
-    """It comes back empty: its tables are there, and nothing is in them.
-
-    The server on which it begins anew has the right time: the note of the environment's time is lost, and with a clock
-    that was set back before, all hosts would stand still until it has caught up.
-    """
+    """It comes back empty: its tables are there, and nothing is in them."""
     async with cluster.losing:
-        now_us = await cluster.db.run(lambda c: environment_time.now_us(c, cluster.db, ENVIRONMENT))
-        true_us = int((EPOCH_S + 0.25 + cluster.evidence.now) * 1e6)
-        cluster.db.ahead_s = max(cluster.db.ahead_s, (now_us - true_us) / 1e6)
-        await _lose(cluster, event, {}, "all of it")
+        await _lose(cluster, event, {}, "all of it", HEARD_S)
 
 
-async def _lose(cluster: Cluster, event: Event, kept: Rows, text: str) -> None:
+async def _lose(cluster: Cluster, event: Event, kept: Rows, text: str, heard_s: float = 0.0) -> None:
     evidence = cluster.evidence
     async with cluster.topics.lock:
         ordered = await cluster.catalog.list()
@@ -53,6 +49,6 @@ async def _lose(cluster: Cluster, event: Event, kept: Rows, text: str) -> None:
         await asyncio.sleep(QUICK_S if event.pick % 2 else event.for_s / 4)
         cluster.db.restarting = False
         evidence.note("", "--- the database is back")
-        await asyncio.sleep(LATER_S * event.size)
+        await asyncio.sleep(heard_s + LATER_S * event.size)
         await cluster.topics.give_again(ordered)
         evidence.note("", "--- all orders are given again")

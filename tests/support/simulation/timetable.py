@@ -84,9 +84,13 @@ class Timetable:
         await self._remove_all()
 
     async def try_out(self) -> None:
-        """Let schedules stand for a while in which nothing goes wrong."""
+        """Let schedules stand for a while in which nothing goes wrong.
+
+        They begin soon by the environment's time: where that is hours ahead of the true time, one that began soon by
+        the true time would wait in its lane behind hundreds of its own occurrences, all of which it has missed.
+        """
         for _ in range(FIRST):
-            await self._create()
+            await self._create(await self._cluster.time_us())
         await asyncio.sleep(TRIED_S)
         for standing in self._late():
             self._wrong(standing, "it is late in calm times")
@@ -119,9 +123,10 @@ class Timetable:
         if taken:
             self._evidence.happened["schedule taken back"] += 1
 
-    async def _create(self) -> None:
+    async def _create(self, now_us: int | None = None) -> None:
+        """Create a schedule that begins soon after `now_us`, by default the true time; microseconds since the epoch."""
         self._count += 1
-        told = self._told()
+        told = self._told(self._cluster.clock.now_us() if now_us is None else now_us)
         plan, name = self._plan, occurrences.name_of_schedule(self._plan.name, self._count)
         make = functools.partial(
             occurrences.work, key=told.key, failing=plan.failing, doomed=plan.doomed, slow=plan.slow
@@ -149,9 +154,8 @@ class Timetable:
         if id_ not in self._evidence.occurrences.standing:
             self._evidence.violated("L", plan.name, f"schedule {id_} was created, and the store knows nothing of it")
 
-    def _told(self) -> Told:
-        rng = self._rng
-        now_ms = self._cluster.clock.now_us() // 1000
+    def _told(self, now_us: int) -> Told:
+        rng, now_ms = self._rng, now_us // 1000
         # Eighths of a second are the same numbers in seconds and in milliseconds.
         start_ms = (now_ms // 125 + rng.randint(1, 12)) * 125
         missed: schedule.Missed = rng.choice(("skip", "once", "all"))
