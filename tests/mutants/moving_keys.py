@@ -116,7 +116,7 @@ MUTANTS = (
         "emq/topics/catalog.py",
         "new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]",
         "new = topics",
-        "tests/simulation/test_lost_database.py::"
+        "tests/simulation/test_simulated_database_losses.py::"
         "test_whatever_operators_did_meanwhile_all_is_well_when_they_have_done_it_again[empty-replica]",
     ),
 )

@@ -285,7 +285,7 @@ MUTANTS = (
         "emq/host/host.py",
         "if changes.changed or not self._has_offered:",
         "if changes.changed or self._version == 0:",
-        "tests/simulation/test_lost_database.py::"
+        "tests/simulation/test_simulated_database_losses.py::"
         "test_hosts_go_by_a_catalog_that_was_lost_and_do_not_ask_for_it_without_end",
     ),
 )
