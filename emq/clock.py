@@ -30,12 +30,12 @@ boot_s: Callable[[], float] = (
 """As `boot_ns`, in seconds, exact to less than a microsecond."""
 
 LONGEST_TIMER_S = 1.0
-"""Most seconds that a timer of the event loop may wait for a time of a `Clock`; then the waiting code looks at the clock
-again. The loop's own time stands still while the machine is suspended, and corrections do not change it."""
+"""Most seconds that a timer of the event loop may wait for a time of a `Clock`; then the waiting code looks at the
+clock again. The loop's own time stands still while the machine is suspended, and corrections do not change it."""
 
 
 def this_run() -> int:
-    """Return a number for this run of this machine; processes with equal numbers share one `boot_ns`. 0 if unknown."""
+    """Return a number for this run of this machine; processes of one number share one `boot_ns`. 0 if unknown."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         named = f"{boot}/{os.stat('/proc/self/ns/time').st_ino}"  # a container may have a clock of its own
@@ -61,8 +61,8 @@ class Clock(Protocol):
 class SystemClock:
     """Time that never goes back, whatever happens to the wall clock.
 
-    If the wall clock is set, a counter must not see a second twice, or the second's quota would be spent twice. `adjust`
-    corrects the clock: forward at once, backward by standing still until the time has come.
+    If the wall clock is set back, a counter must not see a second twice, or the second's quota would be spent twice.
+    `adjust` corrects the clock: forward at once, backward by standing still until the time has come.
 
     Args:
         wall_ns, passed_ns: the wall clock, and a clock that goes on evenly; given by tests and simulations.

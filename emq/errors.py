@@ -60,7 +60,7 @@ class StoreUnavailable(EMQError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection broke after a write was sent, so the write may have happened. Repeat it if duplicates do no harm."""
+    """The connection broke after a write was sent, so it may have happened. Repeat it if duplicates do no harm."""
 
 
 class KeyDamaged(StoreUnavailable):

@@ -13,8 +13,8 @@ import msgspec
 class Message(msgspec.Struct, array_like=True, gc=False):
     """One message, as handed to a handler.
 
-    In the store, a message is a MessagePack array of the fields up to `headers` (in a log queue) or up to `merged` (in a
-    lane: delayed, to be retried, or dead). Missing fields have their defaults. The garbage collector does not track
+    In the store, a message is a MessagePack array of the fields up to `headers` (in a log queue) or up to `merged` (in
+    a lane: delayed, to be retried, or dead). Missing fields have their defaults. The garbage collector does not track
     messages, so a message must not refer to an object that refers back to it; the fields below cannot.
 
     Attributes:
@@ -82,8 +82,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 def is_damaged(body: bytes) -> bool:
     """Return True if a body that cannot be decoded is a damaged body of EMQ, False if it is a stranger's.
 
-    A body of EMQ begins as an array whose first element is a text, the id. Text, JSON and other formats begin otherwise.
-    A stranger's body is delivered as it is; a damaged body becomes a dead letter.
+    A body of EMQ begins as an array whose first element is a text, the id. Text, JSON and other formats begin
+    otherwise. A stranger's body is delivered as it is; a damaged body becomes a dead letter.
     """
     head = bytes(body[:4])
     if head[:1] == b"\xdc":
