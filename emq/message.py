@@ -118,7 +118,7 @@ def read(body: bytes) -> Message:
 def bring_in_range(m: Message) -> None:
     """Bring all fields into the ranges that EMQ writes.
 
-    Use it for a message decoded from a body that does not begin with `FIRST_DELIVERY`. Such a body may set any field,
+    Call this for a message decoded from a body that does not begin with `FIRST_DELIVERY`. The body may set any field,
     even fields that EMQ never stores, and a stranger may have written it.
     """
     m.offset, m.ready_us, m.started_us, m.member, m.token, m.layout = -1, 0, 0, None, 0, 0
