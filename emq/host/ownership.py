@@ -509,8 +509,8 @@ class Ownership:
             self.topics.pop(name, None)
             self._shrunk.discard(name)
             self._moving.discard(name)
-            # The assignment will soon take the deleted topic's groups away. Start nothing more of them: they are not
-            # groups of a new topic of that name, and must not use its quota.
+            # The assignment will soon take the deleted topic's groups away; they do not belong to a new topic of that
+            # name. Start nothing more of them: the new topic's capacity counts on that.
             if (owner := self.owned.pop(name, None)) is not None:
                 for held in owner.groups.values():
                     held.stopping = True
@@ -574,7 +574,7 @@ class Ownership:
             self.loops.slots.woken((group.slot.address,))
 
     def rebind(self, pattern: str) -> None:
-        """Bind the owned topics that match `pattern` again, in slices, after a handler was bound or unbound."""
+        """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""
         if (owner := self.owned.get(pattern)) is not None:
             self._rebind_topic(owner)
         if is_pattern(pattern):
