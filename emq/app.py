@@ -1,4 +1,4 @@
-"""The public face: one object that opens everything, binds handlers, publishes, and runs a host."""
+"""The public entry point: one object that opens everything, binds handlers, publishes, and runs a host."""
 
 from __future__ import annotations
 
@@ -47,23 +47,24 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class App:
     """EMQ in one object.
 
-    Use it as an asynchronous context manager: entering opens the store and the database, leaving closes them. It
-    belongs to the event loop that entered it.
+    Use the app as an asynchronous context manager: entering opens the store and the database, leaving closes them. The
+    app belongs to the event loop that entered it.
 
     Args:
         store: URL of the store, such as `sqlite:///emq.db` or `redis://localhost`.
         database: URL of the catalog and checkpoints; None means beside the store (see `Settings.database_url`).
-        environment: "online", or "sandbox" to try a change in first.
-        options: every other setting, as `emq.settings.load` returns them; `store`, `database` and `environment` given
-            here go before.
-        trail: where to record what happens to each message; None means as the setting `trail` says, a directory or
-            nothing. One given here is the caller's to close.
-        patient: entering waits for a store or database server that does not answer yet, and says so in the log, as
-            hosts do that are started with the machine; else it raises `StoreUnavailable` or `DatabaseUnavailable`.
+        environment: "online", or "sandbox" to try changes in.
+        options: all other settings, as `emq.settings.load` returns them; the arguments `store`, `database` and
+            `environment` override those in `options`.
+        trail: records the events of each message; None means the directory of the setting `trail`, or no trail. The
+            caller closes a trail given here.
+        patient: if True, entering waits for a store or database server that does not answer yet, and logs that, for
+            hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
+            `DatabaseUnavailable`.
     """
 
     _open: ClassVar[set[int]] = set()
-    """Numbers of the apps of this process that are open, so that each is a host under a name of its own."""
+    """Numbers of the open apps of this process; they give each app a host name of its own."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class App:
         self.host: Host | None = None
         self._number = 0
         self._receivers: dict[str, Receiver] = {}
-        self._deleted: set[str] = set()  # of these, topics that were deleted while somebody waited
+        self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
         self._becoming_host = asyncio.Lock()
         self._stack: contextlib.AsyncExitStack | None = None
@@ -123,7 +124,7 @@ class App:
         return self
 
     async def _keep_time(self, stack: contextlib.AsyncExitStack) -> None:
-        """Set the clock by the database's before anything is timed, and follow it for as long as the app is open."""
+        """Set the clock by the database's before anything is timed; follow that clock while the app is open."""
         reference = EnvironmentTime(self.database, self.settings.environment)
         self.timekeeper = Timekeeper(self.clock, reference.ask, self.settings.clock_bound_s)
         await self.timekeeper.begin()
@@ -137,13 +138,13 @@ class App:
         return await opening.open_store(self.settings.store, self.settings.environment, self.clock)
 
     async def _waited(self, url: str, opened: Callable[[], Awaitable[Part]]) -> Part:
-        """A file is there or not; a server may be about to start."""
+        """Open a part; a patient app waits for a server that may be about to start, but not for a file."""
         if not self._patient or url.partition(":")[0] in ("sqlite", "memory"):
             return await opened()
         return await patience.waited(opening.hide_password(url), opened, self._say_that_it_waits)
 
     async def _say_that_it_waits(self, why: str) -> None:
-        """So that whoever looks at the hosts sees this one, and what it waits for; in vain without the database."""
+        """Save a snapshot, if the database is open, so that lists of hosts show why this one waits."""
         if self._database is not None:
             snapshot = statistics.waiting(self.host_name(), self.clock.now(), why)
             with contextlib.suppress(errors.DatabaseUnavailable):
@@ -155,7 +156,7 @@ class App:
                 )
 
     def _open_trail(self, stack: contextlib.AsyncExitStack) -> TrailSink:
-        from emq.trail.writer import Trail  # needs pyarrow, which only those who keep a trail have
+        from emq.trail.writer import Trail  # needs pyarrow, an optional dependency
 
         trail = Trail.open(self.settings.trail, self.host_name(), self.clock)
         stack.push_async_callback(asyncio.to_thread, trail.close)
@@ -170,15 +171,16 @@ class App:
     # ------------------------------------------------------------------------------------------------------- handlers
 
     def handler(self, pattern: str, *, batch_size: int = 1) -> Callable[[Function], Function]:
-        """Decorator: messages of the topics that match `pattern` go to this function.
+        """Decorate a function to handle the messages of the topics that match `pattern`.
+
+        The function may be `async def` or plain; a plain function runs in a bounded thread pool. Returning means
+        success. An exception means a retry (raise `emq.Retry(after_s=...)` to choose the time), but `emq.Reject` sends
+        the message to the dead letters at once.
 
         Args:
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
-            batch_size: above 1, the function takes lists of up to so many messages of one group; of a sorted topic
-                with `ordering="slot"`, which runs one message at a time, lists of one.
-
-        The function may be `async def`, or plain, and then runs in a bounded thread pool. Returning means success;
-        raising means a retry (`emq.Retry(after_s=...)` to say when), or, for `emq.Reject`, the dead letters.
+            batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
+                topic with `ordering="slot"` runs one message at a time, so its lists have one message.
         """
 
         def bind(function: Function) -> Function:
@@ -188,7 +190,7 @@ class App:
         return bind
 
     def receiver(self, pattern: str, *, visibility_s: float = VISIBILITY_S) -> Receiver:
-        """Messages of the topics that match `pattern` are handed to those who call the answer's `receive`.
+        """Return a receiver: its `receive` hands out the messages of the topics that match `pattern`.
 
         Args:
             pattern: as for `handler`; one receiver may serve many topics.
@@ -212,14 +214,14 @@ class App:
     ) -> list[Delivery]:
         """Wait until `min_messages` of a topic are there or the time is up; see `Receiver.receive`.
 
-        The first call makes this app a host if it is none yet, until it is closed.
+        If this app is not a host yet, the first call makes it a host until the app is closed.
 
         Args:
-            visibility_s: counts with the first call for a topic.
+            visibility_s: as for `receiver`; only the first call for a topic sets it.
         """
         if topic not in self._receivers:
             await self.catalog.get(topic)
-        found = self._receivers.get(topic)  # looked up again: another call may have been quicker
+        found = self._receivers.get(topic)  # look again: another call may have been quicker
         if found is None:
             found = self._receivers[topic] = self.receiver(topic, visibility_s=visibility_s)
         if self._background is not None and self._background.done():
@@ -237,7 +239,7 @@ class App:
                 self._forget_receiver(topic)
 
     def _forget_receiver(self, topic: str) -> None:
-        """The topic was deleted: forget its receiver, once nobody waits there. One of that name begins anew."""
+        """Forget the receiver of a deleted topic once it is idle; a new topic of that name gets a new receiver."""
         receiver = self._receivers.get(topic)
         if receiver is None:
             return
@@ -290,11 +292,11 @@ class App:
         """Create a topic; `options` are the fields of `TopicOptions`.
 
         Args:
-            qps: most starts a second, over all its groups and priorities.
+            qps: most starts a second, over all groups and priorities of the topic.
             kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
                 `emq.topics.model.Kind`.
-            slots: of a sorted topic, a power of two; 0 for as many as its qps asks for.
-            exist_ok: leave a topic of that name as it is instead of raising `TopicExists`.
+            slots: number of slots of a sorted topic, a power of two; 0 for as many as its qps needs.
+            exist_ok: if a topic of that name exists, leave the topic as it is instead of raising `TopicExists`.
 
         Raises:
             InvalidTopic: a value is out of range; the text says what would be right.
@@ -329,7 +331,7 @@ class App:
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
     ) -> str:
-        """Publish one message; returns its id. See `Producer.publish`."""
+        """Publish one message; return its id. See `Producer.publish`."""
         return await self.producer.publish(
             topic,
             payload,
@@ -345,42 +347,44 @@ class App:
         )
 
     async def publish_many(self, topic: str, payloads: Iterable[bytes | str], **options: Any) -> list[str]:
-        """Publish many messages to one topic; see `Producer.publish_many`."""
+        """Publish many messages to one topic; return their ids. See `Producer.publish_many`."""
         return await self.producer.publish_many(topic, payloads, **options)
 
     async def schedule(self, topic: str, payload: bytes | str, **options: Any) -> str:
-        """Publish a message again and again; returns the schedule's id. See `Producer.schedule`."""
+        """Publish a message again and again; return the schedule's id. See `Producer.schedule`."""
         return await self.producer.schedule(topic, payload, **options)
 
     async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
-        """A page of what is delayed and what recurs, in the topics that match `pattern`, by due time.
+        """Return a page of the delayed messages and schedules in topics that match `pattern`, by due time.
 
-        A page ends at `limit` entries, or with the one that brings its payloads to 64 MiB. Only an empty page says that
-        there is no more.
+        A page ends at `limit` entries, or with the entry that brings its payloads to 64 MiB. An empty page means the
+        end; a short page does not.
         """
         topics = await self.catalog.list(pattern)
         entries = book.find(self.store.lanes, topics, skip=skip, limit=limit, max_bytes=book.LISTED_BYTES)
         return [entry async for entry in entries]
 
     async def recall(self, topic: str, *ids: str) -> set[str]:
-        """Take back what has not been claimed yet: delayed messages, schedules, waiting messages of sorted topics.
+        """Recall entries that no host has claimed yet: delayed messages, schedules, waiting messages of sorted topics.
 
-        Returns those that were taken back; the others have started, or are about to.
+        Returns:
+            The ids that were recalled; the other messages have started, or are about to start.
         """
         return await self.admin.recall(topic, ids)
 
     async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
-        """Yield the topic's dead letters that `selection` means, read in pages; see `emq.inspect.dead_letters.find`."""
+        """Yield the selected dead letters of the topic, read in pages; see `emq.inspect.dead_letters.find`."""
         async for letter in find_dead(self.store, await self.catalog.get(topic), selection):
             yield letter
 
     # ------------------------------------------------------------------------------------------------------------ host
 
     async def run(self, membership: Membership | None = None) -> None:
-        """Be a host: consume every topic that a handler is bound to, until `stop` is called or this is cancelled.
+        """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
 
         Raises:
-            HostConflict: another host consumes from this store, which only one may.
+            HostConflict: another host consumes from this store, and the store is for one host only or that host has
+                another database; stop that host first.
         """
         options, membership = self.settings, membership or self.membership()
         neighbours = None
@@ -408,10 +412,10 @@ class App:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Host]:
-        """Be a host for the length of a block: `async with app.running(): ...`. Stops cleanly at its end.
+        """Be a host for the length of a block: `async with app.running(): ...`. Stops cleanly at the block's end.
 
         Raises:
-            HostConflict: as for `run`; or whatever else ended it within the block.
+            HostConflict: as for `run`. Any other error that ended the host within the block is raised, too.
         """
         host = await self._host_in_background()
         try:
@@ -420,7 +424,7 @@ class App:
             await self._stop_background()
 
     async def run_until_signal(self, membership: Membership | None = None) -> None:
-        """`run`, ended cleanly by Ctrl-C or SIGTERM; a second one ends it at once. For the main thread only."""
+        """Run until Ctrl-C or SIGTERM, then stop cleanly; a second signal stops at once. For the main thread only."""
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(self.run(membership))
         signals = 0
@@ -445,18 +449,18 @@ class App:
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """End `run` cleanly: nothing more is started, messages in flight are awaited, progress is saved."""
+        """End `run` cleanly: start nothing more, wait for messages in flight, save progress. Returns at once."""
         if self.host is not None:
             self.host.stop()
 
     def membership(self, process: int | None = None) -> Membership:
-        """A place among the hosts of the cluster that the settings name, or else of the database.
+        """Return a membership of the cluster that the settings name, or else of the hosts that share the database.
 
-        Hosts of a store that many can share need no ensemble to find each other: they meet in a tree in the database.
-        Only where one host alone may consume is there nobody to meet.
+        Hosts of a shared store need no ZooKeeper ensemble: they find each other in a tree in the database. For a store
+        that only one host may consume from, the membership has this host alone.
 
         Args:
-            process: number of this one among several host processes that share a host name.
+            process: number of this process if several host processes share a host name; else None.
 
         Raises:
             InvalidSettings: the store is one that many hosts cannot share, or the cluster's settings are wrong.
@@ -478,16 +482,16 @@ class App:
             self.clock,
             weight=self.settings.weight,
             database=self.database,
-            # Who starts alone waits for nobody; processes of one host, and hosts of a cluster, often start together.
+            # A single host need not wait for others; processes of one host, and hosts of a cluster, start together.
             debounce_first=bool(self.settings.cluster) or process is not None,
             serves=lambda: self.handlers.patterns(),
         )
 
     def coordination(self) -> Tree:
-        """The coordination tree of the cluster that the settings name, or else of the database; not opened yet.
+        """Return the coordination tree of the cluster that the settings name, or else of the database; not opened yet.
 
         Raises:
-            InvalidSettings: the cluster is not one that can be used.
+            InvalidSettings: the cluster's URL is wrong, or a module that the cluster needs is missing.
         """
         options = self.settings
         if not options.cluster:
@@ -507,7 +511,7 @@ class App:
         return zookeeper.tree_of(options)
 
     def host_name(self) -> str:
-        """As set, or else of the machine, the process, and which of the process's apps this is."""
+        """Return the name of the settings, or else one made of machine name, process id and number of the app."""
         if self.settings.host_name:
             return self.settings.host_name
         machine = re.sub(r"[^A-Za-z0-9._@-]", "-", socket.gethostname()).lstrip("._@-")[:150] or "host"

@@ -1,7 +1,7 @@
 """The clock that counters and the trail share.
 
-Time passes here as `CLOCK_BOOTTIME` says, which goes on while a machine is suspended. What it is added to, the
-*anchor*, comes from the wall clock at first, and then from a `Timekeeper`, if there is one.
+The clock's time is an *anchor* plus the time that has passed by `CLOCK_BOOTTIME`, which goes on while a machine is
+suspended. The anchor comes from the wall clock at first, and then from a `Timekeeper`, if there is one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ boot_ns: Nanoseconds = (
     if hasattr(time, "CLOCK_BOOTTIME")
     else time.monotonic_ns
 )
-"""Nanoseconds since the machine was started, suspended or not; where the system has no such clock, it may stop."""
+"""Nanoseconds since the machine was started, suspended or not. On systems without such a clock, the monotonic clock,
+which may stop while the machine is suspended."""
 
 boot_s: Callable[[], float] = (
     functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
-"""The same in seconds, to less than a microsecond."""
+"""As `boot_ns`, in seconds, exact to less than a microsecond."""
 
 LONGEST_TIMER_S = 1.0
-"""Most seconds that a timer of the event loop waits for a time of a clock. The loop's own time stands still while a
-machine is suspended, and knows of no correction: after this long, whoever waits looks at the clock again."""
+"""Most seconds that a timer of the event loop may wait for a time of a `Clock`; then the waiting code looks at the
+clock again. The loop's own time stands still while the machine is suspended, and corrections do not change it."""
 
 
 def this_run() -> int:
-    """A number for this run of this machine; all processes with it share one `boot_ns`. 0 where nobody can tell."""
+    """Return a number for this run of this machine; processes of one number share one `boot_ns`. 0 if unknown."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         named = f"{boot}/{os.stat('/proc/self/ns/time').st_ino}"  # a container may have a clock of its own
@@ -48,23 +49,23 @@ class Clock(Protocol):
         """Seconds since the epoch; never goes back within one process."""
 
     def now_us(self) -> int:
-        """The same in whole microseconds."""
+        """As `now`, in whole microseconds."""
 
     def passed_us(self) -> int:
         """Microseconds since some time of its own, which no correction changes."""
 
     def at_us(self, passed_us: int) -> int:
-        """What the clock should have told at that moment, as far as is known now: for moments before a correction."""
+        """Return the time at that past moment by the clock's present anchor, so with all corrections since."""
 
 
 class SystemClock:
     """Time that never goes back, whatever happens to the wall clock.
 
-    A counter must not see a second twice or cut short because somebody set the wall clock: the second's quota would
-    be spent twice. `adjust` corrects the clock: forward at once, backward by standing still until its time has come.
+    If the wall clock is set back, a counter must not see a second twice, or the second's quota would be spent twice.
+    `adjust` corrects the clock: forward at once, backward by standing still until the time has come.
 
     Args:
-        wall_ns, passed_ns: the wall clock, and one that goes on evenly; given by tests and simulations.
+        wall_ns, passed_ns: the wall clock, and a clock that goes on evenly; given by tests and simulations.
     """
 
     now: Callable[[], float]
@@ -75,9 +76,9 @@ class SystemClock:
         self._go_on(wall_ns() // 1000 - passed_ns() // 1000)
 
     def _go_on(self, anchor_us: int, floor_us: int = 0) -> None:
-        """Tell the time from now on by this anchor, and none before the floor.
+        """Tell the time from now on by this anchor, but no time before the floor.
 
-        Each message asks for the time: functions made for it cost a third less than methods that read attributes.
+        Every message asks for the time, and closures cost a third less than methods that read attributes.
         """
         self._anchor_us = anchor_us
         passed_ns, anchor_ns = self._passed_ns, anchor_us * 1000
@@ -103,15 +104,15 @@ class SystemClock:
 
     @property
     def anchor_us(self) -> int:
-        """What is added to `passed_us`."""
+        """Microseconds that are added to `passed_us` to get the time."""
         return self._anchor_us
 
     def adjust(self, by_us: int) -> None:
-        """Correct the clock by so many microseconds; a negative number makes it stand still for as long."""
+        """Correct the clock by `by_us` microseconds; a negative number makes the clock stand still for as long."""
         self._go_on(self._anchor_us + by_us, self.now_us())
 
     def reset(self, anchor_us: int) -> None:
-        """Set the clock, even back: only before anything was timed by it."""
+        """Set the clock, even back. Call this only before anything is timed by the clock."""
         self._go_on(anchor_us)
 
 

@@ -1,7 +1,7 @@
 """Errors, named for what the caller should do about them.
 
-Everything that EMQ raises on purpose derives from `EMQError`, and its text is one line that names the offending
-value and the remedy. Anything else that escapes is a bug in EMQ.
+Every error that EMQ raises on purpose derives from `EMQError`. Its text is one line that names the offending value and
+the remedy. Any other exception that escapes is a bug in EMQ.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class InvalidMessage(EMQError, ValueError):
 
 
 class InvalidSettings(EMQError, ValueError):
-    """A setting, a store URL or a settings file is wrong. Correct it; `emq settings --defaults` lists all."""
+    """A setting, a store URL or a settings file is wrong. Correct it; `emq settings --defaults` lists all settings."""
 
 
 class UnknownTopic(EMQError, LookupError):
-    """No such topic in this environment. Create it first, or correct the name."""
+    """The environment has no topic of that name. Create the topic first, or correct the name."""
 
 
 class TopicExists(EMQError):
-    """A topic of that name is there already, with other settings. Choose another name or update it."""
+    """A topic of that name exists already, with other settings. Choose another name or update the topic."""
 
 
 class TopicClosed(EMQError):
@@ -40,7 +40,7 @@ class TopicFull(EMQError):
 
 
 class QueueSealed(EMQError):
-    """The group was retired after the caller read the catalog. Read the catalog again and route anew."""
+    """The group was retired after the caller read the catalog. Read the catalog again and route the message again."""
 
 
 class NotOwner(EMQError):
@@ -48,7 +48,7 @@ class NotOwner(EMQError):
 
 
 class MessagesLost(EMQError):
-    """The store came back from a crash without messages that the caller has seen. Start again from what it has."""
+    """The store came back from a crash without messages that the caller has read. Start again from what is left."""
 
 
 class StoreFull(EMQError):
@@ -60,11 +60,11 @@ class StoreUnavailable(EMQError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection broke after a write was sent; it may have happened. Repeat it if duplicates are harmless."""
+    """The connection broke after a write was sent, so it may have happened. Repeat it if duplicates do no harm."""
 
 
 class KeyDamaged(StoreUnavailable):
-    """A key of the storage holds what EMQ did not put there. Repair or delete the key; nothing was applied."""
+    """A key of the storage holds foreign or damaged data. Repair or delete the key; nothing was applied."""
 
 
 class DatabaseUnavailable(EMQError):
@@ -72,29 +72,28 @@ class DatabaseUnavailable(EMQError):
 
 
 class ClusterUnavailable(EMQError):
-    """No ZooKeeper server answers; whether a write happened is unknown. Try again later."""
+    """No ZooKeeper server answers; a write may or may not have happened. Try again later."""
 
 
 class ForeignTree(EMQError):
-    """The coordination tree holds what EMQ did not write, or what is damaged. Choose another chroot, or repair it."""
+    """The coordination tree holds foreign or damaged data. Choose another chroot, or repair the data."""
 
 
 class HostConflict(EMQError):
-    """Another host already consumes from this place. Stop it, or use a store and membership that many hosts share."""
+    """Another host already consumes from this store. Stop that host, or use a store and membership for many hosts."""
 
 
 class StillConsumed(EMQError):
-    """The operation needs the group to be at rest, and a host consumes it. Stop the host or pause the topic."""
+    """The operation needs the group at rest, but a host consumes the group. Stop the host or pause the topic."""
 
 
 class Retry(Exception):
     """Raised by a handler: this delivery failed, try again.
 
     Args:
-        reason: kept with the message, shown in the dead letters should it end there.
-        after_s: seconds to wait before the next attempt; None, or what is not a number (NaN), means the topic's backoff
-            schedule. A value below the schedule's is honoured as given; one below 0 counts as 0, and one above ten
-            years, infinity too, as ten years.
+        reason: kept with the message; shown if the message becomes a dead letter.
+        after_s: seconds to wait before the next attempt; None or NaN means the topic's backoff schedule. A value below
+            the schedule's counts as given. A negative value counts as 0; more than ten years count as ten years.
     """
 
     def __init__(self, reason: str = "handler asked for a retry", *, after_s: float | None = None) -> None:
@@ -115,7 +114,7 @@ class PartialFailure(Exception):
     """Raised by a batch handler: these messages failed, the others of the batch succeeded.
 
     Args:
-        failures: message id to the exception that it failed with (`Retry` and `Reject` are honoured).
+        failures: the exception of each failed message, by message id (`Retry` and `Reject` are honoured).
     """
 
     def __init__(self, failures: dict[str, Exception]) -> None:

@@ -1,4 +1,4 @@
-"""The message: what a producer publishes, what lies in the store, what a handler receives."""
+"""The message, as a producer publishes it, as the store keeps it, and as a handler receives it."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ import msgspec
 class Message(msgspec.Struct, array_like=True, gc=False):
     """One message, as handed to a handler.
 
-    In the store it is a MessagePack array of the fields up to `headers` (a log queue) or up to `merged` (a lane:
-    delayed, to be retried, or dead); fields that are missing there have their defaults. Being outside the garbage
-    collector's sight, a message must not refer to anything that refers back to it; its fields cannot.
+    In the store, a message is a MessagePack array of the fields up to `headers` (in a log queue) or up to `merged` (in
+    a lane: delayed, to be retried, or dead). Missing fields have their defaults. The garbage collector does not track
+    messages, so a message must not refer to an object that refers back to it; the fields below cannot.
 
     Attributes:
-        id: unique, assigned at publish; the same through every retry, so handlers use it to be idempotent.
+        id: unique; assigned at publish and kept through every retry, so that handlers can recognise repeats.
         payload: at most the topic's `max_payload` bytes.
-        key: messages of one key run one at a time, first deliveries in order; None for no such wish.
+        key: messages of one key run one at a time, first deliveries in order; None for a message without a key.
         published_us: microseconds since the epoch, by the producer's clock.
-        headers: small strings that travel along.
+        headers: small strings that travel with the payload.
         priority: index into the topic's priorities, 0 is the highest.
         attempt: 1 for the first delivery.
         first_us: microseconds since the epoch of the first start; 0 before it.
-        error: what the last attempt failed with.
+        error: the reason why the last attempt failed; None before.
         topic: name of the topic.
         group: index of the group in the topic.
-        expires_us: microseconds since the epoch after which it must not start any more; 0 for never.
-        score: of a sorted topic: its due time (ms since the epoch) or priority.
+        expires_us: microseconds since the epoch after which the message must not start any more; 0 for never.
+        score: in a sorted topic: the message's due time (ms since the epoch) or its priority.
         history: of a retry or dead letter: (ms since the epoch, reason) of its failed attempts, 16 at most.
-        schedule: of an entry that publishes again and again: its `emq.schedule.Schedule`, encoded; such an entry never
-            reaches a handler itself.
-        merged: of a sorted topic that merges by key: how many publishes it stands for.
+        schedule: of a schedule's entry: the encoded `emq.schedule.Schedule`. The entry publishes messages again and
+            again; handlers receive these, never the entry.
+        merged: in a sorted topic that merges by key: the number of publishes that the message stands for.
         offset: place in its queue; -1 when it comes from its group's lane or slot.
-        ready_us: when it was ready to start on this host (in the buffer), by the host's clock.
-        started_us: when this delivery was started, by the host's clock; the time by which caps are judged.
-        member: of a message that was claimed from a slot: the member; None for all others.
-        token: of a message that was claimed from a slot: names the claim.
-        layout: of a message with a key: the layout by which it came to its group; see `emq.topics.key_layouts`. A log
-            queue stores it in the place of `group`, which follows from the queue.
+        ready_us: when the message was in the buffer and ready to start, by the host's clock.
+        started_us: when this delivery was started, by the host's clock; quotas are judged by this time.
+        member: the member, for a message claimed from a slot; None for all others.
+        token: names the claim, for a message claimed from a slot.
+        layout: of a message with a key: the layout by which the message came to its group; see
+            `emq.topics.key_layouts`. A log queue stores the layout in the place of `group`, since the queue tells the
+            group.
     """
 
     id: str
@@ -75,14 +76,14 @@ decode = _decoder.decode
 """Decode a stored body (bytes) to a `Message`; raises one of `UNREADABLE` on foreign bytes."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What decoding raises; the second for what would be a message if its text were text. See `is_damaged`."""
+"""Errors of decoding; `UnicodeDecodeError` if only a text of the message is not valid UTF-8. See `is_damaged`."""
 
 
 def is_damaged(body: bytes) -> bool:
-    """Whether a body that cannot be decoded is a damaged one of ours, and not a stranger's.
+    """Return True if a body that cannot be decoded is a damaged body of EMQ, False if it is a stranger's.
 
-    A body of ours begins as an array whose first element is a text, its id; text, JSON, and whatever else is no
-    MessagePack begin otherwise. A stranger's body is delivered as it is, a damaged one is a dead letter.
+    A body of EMQ begins as an array whose first element is a text, the id. Text, JSON and other formats begin
+    otherwise. A stranger's body is delivered as it is; a damaged body becomes a dead letter.
     """
     head = bytes(body[:4])
     if head[:1] == b"\xdc":
@@ -95,19 +96,19 @@ def is_damaged(body: bytes) -> bool:
 
 
 def damage(exc: Exception) -> str:
-    """The reason of a dead letter whose body could not be decoded."""
+    """Return the reason of a dead letter whose body could not be decoded."""
     return f"its stored record is damaged: {' '.join(str(exc).split())[:200]}"
 
 
 FIRST_DELIVERY = 0x95
-"""The first byte of a body with the five fields of a first delivery, which set nothing that a host counts on."""
+"""First byte of a body with the five fields of a first delivery; a host need not check the range of any of these."""
 
 MAX_HISTORY = 16
 _MOST = (1 << 62) - 1
 
 
 def read(body: bytes) -> Message:
-    """Decode a stored body that may be of any kind, all fields in range. Raises one of `UNREADABLE`."""
+    """Decode a stored body of any kind, and bring all fields into range. Raises one of `UNREADABLE`."""
     m = decode(body)
     if body[0] != FIRST_DELIVERY:
         bring_in_range(m)
@@ -115,10 +116,10 @@ def read(body: bytes) -> Message:
 
 
 def bring_in_range(m: Message) -> None:
-    """Bring all fields into the ranges of what EMQ writes.
+    """Bring all fields into the ranges that EMQ writes.
 
-    For a message that was decoded from a stored body that begins with another byte than `FIRST_DELIVERY`: such a body
-    may set any field, also those that no store holds, and somebody else may have written it.
+    Call this for a message decoded from a body that does not begin with `FIRST_DELIVERY`. The body may set any field,
+    even fields that EMQ never stores, and a stranger may have written it.
     """
     m.offset, m.ready_us, m.started_us, m.member, m.token, m.layout = -1, 0, 0, None, 0, 0
     m.priority = max(0, m.priority)
@@ -141,14 +142,14 @@ def encode(
     headers: dict[str, str] | None,
     layout: int = 0,
 ) -> bytes:
-    """Encode the body of a first delivery, as it lies in a log queue."""
+    """Encode the body of a first delivery, as a log queue stores it."""
     if layout and key is not None:
         return _encoder.encode((message_id, payload, key, published_us, headers, 0, 1, 0, None, "", layout))
     return _encoder.encode((message_id, payload, key, published_us, headers))
 
 
 def with_layout(body: bytes, layout: int) -> bytes:
-    """The body of a first delivery with a key, routed again by another layout."""
+    """Return the body of a first delivery with a key, changed to another layout for being routed again."""
     m = decode(body)
     m.group = layout
     return encode_retry(m)
@@ -179,7 +180,7 @@ def encode_retry(m: Message) -> bytes:
 
 
 def whole(m: Message) -> str:
-    """Names the field that a handler has set to what cannot be stored; empty if the message is whole."""
+    """Return the name of a field that a handler has set to an unstorable value; empty if all can be stored."""
     if type(m.payload) is not bytes:
         return "payload"
     if m.headers is not None:
@@ -192,7 +193,7 @@ def whole(m: Message) -> str:
 
 
 def reset_unstorable(m: Message) -> list[str]:
-    """Set each stored field that cannot be encoded to what it is in a message without it; returns their names."""
+    """Set each field that cannot be encoded to its default; return the names of these fields."""
     fields = []
     for name in Message.__struct_fields__:
         try:
@@ -217,7 +218,7 @@ def _is_text(value: object) -> bool:
 
 
 class Note(msgspec.Struct, array_like=True, gc=False):
-    """What travels beside a payload in a slot with bodies apart; fields as in `Message`."""
+    """The fields of a message beside its payload, in a slot that stores bodies separately; fields as in `Message`."""
 
     key: str | None = None
     published_us: int = 0
@@ -231,7 +232,7 @@ encode_note = _encoder.encode
 
 
 def decode_note(note: bytes) -> Note:
-    """A note as it lies in a slot; an empty one says nothing, a damaged one that it is: `published_us` is below 0."""
+    """Decode a note from a slot. An empty note has the defaults; a damaged one has `published_us` -1."""
     try:
         return _note_decoder.decode(note) if note else Note()
     except UNREADABLE:
@@ -239,27 +240,27 @@ def decode_note(note: bytes) -> Note:
 
 
 def damage_of_member(m: Message) -> str:
-    """The reason of a dead letter for a member of a slot whose record is damaged; empty for a sound one."""
+    """Return the reason of a dead letter for a slot's member whose record is damaged; empty for a sound record."""
     if m.merged < 1:
         return "its stored record is damaged: it is none of EMQ's"
     return "its stored record is damaged: its note cannot be decoded" if m.published_us < 0 else ""
 
 
 def slot_id(slot: int, member: bytes) -> str:
-    """The message id of a slot's member: equal contents (or merge keys) are one message, so it follows from them."""
+    """Return the message id of a slot's member, a hash of the member: equal contents or merge keys are one message."""
     return f"{slot}-{_blake2b(member, digest_size=12).hexdigest()}"
 
 
 class IdSource:
-    """Message ids unique across processes: 12 random characters of this source, then a counter in hexadecimal.
+    """Makes message ids that are unique across processes: 12 random characters of this source, then a hex counter.
 
-    The random part (72 bits) keeps two sources apart, the counter keeps ids of one source apart and in order; making
-    one costs a fifth of a microsecond where a UUID costs two.
+    The random part (72 bits) keeps two sources apart; the counter keeps the ids of one source apart and in order. An id
+    costs a fifth of a microsecond, a UUID two.
     """
 
     def __init__(self) -> None:
         prefix = secrets.token_urlsafe(9)
-        # A command line takes what begins with a hyphen for an option.
+        # A command line takes an argument that begins with a hyphen for an option.
         self._prefix = "A" + prefix[1:] if prefix.startswith("-") else prefix
         self._count = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""What every part of a host is given."""
+"""The objects that every part of a host shares."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from emq.trail.sink import NullTrail, TrailSink
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostContext:
     """Attributes:
-    clock: the host's, kept by the environment's time.
-    events: whom the part reports to.
-    trail: where events of messages are recorded.
-    lease: past its end nothing is read, claimed or started.
-    gauge: how much the host has buffered.
+    clock: the host's clock, which follows the environment's time.
+    events: receives the reports of the parts.
+    trail: records the events of messages.
+    lease: the host reads, claims and starts nothing after the lease has ended.
+    gauge: counts the messages and bytes that the host buffers.
     """
 
     clock: Clock

@@ -1,4 +1,4 @@
-"""What the parts of a host report: each method is one kind of report; `emq.host.host.Host` says what follows."""
+"""The reports of a host's parts: each method is one kind of report, and `emq.host.host.Host` acts on the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emq.message import Message
 
 
 class HostEvents:
-    """Nothing follows from a report here: for tests of one part. A host does what each report asks for.
+    """Receives reports and ignores them, for tests of one part; a host overrides the methods to act.
 
     All calls return at once.
     """
@@ -26,14 +26,14 @@ class HostEvents:
         """An entry of the group's lane was claimed, which proves that the entry had been put there."""
 
     def schedule_due(self, group: OwnedGroup, message: Message) -> None:
-        """A schedule was claimed from the group's lane: publish what is due of the schedule."""
+        """A schedule was claimed from the group's lane: publish its occurrences that are due."""
 
     def moved(self, group: OwnedGroup, message: Message, body: bytes, now_ms: int) -> None:
-        """An entry was claimed whose key belongs to another group by now: hand the entry on.
+        """An entry was claimed whose key belongs to another group now: hand the entry on to that group.
 
         Args:
             body: the stored record.
-            now_ms: time of the claim.
+            now_ms: time of the claim, in milliseconds since the epoch.
         """
 
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
@@ -48,16 +48,16 @@ class HostEvents:
     # ------------------------------------------------------------------------------------------ what became of messages
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
-        """The store knows of the success of `n` messages; they are in flight no more."""
+        """The store has taken the success of `n` messages; they are not in flight any more."""
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
-        """The store has taken the failure or expiry of a message; the message is in flight no more."""
+        """The store has taken the failure or expiry of a message; the message is not in flight any more."""
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
-        """The store did not take a failure or expiry, because the group has a newer owner, who delivers again."""
+        """The store refused a message's failure or expiry: the group has a newer owner, which delivers again."""
 
     def due(self, name: str, due_ms: int) -> None:
-        """Something waits until `due_ms` in the lane of that name, or in the slot of that address."""
+        """An entry waits until `due_ms` in the lane of that name, or in the slot of that address."""
 
     def dirty(self, queue: OwnedQueue) -> None:
         """The queue's progress changed for the first time since its last checkpoint."""
@@ -68,10 +68,10 @@ class HostEvents:
     # ------------------------------------------------------------------------------------------- what the store told
 
     def lanes_woken(self, names: Iterable[str]) -> None:
-        """These lanes have something that is due earlier than they were armed with."""
+        """These lanes have entries that are due earlier than the time with which the lanes were armed."""
 
     def slots_woken(self, addresses: Iterable[str]) -> None:
-        """The slots of these addresses have something in front of what they were armed with."""
+        """The slots of these addresses have members before the score with which the slots were armed."""
 
     def doubted(self, group: OwnedGroup) -> None:
         """Wake-ups of the group may have been lost, or its store came back from a crash."""
@@ -83,5 +83,9 @@ class HostEvents:
         """The group's store came back from a crash without messages that were read."""
 
     def broken(self, loop: str, group: OwnedGroup, failure: Exception) -> None:
-        """A loop could not go on with the group, because of a bug. Raises `failure` where nobody can start it again."""
+        """A loop could not go on with the group, because of a bug; start the group again.
+
+        Raises:
+            Exception: `failure`, here where no host can start the group again.
+        """
         raise failure

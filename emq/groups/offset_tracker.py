@@ -1,4 +1,4 @@
-"""Progress of one queue: which offsets are finished, and up to where without a gap."""
+"""Progress of one queue: the finished offsets, and the watermark up to which they have no gap."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 
 class Note(NamedTuple):
-    """Everything below `watermark` was consumed by `at_s`, seconds since the epoch by the owner's clock."""
+    """All offsets below `watermark` were finished at `at_s`, in seconds since the epoch by the owner's clock."""
 
     at_s: float
     watermark: int
 
 
 class OffsetTracker:
-    """Messages finish out of order; the watermark is the first offset that is not finished (promise M).
+    """Tracks finished offsets. The watermark is the first offset that is not finished (promise M).
 
-    Finished offsets above the watermark are kept as ranges, ascending and never touching, in two parallel lists that
-    exist only while there are any. There are at most as many ranges as messages in flight, so the insertion into a
-    list costs next to nothing and memory is bounded.
+    Messages may finish out of order. The tracker keeps the finished offsets above the watermark as ranges, ascending
+    and never touching, in two parallel lists that exist only while there are such ranges. There are at most as many
+    ranges as messages in flight, so memory is bounded and an insertion into the lists costs very little.
     """
 
     __slots__ = ("_ends", "_starts", "watermark")
@@ -39,7 +39,7 @@ class OffsetTracker:
             self.finish_range(offset, offset + 1)
 
     def finish_range(self, start: int, end: int) -> None:
-        """Mark [start, end) as finished, for instance offsets that hold nothing; parts may be finished already."""
+        """Mark [start, end) as finished, for instance offsets without a message. Parts may be finished already."""
         start = max(start, self.watermark)
         if start >= end:
             return
@@ -68,9 +68,9 @@ class OffsetTracker:
         return i >= 0 and offset < self._ends[i]
 
     def total(self) -> int:
-        """Finished offsets in all: those below the watermark, and those in the ranges above it."""
+        """Return the number of finished offsets, below the watermark and in the ranges above it."""
         return self.watermark + (sum(self._ends) - sum(self._starts) if self._starts is not None else 0)
 
     def finished(self) -> list[tuple[int, int]]:
-        """The finished ranges [start, end) above the watermark, ascending, at least one offset apart."""
+        """Return the finished ranges [start, end) above the watermark, ascending, at least one offset apart."""
         return list(zip(self._starts, self._ends, strict=True)) if self._starts is not None else []

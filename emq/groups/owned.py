@@ -1,4 +1,4 @@
-"""What a host holds of the topics, groups and queues that it owns. State only; the loops are in their own files."""
+"""The state that a host holds of its topics, groups and queues. The loops that use the state are in their own files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from emq.topics.model import Topic
 Handler = Callable[[Message], Awaitable[object]]
 BatchHandler = Callable[[list[Message]], Awaitable[object]]
 Broken = Callable[[str, "OwnedGroup", Exception], None]
-"""Called with the name of a loop, a group that it could not go on with, and why."""
+"""Called with the name of a loop, a group that the loop could not go on with, and the reason."""
 
 MIN_BUFFER = 8
-"""Messages worth a round trip even at a tiny quota."""
+"""Least capacity of a buffer, in messages: worth a round trip even with a tiny quota."""
 MAX_BUFFER = 500
 """Most messages buffered for one queue, however large its quota."""
 
@@ -38,19 +38,19 @@ BUFFER_MESSAGES = 200_000
 BUFFER_BYTES = 256 << 20
 
 UNKNOWN_BYTES = 4096
-"""What the messages of a group count as before it has read any."""
+"""Assumed size of a message, in bytes, before its group has read any."""
 
 
 class Gauge:
-    """How much a host has in memory, against its bounds.
+    """Counts the messages and bytes that a host has in memory, against their bounds.
 
     Topics share both bounds as they share the places in flight (`emq.places.sharing`), so that the full buffers of
-    some never stop the others. Where a group may buffer nothing more, a queue with an empty buffer may still read one
-    message while its topic has nothing in flight; the true bound is therefore one message for each owned queue above.
+    some topics never stop the others. If a group may buffer nothing more, a queue with an empty buffer may still read
+    one message while its topic has nothing in flight. So the true bound is higher by one message for each owned queue.
 
     Attributes:
-        messages, bytes: what is buffered.
-        flying: bytes in flight; of messages whose handler did not return at once.
+        messages, bytes: the buffered ones.
+        flying: bytes in flight, of messages whose handler did not return at once.
     """
 
     __slots__ = ("bytes", "flying", "max_bytes", "max_messages", "messages")
@@ -63,7 +63,7 @@ class Gauge:
         self.max_bytes = max_bytes
 
     def pressed(self) -> bool:
-        """True when so much is in memory that some topic's share may be used up."""
+        """Return True if memory is so full that the share of some topic may be used up."""
         return self.messages * 4 > self.max_messages or (self.bytes + self.flying) * 4 > self.max_bytes
 
 
@@ -71,19 +71,20 @@ class OwnedTopic:
     """A topic with groups on this host.
 
     Attributes:
-        topic: as the catalog has it.
-        handler: what its messages go to; None when nothing is bound to the topic, which is then not consumed.
-        batch_size: above 1, `handler` takes lists of up to so many messages.
-        receiver: if set, messages are started only as far as it wants them.
-        in_flight: messages started and not settled yet, over all its groups here.
-        flying: bytes of these, but for those whose success the store only needs to hear of.
+        topic: the topic as the catalog has it.
+        handler: takes the topic's messages; None if no handler is bound to the topic, which is then not consumed.
+        batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
+        receiver: if set, the host starts only as many messages as the receiver wants.
+        in_flight: messages started and not settled, over all groups of the topic here.
+        flying: bytes of the messages in flight, except those that succeeded and only wait for the store to note that.
         limit: most messages in flight.
-        pace: how long they are in flight; decides on its share of the host's places.
-        sisters: its groups here, for those that borrow from each other.
-        waiting: groups that could start a message but for `limit`, or for a place on the host.
-        coming: messages that claims under way from its slots may bring.
+        groups: the topic's groups here, by index.
+        pace: the times that messages were in flight; they decide on the topic's share of the host's places.
+        sisters: the topic's groups here; they may borrow starts from each other.
+        waiting: groups that could start a message but for `limit`, or for a free place on the host.
+        coming: most messages that claims under way from the topic's slots may bring.
         thirsty: slots with more to claim once there is room in flight.
-        gate: holds back messages whose keys are moving between groups; None while none are.
+        gate: holds back messages whose keys are moving between groups; None while no keys move.
     """
 
     __slots__ = (
@@ -120,7 +121,7 @@ class OwnedTopic:
         self.gate: KeyGate | None = None
 
     def set_gate(self, gate: KeyGate | None) -> list[OwnedGroup]:
-        """Hold messages back by another gate from now on; returns the groups in which some may start now."""
+        """Use another gate from now on; return the groups in which messages may start now."""
         if gate is self.gate is None:
             return []
         self.gate = gate
@@ -130,21 +131,21 @@ class OwnedTopic:
         return held
 
     def note_waiting(self) -> None:
-        """Something of the topic waits for room: the topic is looked at when its receiver wants more."""
+        """Note that messages of the topic wait for room; the dispatcher looks again when the receiver wants more."""
         if self.receiver is not None:
             self.receiver.unasked[self] = None
 
     def room(self) -> int:
-        """How many more messages may be started now."""
+        """Return the number of messages that may still be started now."""
         room = self.limit - self.in_flight
         return room if self.receiver is None else min(room, self.receiver.wanted)
 
 
 def in_flight_limit(topic: Topic) -> int:
-    """The topic's own `max_in_flight`, or five seconds of its qps, from 8 to 1,000.
+    """Return the topic's `max_in_flight`; by default five seconds of its qps, at least 8 and at most 1,000.
 
-    Five seconds let an endpoint that answers in up to 5 s still reach the full rate; the upper end keeps one slow
-    topic from filling the host.
+    With five seconds, an endpoint that needs up to 5 s for a message still reaches the full rate. The upper limit keeps
+    one slow topic from filling the host.
     """
     if topic.options.max_in_flight is not None:
         return topic.options.max_in_flight
@@ -152,34 +153,35 @@ def in_flight_limit(topic: Topic) -> int:
 
 
 class OwnedGroup:
-    """A group that this host owns, under an epoch.
+    """A group that this host owns, under an epoch (the number of this ownership, by which stores refuse older ones).
 
     Attributes:
         name: `<topic>/<index>`; also the name of its lane.
         quota: starts a second.
-        capacity: messages to keep buffered for one queue, lane or slot: the horizon's worth of the quota.
-        ahead: offsets that were read and are not covered by a checkpoint, over its queues.
-        allowance: most messages of its queues that may be finished, or ready to start, and not covered by a checkpoint.
-        buffers: one for each priority, highest first; ready to start. A sorted topic has one.
-        slot: of a sorted topic, what it claims from; None for a log topic.
+        capacity: messages to keep buffered for one queue, lane or slot: the quota of `HORIZON_S` seconds.
+        ahead: offsets that were read and that no checkpoint covers, over the group's queues.
+        allowance: most messages of its queues that may be finished or ready to start and that no checkpoint covers.
+        buffers: messages that are ready to start, one buffer for each priority, highest first; one for a sorted topic.
+        slot: of a sorted topic, the slot that the group claims from; None for a log topic.
         serial: only one message runs at a time.
         busy: a message of a serial group is running.
-        expires_us: when the first buffered message expires; 0 while none may.
+        expires_us: when the first buffered message expires, microseconds since the epoch; 0 if none can expire.
         buffered: messages in `buffers`.
-        running: keys of the messages in flight, and the layout by which each came here.
-        blocked: messages that wait for an earlier one of their key and priority, by (priority, key).
-        held: messages in `blocked`.
-        mean_bytes: of one message, going by the last ones; 0 before the first.
-        released: those that came back from `blocked` and were not taken yet, by (priority, key).
-        retries: of `buffered` and `held`, those claimed from the lane, by priority.
-        in_flight: started and not settled.
+        running: keys of the messages in flight, each with the layout by which its message came here.
+        blocked: messages that wait for their key (another message of the key runs, or the gate is closed), by
+            (priority, key).
+        held: number of messages in `blocked`.
+        mean_bytes: bytes of one message, averaged over the last ones; 0 before the first.
+        released: messages that came back from `blocked` to a buffer and were not taken yet, by (priority, key).
+        retries: number of buffered and held messages that were claimed from the lane, by priority.
+        in_flight: messages started and not settled.
         lane_out: entries claimed from the lane and not settled.
-        lane_lost_ms: when the answer of a claim from the lane was lost, so that entries may be claimed that nobody has;
-            by the event loop's time, 0 for never.
-        listed: it is in the rotation, parked until its counter allows more, or waiting for room in flight.
-        parked_until: when its counter allows more, while it is parked.
-        stopping: it is being released; nothing more is started.
-        lost: a newer owner exists; nothing more is settled or saved.
+        lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. Entries
+            of that claim may be claimed without any host having them.
+        listed: the group is in the rotation, parked until its counter allows more, or waiting for room in flight.
+        parked_until: when the counter of a parked group allows more.
+        stopping: the group is being released; the host starts nothing more of it.
+        lost: a newer owner exists; the host settles and saves nothing more of the group.
     """
 
     __slots__ = (
@@ -253,18 +255,18 @@ class OwnedGroup:
 
     @property
     def is_claiming(self) -> bool:
-        """A claim from its slot is under way."""
+        """True while a claim from the group's slot is under way."""
         return self.slot is not None and self.slot.claiming
 
     @property
     def is_by_score(self) -> bool:
-        """Its topic is by numeric priority: what is buffered takes its place by it."""
+        """True if the topic is by numeric priority, so that buffered messages stand in the order of their scores."""
         return self.slot is not None and self.slot.slot.kind is SlotKind.PRIORITY
 
     def push(self, priority: int, messages: list[Message]) -> None:
-        """Buffer messages of one priority, in order; they are ready from now on.
+        """Buffer messages of one priority, in order; they are ready to start from now on.
 
-        Those of a topic by numeric priority take their places among what is buffered.
+        In a topic by numeric priority, the messages are merged into the buffer by their scores.
         """
         buffer = self.buffers[priority]
         if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
@@ -282,7 +284,7 @@ class OwnedGroup:
             self.mean_bytes += (size / n - self.mean_bytes) * weight
 
     def memory_room(self, now: float) -> int:
-        """How many more messages it may buffer, so that all topics find room; 0 or less for none."""
+        """Return how many more messages the group may buffer, so that all topics find room; 0 or less for none."""
         gauge = self.gauge
         if not gauge.pressed():
             return gauge.max_messages
@@ -295,7 +297,10 @@ class OwnedGroup:
         return min(messages, int(room_bytes // size))
 
     def take(self, now_us: int) -> Message | None:
-        """The next message to start, by the topic's priority policy, none whose key is running; or None."""
+        """Take out the next message to start, by the topic's priority policy; None if there is none.
+
+        Messages whose key is running, or that the gate holds back, go to `blocked` instead.
+        """
         while self.buffered:
             if self.policy is STRICT:  # its `choose`, without the call: this runs for each message
                 for buffer in self.buffers:
@@ -321,7 +326,7 @@ class OwnedGroup:
         return None
 
     def take_expired(self, now_us: int) -> list[Message]:
-        """Take out what may not start any more; `expires_us` is then the next one's time."""
+        """Take out the expired messages, and set `expires_us` to the next expiry."""
         self.expires_us = 0
         expired = [m for waiting in (*self.buffers, *self.blocked.values()) for m in self._sift(waiting, now_us)]
         self.blocked = {place: waiting for place, waiting in self.blocked.items() if waiting}
@@ -338,24 +343,24 @@ class OwnedGroup:
         return expired
 
     def unsaved(self) -> int:
-        """Messages of its queues that are finished, and that a crash would repeat."""
+        """Return the number of finished messages that no checkpoint covers; a crash would repeat them."""
         return sum([queue.tracker.total() - queue.covered for queue in self.queues])
 
     def oldest_layout(self) -> float:
-        """The oldest layout by which a message with a key came here that runs or waits; infinite where there is none.
+        """Return the oldest layout by which a message with a key came here that runs or waits; infinity if none does.
 
-        What waits for its retry in the lane does not count.
+        Messages that wait in the lane for their retry do not count.
         """
         messages = (m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting)
         waiting = min((m.layout for m in messages if m.key is not None), default=math.inf)
         return min(waiting, *self.running.values()) if self.running else waiting
 
     def held_of(self, priority: int) -> int:
-        """Messages of that priority in `blocked`."""
+        """Return the number of messages of that priority in `blocked`."""
         return sum(len(waiting) for (of, _), waiting in self.blocked.items() if of == priority)
 
     def take_members(self) -> list[Message]:
-        """Take out what was claimed from the slot and may not start now; what waits for a running key stays."""
+        """Take out the buffered messages that were claimed from the slot; messages that wait for a running key stay."""
         taken: list[Message] = []
         buffer = self.buffers[0]
         while members := [m for m in buffer if m.member is not None]:
@@ -374,14 +379,14 @@ class OwnedGroup:
         return taken
 
     def waiting_members(self) -> list[Message]:
-        """What was claimed from the slot and not started."""
+        """Return the messages that were claimed from the slot and not started."""
         returning = self.slot.returning if self.slot is not None else []
         return returning + [
             m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting if m.member is not None
         ]
 
     def discard(self) -> None:
-        """Forget what is buffered; it is still in the store."""
+        """Forget the buffered messages; they are still in the store."""
         waiting = [*self.buffers, *self.blocked.values()]
         self.gauge.messages -= sum(map(len, waiting))
         self.gauge.bytes -= sum(len(m.payload) for messages in waiting for m in messages)
@@ -398,9 +403,9 @@ class OwnedGroup:
             self.slot.freed.clear()
 
     def finish_key(self, key: str) -> None:
-        """A message of this key is settled: `release_key`.
+        """Release a key whose message is settled, as `release_key` does.
 
-        In a sorted topic the store is asked first whether what waits for the key was sent again meanwhile.
+        In a sorted topic, first ask the store whether the messages that wait for the key were sent again meanwhile.
         """
         slot = self.slot
         if slot is not None and slot.claims is not None and (0, key) in self.blocked:
@@ -411,7 +416,7 @@ class OwnedGroup:
             self.release_key(key)
 
     def take_blocked(self, key: str) -> list[Message]:
-        """Take out what was claimed from the slot and waits for that key."""
+        """Take out the messages that were claimed from the slot and wait for that key."""
         blocked = self.blocked.pop((0, key), None) or ()
         taken = [m for m in blocked if m.member is not None]
         if kept := [m for m in blocked if m.member is None]:
@@ -424,15 +429,15 @@ class OwnedGroup:
         return taken
 
     def release_key(self, key: str) -> None:
-        """The next message of that key becomes ready, one of each priority, ahead of later messages.
+        """Make the next message of that key ready, one of each priority, ahead of later messages.
 
-        In a topic by numeric priority it takes its place by that.
+        In a topic by numeric priority, the message takes its place by its score.
         """
         self.running.pop(key, None)
         if self.held:
             for priority, buffer in enumerate(self.buffers):
                 waiting = self.blocked.get((priority, key))
-                # One at a time: a second one would get in front of the first, which another priority's turn delays.
+                # One at a time: a second one would get in front of the first while another priority has its turn.
                 if waiting and (priority, key) not in self.released:
                     message = self.released[priority, key] = waiting.popleft()
                     if self.is_by_score:
@@ -445,7 +450,7 @@ class OwnedGroup:
                         del self.blocked[priority, key]
 
     def _sift(self, waiting: deque[Message], now_us: int) -> list[Message]:
-        """Take the expired out of `waiting` and answer them; note when the next one expires."""
+        """Take the expired messages out of `waiting` and return them; note when the next one expires."""
         expired = [m for m in waiting if 0 < m.expires_us <= now_us]
         if expired:
             kept = [m for m in waiting if not 0 < m.expires_us <= now_us]
@@ -457,17 +462,17 @@ class OwnedGroup:
         return expired
 
     def release_idle_keys(self) -> None:
-        """Of each key that does not run, the next message becomes ready.
+        """Make the next message of each key ready that does not run.
 
-        One that was released and has expired must not leave those that waited behind it waiting for ever, and those
-        that the topic's gate held back are looked at again.
+        Call this after a released message has expired, or the messages behind it would wait for ever; and after a
+        change of the topic's gate, so that the messages held back by the gate are looked at again.
         """
         for _, key in list(self.blocked):
             if key not in self.running:
                 self.finish_key(key)
 
     def _came_back(self, message: Message) -> bool:
-        """Whether it is the one in `released` of its priority and key, which it then is no more."""
+        """Remove the message from `released`; return whether it was there."""
         place = message.priority, message.key or ""
         if self.released.get(place) is not message:
             return False
@@ -506,19 +511,20 @@ def _layout(message: Message) -> int:
 
 
 class Claims:
-    """Whom the dispatcher tells what it means for claims from slots that a message cannot start, or can again.
+    """Claims from slots, as the dispatcher sees them: it reports when messages cannot start, and when they can again.
 
-    Nothing is claimed ahead from a slot: what waits there merges with its like, and what is on a host does not.
+    The host claims nothing ahead from a slot: members that wait in the slot merge with later publishes, and claimed
+    messages do not.
     """
 
     def stuck(self, group: OwnedGroup, room: bool = False) -> None:
-        """What the group holds of its slot cannot start now; `room`: because its topic found no room in flight."""
+        """The claimed messages of the group cannot start now; `room`: because the topic has no room in flight."""
 
     def has_room(self, owner: OwnedTopic) -> None:
-        """The topic has room in flight, and slots that wait for it."""
+        """The topic has room in flight again, and slots that wait for room."""
 
     def freed(self, slot: OwnedSlot) -> None:
-        """A key runs no more for which messages of the slot wait: it is in `OwnedSlot.freed`."""
+        """A key for which messages of the slot wait does not run any more; the key is in `OwnedSlot.freed`."""
 
 
 class OwnedQueue:
@@ -527,18 +533,18 @@ class OwnedQueue:
     Attributes:
         priority: index into the topic's priorities.
         position: the offset to read from next.
-        tracker: its progress.
-        marks: what was read of it last, by which the store is asked whether that is still there.
-        saved: the watermark of the last checkpoint.
-        covered: finished offsets in all that the last checkpoint knows of; a crash does not repeat them.
-        trimmed: up to where the store was told to drop.
-        notes: of a topic with a retention: when it had come how far, oldest first.
-        more: the store holds more from `position` on, as far as is known; False while it is armed.
-        listed: it waits to be read, or is being read.
-        woken: it received messages since the last read was sent.
-        dirty: its progress has changed since the last checkpoint.
-        capacity: messages to keep buffered: the horizon's worth of its group's quota.
-        expected: messages that the next read will find, going by the last one; 0 before that.
+        tracker: the finished offsets.
+        marks: messages read last; by these the store is asked whether it still has what was read.
+        saved: the watermark of the last checkpoint. The watermark is the first offset that is not finished.
+        covered: number of finished offsets that the last checkpoint covers; a crash does not repeat them.
+        trimmed: offset below which the store was told to drop messages.
+        notes: of a topic with a retention: past times with the watermarks of those times, oldest first.
+        more: True if the store probably holds messages from `position` on; False while the queue is armed.
+        listed: the queue waits to be read, or is being read.
+        woken: the queue received messages since the last read was sent.
+        dirty: the progress has changed since the last checkpoint.
+        capacity: messages to keep buffered; see `queue_capacity`.
+        expected: messages that the next read may find, estimated from the last read; 0 before the first.
     """
 
     __slots__ = (
@@ -587,9 +593,9 @@ class OwnedQueue:
 
 
 def buffer_capacity(quota: float, horizon_s: float, may_expire: bool = False) -> int:
-    """Messages to keep buffered for one queue: `horizon_s` seconds of its group's quota, 8 to 500.
+    """Return the messages to keep buffered for one queue: `horizon_s` seconds of its group's quota, 8 to 500.
 
-    Where messages may expire, 500: what is buffered is dead-lettered when its time is over, wherever it is.
+    If messages may expire, 500: the host can dead-letter an expired message only once the message is buffered.
     """
     if may_expire:
         return MAX_BUFFER
@@ -597,9 +603,9 @@ def buffer_capacity(quota: float, horizon_s: float, may_expire: bool = False) ->
 
 
 def queue_capacity(capacity: int, priority: int, priorities: int) -> int:
-    """Messages to keep buffered for one queue of a group with this capacity: twice as many, but for the lowest.
+    """Return the messages to keep buffered for one queue: `capacity` for the lowest priority, else up to twice that.
 
-    A buffer is filled again when it is half empty. So a higher priority has a second's quota in its buffer whenever a
-    second begins, and while the store holds more of it, no lower priority gets a part of that second.
+    A buffer is filled again when it is half empty. So the buffer of a higher priority holds a second's quota whenever a
+    second begins. While the store holds more of that priority, no lower priority gets a part of that second.
     """
     return capacity if priority + 1 >= priorities else min(MAX_BUFFER, 2 * capacity)

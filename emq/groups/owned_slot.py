@@ -1,4 +1,4 @@
-"""What an owned group of a sorted topic claims from. State only, as in `emq.groups.owned`."""
+"""The state of an owned slot, from which a group of a sorted topic claims. State only, as in `emq.groups.owned`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ if TYPE_CHECKING:
 
 
 class OwnedSlot:
-    """What a group of a sorted topic claims from.
+    """A slot that this host owns: the set of members, sorted by score, from which a group of a sorted topic claims.
 
     Attributes:
-        slot: its name and rules in the store.
-        address: its name among wake-ups.
-        buffered: messages claimed and not started.
-        held: members claimed and not settled, with how many claims of each: an acknowledgement may be under way while
-            its twin has been claimed.
-        done: (member, token) of those that were handled and wait to be acknowledged.
-        expected: messages that the next claim will find, going by the last one.
-        size: bytes of one message, going by the last ones; 0 before the first.
-        look_ms: when what waits behind those that cannot start yet is looked at for what has expired; 0: not planned.
-        more: members are due beyond what could start when it was claimed from.
-        known: it was claimed from since it was acquired, so the store is armed or has woken it.
-        run: where one message runs at a time: how many may be claimed at once, since those before ran one behind the
-            other without waiting.
-        waited: the handler of its last message did not end at once.
-        thirsty: it is in its topic's `thirsty`.
-        claims: whom to tell of keys in `freed`; None before it was acquired.
-        freed: keys that run no more, and count as running until the store was asked about what waited for them.
-        rest_ms: when the first of its resting members is to be brought back, as far as is known; 0 for none.
+        slot: the slot's name and rules in the store.
+        address: the slot's name in wake-ups.
+        buffered: number of messages claimed and not started.
+        held: members claimed and not settled, with the number of claims of each: an equal member may be claimed while
+            the acknowledgement of the first is under way.
+        done: (member, token) of the handled messages that wait to be acknowledged.
+        expected: messages that the next claim may find, estimated from the last claim.
+        size: bytes of one message, averaged over the last ones; 0 before the first.
+        look_ms: when to look for expired members behind those that cannot start yet; 0 for not planned.
+        more: at the last claim, more members were due than could start.
+        known: the host has claimed from the slot since it acquired the group, so the store is armed or has woken it.
+        run: where one message runs at a time: how many messages may be claimed at once, which is more than one after
+            messages ran one behind the other without waiting.
+        waited: the handler of the slot's last message did not end at once.
+        thirsty: the slot is in its topic's `thirsty`.
+        claims: told of keys in `freed`; None before the slot is acquired.
+        freed: keys that do not run any more. They count as running until the store has told whether the messages that
+            wait for them were sent again.
+        rest_ms: when to bring back the first of the slot's resting members, as far as is known; 0 for none.
         returning: messages that were claimed and cannot start now; they go back before the next claim.
-        claiming: it is with a claim under way.
-        again: it was woken meanwhile.
-        suspect: the seconds in which claims were made whose answers were lost, so that members may be in prepare that
-            nobody has.
-        settling: calls under way that settle its members.
-        unsure: of these, those whose answer was lost and that are to be repeated. No claim begins before they are
-            known, so that a repeated verdict cannot meet a newer claim of the same second, which looks the same.
+        claiming: a claim from the slot is under way.
+        again: the slot was woken while a claim was under way.
+        suspect: seconds of claims whose answers were lost. Members of these claims may be in prepare without any host
+            having them.
+        settling: number of calls under way that settle members of the slot.
+        unsure: number of those calls whose answers were lost and that must be repeated. No claim begins before their
+            outcome is known: a repeated verdict could hit a newer claim of the same second, which looks the same.
     """
 
     __slots__ = (
@@ -111,11 +112,11 @@ class OwnedSlot:
                 held.pop(member, None)
 
     def until_ms(self, now_ms: int) -> int:
-        """What is due up to when a claim at `now_ms` takes: by the second for fixed times of that precision."""
+        """Return the due time up to which a claim at `now_ms` takes members; a whole second for that precision."""
         return now_ms - now_ms % 1000 if self._by_second() else now_ms
 
     def due_ms(self, score: float | None) -> int | None:
-        """When a member of that score may be claimed; None for no member."""
+        """Return when a member of that score may be claimed, in ms since the epoch (0: at once); None for no member."""
         if score is None:
             return None
         if self.slot.kind is SlotKind.PRIORITY:

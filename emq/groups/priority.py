@@ -1,4 +1,4 @@
-"""Which of a group's queues is served next. One policy object for each group; `choose` is called for each start."""
+"""Priority policies: choose the queue of a group to serve next. `choose` is called for each start."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Buffers = Sequence[deque[Message]]
 
 class Policy(Protocol):
     def choose(self, buffers: Buffers, now_us: int) -> int:
-        """Index of the buffer to take from, or -1 when all are empty."""
+        """Return the index of the buffer to take from, or -1 if all are empty."""
 
 
 class Strict:
-    """The highest priority that has anything."""
+    """Serves the highest priority that has messages."""
 
     __slots__ = ()
 
@@ -31,10 +31,11 @@ class Strict:
 
 
 class Weighted:
-    """Smooth weighted round robin over the priorities that have something (the scheme of nginx's upstreams).
+    """Smooth weighted round robin over the priorities that have messages (the scheme of nginx's upstreams).
 
-    Each choice adds every contender's weight to its credit and takes the largest credit, which pays the sum of the
-    weights: with 5, 3 and 2 and a backlog in all, ten starts serve 5, 3 and 2, evenly mixed.
+    Each choice adds to the credit of every priority with messages its weight, takes the largest credit, and subtracts
+    the sum of the weights from it. With weights 5, 3 and 2 and a backlog in all, ten starts serve 5, 3 and 2 messages,
+    evenly mixed.
     """
 
     __slots__ = ("_credits", "_weights")
@@ -58,9 +59,9 @@ class Weighted:
 
 
 class Aging:
-    """Strict, but a message gains one priority for each `aging_s` seconds since it was published.
+    """Strict, but a message rises by one priority for each `aging_s` seconds since it was published.
 
-    Equal after aging, the older goes first. So nothing waits for ever below a busy higher priority.
+    Among equals, the older message goes first. So no message waits for ever below a busy higher priority.
     """
 
     __slots__ = ("_step_us",)

@@ -1,4 +1,4 @@
-"""Long poll: messages for consumers that ask for them, instead of being called as handlers."""
+"""Long poll: consumers ask for messages and settle them, instead of being called as handlers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from emq import errors
 from emq.message import Message
 
 VISIBILITY_S = 30.0
-"""How long a message may stay unsettled after it was received, before it is delivered again; see `Delivery.extend`."""
+"""Seconds that a received message may stay unsettled before it is delivered again; see `Delivery.extend`."""
 
 LINGER_S = 0.002
-"""Enough is there: wait this much longer for more of the same burst, up to `max_messages`."""
+"""Seconds that a request with enough messages waits for more of the same burst, up to `max_messages`."""
 
 MAX_MESSAGES = 100
 
 
 class Delivery:
-    """A message that was received, to be settled by the receiver: `ack`, `nack`, or more time by `extend`.
+    """A received message. The consumer settles it with `ack` or `nack`, or asks for more time with `extend`.
 
-    States: *gathered* (in a request that was not answered yet), *out* (received; its time runs from here), *settled*
-    (acked or nacked), *late* (nobody settled it in time, or the host is stopping: it is delivered again). A call that
-    comes too late answers False and changes nothing.
+    States: *gathered* (part of a request that has not returned yet), *out* (the request has returned; the visibility
+    time runs), *settled* (acked or nacked), *late* (not settled in time, or the host is stopping; the message is
+    delivered again). A call that comes too late returns False and changes nothing.
     """
 
     __slots__ = ("_deadline", "_outcome", "holder", "message")
@@ -32,7 +32,7 @@ class Delivery:
     def __init__(self, message: Message) -> None:
         self.message = message
         self.holder: deque[Delivery] | None = None
-        """Of the receiver's: what it waits in until it is handed out."""
+        """The receiver's queue in which the delivery waits until a request returns it; None from then on."""
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -41,26 +41,26 @@ class Delivery:
         return self.message.payload
 
     def ack(self) -> bool:
-        """The message is done with."""
+        """Acknowledge the message: it succeeded."""
         if self._outcome.done():
             return False
         self._outcome.set_result(None)
         return True
 
     def nack(self, reason: str = "not acknowledged", *, after_s: float | None = None, dead: bool = False) -> bool:
-        """The message failed: again by the topic's retry rules or `after_s` seconds from now, or dead at once."""
+        """Report that the message failed. It is retried by the topic's rules or after `after_s`, or dead at once."""
         if self._outcome.done():
             return False
         self._outcome.set_exception(errors.Reject(reason) if dead else errors.Retry(reason, after_s=after_s))
         return True
 
     def extend(self, seconds: float = VISIBILITY_S) -> bool:
-        """Keep the message for `seconds` from now.
+        """Keep the message unsettled for up to `seconds` from now.
 
         Raises:
             InvalidSettings: `seconds` is negative, infinite or not a number.
         """
-        if not 0 <= seconds < math.inf:  # a timer of NaN would put the order of all others of the process wrong
+        if not 0 <= seconds < math.inf:  # a timer of NaN would spoil the order of all timers of the process
             raise errors.InvalidSettings(f"seconds {seconds} must be a number of seconds, 0 or more")
         if self._outcome.done():
             return False
@@ -69,12 +69,12 @@ class Delivery:
         return True
 
     def stop_clock(self) -> None:
-        """Nobody has it yet, so nobody can be late."""
+        """Stop the visibility time: no consumer has the message yet, or it is settled."""
         if self._deadline is not None:
             self._deadline.cancel()
 
     async def settled(self) -> None:
-        """Return when it is acknowledged; raise what it failed with, which a missed deadline is, too."""
+        """Return when the message is acknowledged; raise the failure when it is nacked or its time is over."""
         try:
             await self._outcome
         finally:
@@ -108,16 +108,16 @@ class _Wait:
 
 
 class Receiver:
-    """Hands out the messages of some topics to those who ask, in the order in which they asked.
+    """Hands out the messages of some topics to consumers, in the order in which they asked.
 
-    A host starts a message only when somebody waits for one, so quotas, priorities and limits hold for receivers as
-    they do for handlers, and whoever is over quota waits for it. This is the waiting room of Kafka's fetches: a request
-    is answered when enough is there or its time is up.
+    A host starts a message only when a consumer waits for one. So quotas, priorities and limits hold for receivers as
+    they do for handlers: a consumer waits while the quota is used up. As in Kafka's fetches, a request returns when
+    enough messages are there or its time is up.
 
     Attributes:
-        wanted: messages that are waited for and not started yet.
-        on_wanted: called with this when somebody asks for messages.
-        unasked: topics in which something waits for room, as while nobody asks; kept by the dispatcher.
+        wanted: number of messages that consumers wait for and that are not started yet.
+        on_wanted: called with this receiver when a consumer asks for messages.
+        unasked: topics with messages that wait for room, for instance while no consumer asks; kept by the dispatcher.
     """
 
     def __init__(self, visibility_s: float = VISIBILITY_S) -> None:
@@ -135,15 +135,15 @@ class Receiver:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody waits here, and nothing waits for somebody."""
+        """True if no consumer waits for messages, and no message waits for a consumer."""
         return not self._waits and not self._spare
 
     async def receive(
         self, *, min_messages: int = 1, max_messages: int = MAX_MESSAGES, timeout_s: float = 30.0
     ) -> list[Delivery]:
-        """Wait until `min_messages` are there or `timeout_s` is over; answers what there is, at most `max_messages`.
+        """Wait until `min_messages` are there or `timeout_s` is over; return at most `max_messages`, perhaps none.
 
-        Safe to cancel: what it had gathered goes to others who wait, or to the next one who asks.
+        Safe to cancel: messages gathered so far go to other consumers that wait, or to the next one that asks.
 
         Raises:
             InvalidSettings: not 1 <= min_messages <= max_messages, or a negative time-out.
@@ -175,7 +175,7 @@ class Receiver:
         return [*wait.found]
 
     async def handle(self, message: Message) -> None:
-        """The handler that is bound to the topics: gives a message to who waits longest, and awaits its verdict."""
+        """Handle a message of the bound topics: give it to the longest waiting consumer, and await its verdict."""
         delivery = Delivery(message)
         self._give(delivery)
         try:
@@ -199,7 +199,7 @@ class Receiver:
             self._waits.popleft()
 
     def _withdraw(self, delivery: Delivery, holder: deque[Delivery]) -> None:
-        """It ended before anybody received it: its handler timed out, or the host is stopping."""
+        """Remove a delivery that ended before a consumer received it: it timed out, or the host is stopping."""
         holder.remove(delivery)
         if holder is not self._spare:
             self.wanted += 1

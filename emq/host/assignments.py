@@ -1,4 +1,4 @@
-"""Carrying out what the membership assigns: acquire what is given, let go of what is taken away."""
+"""Carries out the assignments of the membership: acquires the groups given to this host, lets go of the others."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ log = logging.getLogger(__name__)
 TRY_AGAIN_S = 1.0
 
 EARLIEST, LATEST = 0.15, 0.35
-"""The part of a second in which groups are let go of. Their new owner starts nothing in the second in which it takes
-over, so that the cap holds; what has used its quota of this second is handed over for nothing if all is done before the
-next one begins."""
+"""Part of a second, from and to, in which the host begins to let go of groups. A new owner starts nothing in the second
+in which it acquires a group, so that the quota holds. A group that has used its quota of this second already loses no
+start if the move ends before the next second begins."""
 
 
 TOLD_AT_ONCE = 2_000
-"""Groups that are noted before the event loop serves everybody else."""
+"""Groups that are noted in one step; then the event loop may run other tasks."""
 
 TOGETHER = 1_000
-"""Groups acquired at a time: enough for few round trips, few enough for the event loop and for one call's answer."""
+"""Most groups acquired at a time: many, for few round trips; not all, so that the event loop and servers cope."""
 
 
 class Assignments:
-    """Two loops: `follow` hears what is assigned, `carry_out` makes it so.
+    """Two loops: `follow` receives assignments, `carry_out` acquires groups and lets go of groups accordingly.
 
-    Groups are let go of beside the others that are acquired, each as soon as it is drained: one with a slow handler
-    holds up nobody but itself.
+    The host lets go of groups while it acquires others, and of each group as soon as that group is drained. So a group
+    with a slow handler delays only itself.
 
     Attributes:
-        ready: set once the first assignment was carried out.
+        ready: set once the first assignment is carried out.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Assignments:
     ) -> None:
         """
         Args:
-            drain_s: seconds to wait for messages in flight of a group that is let go of.
-            catalog: looks at the catalog unless its version is known to be so new.
+            drain_s: seconds to wait for messages in flight of a group before letting go of it.
+            catalog: reads the catalog unless the host already knows the given version or a newer one.
         """
         self._membership = membership
         self._ownership = ownership
@@ -71,7 +71,7 @@ class Assignments:
         self.ready = asyncio.Event()
 
     async def follow(self) -> None:
-        """Hear what is assigned. Ends by cancellation."""
+        """Receive assignments. Ends by cancellation."""
         async for assignment in self._membership.assignments():
             if assignment.era != self._target.era:
                 await self._ownership.forget_all()
@@ -85,7 +85,7 @@ class Assignments:
             self._changed.set()
 
     async def carry_out(self) -> None:
-        """Acquire and let go until what is owned is what is assigned. Ends by cancellation."""
+        """Acquire groups and let go of groups until the owned groups are the assigned ones. Ends by cancellation."""
         try:
             while True:
                 await self._changed.wait()
@@ -103,10 +103,10 @@ class Assignments:
                 task.cancel()
 
     def fenced(self, group: OwnedGroup) -> None:
-        """A store has refused the group's epoch: somebody else owns it.
+        """Forget a group whose epoch a store has refused, because the group has another owner.
 
-        If nobody was to take it, a stranger did, who may have taken the others, too: no wake-up of theirs would reach
-        this host, so it asks the stores about each.
+        If the group is still assigned to this host, a stranger has taken it, and may have taken other groups, too. The
+        wake-ups of those would not reach this host, so the host asks the stores about every group it owns.
         """
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
@@ -117,9 +117,10 @@ class Assignments:
         self._refuse(group.name, group.epoch)
 
     def shrunk(self, group: OwnedGroup) -> None:
-        """A store came back from a crash without messages of the group that were read: start the group again.
+        """Start a group again whose store came back from a crash without messages that were read.
 
-        It is let go of at once, saving nothing, awaits what is in flight, and is acquired again as it is in the store.
+        The host stops the group at once and saves nothing, waits for messages in flight, and acquires the group again
+        as the store has it.
         """
         if self._ownership.groups.get(group.name) is group and group.name not in self._letting_go:
             self._letting_go.add(group.name)
@@ -128,13 +129,13 @@ class Assignments:
             task.add_done_callback(self._ended)
 
     def created(self, former: Iterable[OwnedGroup]) -> None:
-        """The catalog has topics that it did not have before.
+        """Look at the assignment again, because the catalog has new topics.
 
-        A group of such a topic may have been assigned before this host knew the topic. And a plan that was made before
-        and after a topic was deleted and created again leaves its groups where they were.
+        A group of a new topic may have been assigned before this host knew the topic. Also, if a topic was deleted and
+        created again, a plan may leave the groups of that name where they were.
 
         Args:
-            former: groups that are held of earlier topics of the same names; they are let go of, saving nothing.
+            former: groups owned here of earlier topics of the same names; let go of without saving.
         """
         for group in former:
             self.shrunk(group)
@@ -159,7 +160,7 @@ class Assignments:
         self._membership.fenced(group, epoch)
 
     def _let_go_of_the_rest(self) -> None:
-        """Begin to let go of what is not assigned any more; that needs neither store nor database to answer."""
+        """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
         target = self._target.groups
         gone = [g for g, e in self._told.items() if target.get(g) != e and g not in self._letting_go]
         if gone:

@@ -1,4 +1,4 @@
-"""Which handler a topic's messages go to, and how plain functions become coroutines."""
+"""Binds handlers to topics, and runs plain functions in threads so that every handler can be awaited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
 
 THREADS = 32
-"""Most plain-function handlers that run at once on a host, besides those that hang; the others wait, in flight."""
+"""Most plain-function handlers that run at once on a host, not counting those that hang. Further calls wait; their
+messages count as in flight."""
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class Binding(NamedTuple):
     pattern: a topic's name, or a shell pattern (`*`, `?`, `[...]`) over names.
     call: awaits the handler with a message, or with a list of them where `batch_size` is above 1.
     batch_size: most messages in one call.
-    receiver: of messages that are started only when somebody asks for them; None for handlers.
+    receiver: starts messages only when a consumer asks for them; None for handlers.
     """
 
     pattern: str
@@ -35,9 +36,10 @@ class Binding(NamedTuple):
 
 
 class Handlers:
-    """Handlers bound to patterns. Thousands of topics may share one; the most specific pattern wins.
+    """Handlers bound to patterns. Thousands of topics may share one handler; the most specific pattern wins.
 
-    A name without wildcards goes before any pattern, a longer pattern before a shorter one, an earlier before a later.
+    A name without wildcards wins over any pattern, a longer pattern over a shorter one, and among equals the one that
+    was bound first.
     """
 
     def __init__(self, threads: int = THREADS) -> None:
@@ -45,11 +47,11 @@ class Handlers:
         self._threads = Threads(threads, "emq-handler")
 
     def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
-        """Bind `function`, an `async def` or a plain function, which then runs in a bounded thread pool.
+        """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
         Raises:
-            InvalidSettings: `batch_size` is below 1, something is bound to the very same pattern, or `function` is
-                not a function of a kind that can be a handler.
+            InvalidSettings: `batch_size` is below 1, a handler is bound to the same pattern already, or `function` is
+                neither an `async def` nor a plain function (generators cannot be handlers).
         """
         if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise errors.InvalidSettings(
@@ -63,16 +65,16 @@ class Handlers:
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
-        """Bind a receiver; as for `bind`."""
+        """Bind a receiver to the topics that match `pattern`; raises as `bind` does."""
         self.bind(pattern, receiver.handle)
         self._bindings = [b._replace(receiver=receiver) if b.pattern == pattern else b for b in self._bindings]
 
     def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
-        """Nobody asks for the messages of a topic that was deleted."""
+        """Remove the binding of a receiver whose topic was deleted."""
         self._bindings = [b for b in self._bindings if b.pattern != pattern or b.receiver is not receiver]
 
     def patterns(self) -> tuple[str, ...] | None:
-        """Of the topics that have a handler here; None where that cannot be told by their names."""
+        """Return the patterns of the bound handlers; None if the names of topics do not decide on their handlers."""
         return tuple(binding.pattern for binding in self._bindings)
 
     def find(self, topic: str) -> Binding | None:
@@ -82,7 +84,7 @@ class Handlers:
         return None
 
     def close(self) -> None:
-        """Let go of the threads. Functions that still run go on, and their outcome is ignored."""
+        """Let go of the threads. Functions that still run continue, and their outcome is ignored."""
         self._threads.close()
 
     def _coroutine(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[object]]:
@@ -93,7 +95,7 @@ class Handlers:
             first = argument[0] if isinstance(argument, list) else argument
             topic: str = getattr(first, "topic", "")
             result = await self._threads.run(topic, functools.partial(_call, function), argument)
-            # A lambda around a coroutine function, for instance: what it returned has not even begun.
+            # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
             return await result if inspect.isawaitable(result) else result
 
         return functools.wraps(function)(in_thread)
@@ -103,11 +105,11 @@ def _call(function: Callable[[Any], Any], argument: Any) -> Any:
     try:
         return function(argument)
     except StopIteration as exc:
-        raise RuntimeError("the handler raised StopIteration") from exc  # which no future can carry: it would never end
+        raise RuntimeError("the handler raised StopIteration") from exc  # no future can carry a StopIteration
 
 
 def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:
-    """`call`, cancelled after `timeout_s` seconds; the delivery then counts as failed."""
+    """Wrap `call` so that it is cancelled after `timeout_s` seconds; the delivery then counts as failed."""
 
     async def timed(argument: Any) -> object:
         try:
@@ -122,5 +124,5 @@ def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> 
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it stands for more names than its own."""
+    """Return True if `text` has wildcards, so that it may match names other than itself."""
     return any(c in text for c in "*?[")

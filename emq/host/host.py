@@ -50,33 +50,33 @@ from emq.trail.sink import NullTrail, TrailSink
 log = logging.getLogger(__name__)
 
 CATALOG_POLL_S = 0.5
-"""How soon a change of the catalog counts; one tiny query each time, whatever the number of topics."""
+"""Seconds between looks at the catalog's version. Each look is one small query, whatever the number of topics."""
 
 OFFERED_AT_ONCE = 2_000
-"""Groups whose quotas are worked out before the event loop serves everybody else."""
+"""Groups whose quotas are computed in one step; then the event loop may run other tasks."""
 
 TRY_AGAIN_S = 1.0
 
 HAND_OVER_S = 5.0
-"""How long, beside the messages in flight, a stop waits for the other hosts to take the groups over."""
+"""Seconds, beyond `drain_s`, that a stop waits for the other hosts to take the groups over."""
 
 CANCEL_AGAIN_S = 2.0
 
 LAST_STEPS_S = 4.0
-"""How long a stop waits for servers, beside the messages in flight: to let go, to save, to leave."""
+"""Seconds, beyond `drain_s`, that the last steps of a stop (let go, save, leave) wait for servers, together."""
 
 LEAST_STEP_S = 0.5
-"""How long each of these steps may take at least, also where the one before has used the time up."""
+"""Seconds that each of these steps may take, even if the steps before have used the time up."""
 
 
 class HostOptions(msgspec.Struct, frozen=True):
     """Attributes:
     checkpoint_s: seconds between checkpoints.
-    max_unsaved_s: seconds of its quota that a group goes on for while no checkpoint can be saved.
+    max_unsaved_s: while no checkpoint can be saved, a group goes on for this many seconds of its quota.
     drain_s: seconds that a stop or a move waits for messages in flight.
     catalog_poll_s: seconds between looks at the catalog's version.
     max_in_flight: most messages started and not settled on this host; topics that settle nothing
-        share half of these.
+        share half of these places.
     """
 
     checkpoint_s: float = CHECKPOINT_S
@@ -89,10 +89,10 @@ class HostOptions(msgspec.Struct, frozen=True):
 class Host(HostEvents):
     """Consumes the groups that its membership assigns to it, until told to stop.
 
-    States: *created*, *running* (`run` was awaited), *stopping* (`stop`: nothing more starts, messages in flight are
-    awaited for `drain_s`, progress is saved, groups are released, membership ends), *stopped* (`run` has returned).
-    A clean stop repeats nothing. Cancelling `run` stops without draining, as a crash would, except that progress made
-    so far is saved.
+    States: *created*, *running* (`run` was awaited), *stopping* (`stop` was called: the host starts nothing more, waits
+    up to `drain_s` seconds for messages in flight, saves progress, releases its groups and leaves the membership),
+    *stopped* (`run` has returned). A clean stop repeats nothing. Cancelling `run` stops without draining, as a crash
+    would, but the host still saves the progress made so far.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Host(HostEvents):
             await self._end([stop, *tasks])
 
     async def _joined(self) -> bool:
-        """Become a member, which takes as long as a server is out of reach; False if told to stop before."""
+        """Become a member; wait while a server is out of reach. Returns False if told to stop before."""
         joining = asyncio.create_task(self._arrive(), name="emq join")
         stop = asyncio.create_task(self._stop.wait(), name="emq stop")
         async with contextlib.AsyncExitStack() as undo:
@@ -240,7 +240,7 @@ class Host(HostEvents):
 
     async def _arrive(self) -> None:
         if self.timekeeper is not None:
-            # Leases and the seconds of groups would be timed by the machine's clock, which may be hours ahead.
+            # Before the time is known, the machine's clock would time leases and quotas, and it may be hours ahead.
             await self.timekeeper.known()
         if self._neighbours is not None:
             await self._neighbours.arrive()
@@ -257,7 +257,7 @@ class Host(HostEvents):
         self._stop.set()
 
     def statistics(self) -> HostStatistics:
-        """A snapshot: totals of this moment, rates and busiest topics of the last second or so. Cheap."""
+        """Return a snapshot: totals of this moment, rates and busiest topics of about the last second. Cheap."""
         return self._recorder.latest()
 
     async def _drain(self) -> None:
@@ -273,7 +273,7 @@ class Host(HostEvents):
         await self.dispatcher.cancel()
         running = set(tasks)
         while running:
-            # More than once, should a library have taken a cancellation for its own time-out.
+            # More than once: a library may have mistaken a cancellation for its own time-out.
             for task in running:
                 task.cancel()
             _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
@@ -291,7 +291,7 @@ class Host(HostEvents):
 
     @contextlib.asynccontextmanager
     async def _in_time(self, what: str) -> AsyncIterator[None]:
-        """A step of a stop, which must not wait for servers that are silent: what is not done in time is left out."""
+        """Give one step of a stop its share of the time; skip the rest of the step when a server is silent."""
         now_s = asyncio.get_running_loop().time()
         self._ends_s = self._ends_s or now_s + LAST_STEPS_S
         try:
@@ -305,12 +305,12 @@ class Host(HostEvents):
     # -------------------------------------------------------------------------------------- allocation and catalog
 
     async def _follow_catalog(self) -> None:
-        """Take over changes of the catalog, and tell the membership which groups there are."""
+        """Follow the catalog's changes, and tell the membership which groups exist. Ends by cancellation."""
         while True:
             try:
                 await self._look()
             except errors.DatabaseUnavailable:
-                await asyncio.sleep(TRY_AGAIN_S)  # the catalog stays as it is; the log has it from the database
+                await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
             await asyncio.sleep(self._options.catalog_poll_s)
 
     async def _look(self) -> None:
@@ -328,7 +328,7 @@ class Host(HostEvents):
         if changes.all:
             log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
         if gone := changes.gone(self.ownership.topics):
-            # On its own first: a topic that was deleted and created again has new groups under old names.
+            # Deletions go first, alone: a topic deleted and created again has new groups under old names.
             await self.ownership.apply((), gone)
             for name in gone:
                 for forget in self.on_deleted:
@@ -343,7 +343,7 @@ class Host(HostEvents):
             self.assignments.created(former)
 
     async def _offer(self, version: int) -> None:
-        """Say which groups there are; only those of topics that changed since are computed anew."""
+        """Tell the membership which groups exist and their quotas; compute only those of changed topics again."""
         topics = self.ownership.topics
         for name in [name for name, (topic, _) in self._quotas.items() if topics.get(name) is not topic]:
             del self._quotas[name]
@@ -360,7 +360,7 @@ class Host(HostEvents):
         await self._membership.offer(offered, version)
 
     async def _look_at_catalog(self, version: int) -> None:
-        """Unless it is known to be as new as `version`."""
+        """Read the catalog unless the host already knows this version or a newer one."""
         if version > self._version:
             await self.refresh()
 
@@ -431,6 +431,6 @@ class Host(HostEvents):
         self.assignments.shrunk(group)
 
     def broken(self, loop: str, group: OwnedGroup, failure: Exception) -> None:
-        """The group is taken out of all loops and acquired again from the store."""
+        """Take the group out of all loops and acquire it again from the store."""
         self.guard.note(loop, "the group starts again from its checkpoint", failure, group.name)
         self.assignments.shrunk(group)

@@ -1,12 +1,12 @@
-"""Who else consumes from a store: hosts that share it must share the database, too, or each takes the others' groups.
+"""Detects hosts that consume from the same store with another database, since they would take each other's groups.
 
-Hosts of one database find each other there. Hosts of different databases have nothing in common but the store. So the
-hosts of each database keep a *sign* in the store: an entry of a lane of its own, named by the database's identity,
-that is put anew every few seconds. A host that starts and finds a sign of another database looks whether it is put
-anew: then somebody consumes, and the host does not start. A sign that stays as it is, or whose process is known to be
-gone, is left from a crash and is taken away. No clock counts but the observer's own.
+Hosts of one database find each other there. Hosts of different databases share nothing but the store. So the hosts of
+each database keep a *sign* in the store: an entry of a special lane, named by the database's identity, that they renew
+every few seconds. A host that starts and finds a sign of another database watches the sign. If the sign is renewed,
+hosts of that database consume, and the host does not start. If the sign is not renewed, or its process is known to be
+gone, the sign is left from a crash, and the host removes it. Only the observer's own clock counts.
 
-Two that start in the same moment may miss each other; then both say so in their logs as soon as they see it.
+Two hosts that start in the same moment may miss each other; then both warn in their logs as soon as they notice.
 """
 
 from __future__ import annotations
@@ -30,22 +30,28 @@ from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 log = logging.getLogger(__name__)
 
 LANE = "hosts of this store/0"
-"""Of no topic: a topic's name has no spaces."""
+"""The lane of the signs. No topic can have it: a topic's name has no spaces."""
 
 LOOK_S = 2.0
-"""How often a host looks. A sign is put anew by the first that finds it as it was, so by one host of many."""
+"""Seconds between a host's looks. The first host that finds its database's sign unchanged renews the sign."""
 
 GONE_S = 8.0
-"""A sign that stays as it is for so long is nobody's."""
+"""Seconds after which a sign that was not renewed counts as left from a crash."""
 
 ANSWER_S = 3.0
-"""How long one look waits for store and database. Without them, hosts start and go on as they would without signs."""
+"""Seconds that one look waits for store and database. While these do not answer, hosts work as if without signs."""
 
 MOST_SIGNS = 100
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """What an entry says. Attributes: database: its identity. shown: its URL. host, process: who put it there."""
+    """The content of a sign.
+
+    Attributes:
+        database: the database's identity.
+        shown: the database's URL.
+        host, process: the host and the process that put the sign there.
+    """
 
     database: int
     shown: str = ""
@@ -54,7 +60,7 @@ class Sign(msgspec.Struct, frozen=True):
 
 
 class _Seen(NamedTuple):
-    """Signs by the ids of their entries: of the own database, of others, and what nobody stands behind any more."""
+    """Signs by the ids of their entries: of the own database, of other databases, and left from crashes."""
 
     own: frozenset[str]
     others: dict[str, Sign]
@@ -62,10 +68,10 @@ class _Seen(NamedTuple):
 
 
 class Neighbours:
-    """Keeps the sign of a database, and looks for those of others.
+    """Keeps the sign of a database, and looks for signs of other databases.
 
     Args:
-        host: its name, for others to read.
+        host: this host's name, for others to read.
     """
 
     def __init__(self, lanes: LaneStore, database: Database, environment: str, host: str) -> None:
@@ -80,10 +86,10 @@ class Neighbours:
         self._told = ""
 
     async def arrive(self) -> None:
-        """Return when no host of another database consumes from the store, which takes `GONE_S` after one has crashed.
+        """Return once no host of another database consumes from the store; after a crash of one, wait `GONE_S` at most.
 
         Raises:
-            HostConflict: one does; the text names it and its database.
+            HostConflict: a host of another database consumes; the text names that host and its database.
         """
         first, loop = await self._looked(), asyncio.get_running_loop()
         until_s = loop.time() + GONE_S
@@ -99,7 +105,7 @@ class Neighbours:
             await self._put(seen, [*seen.stale, *seen.others])
 
     async def watch(self) -> None:
-        """Keep the sign, and say so in the log when somebody else keeps another. Ends by cancellation."""
+        """Keep the sign, and warn in the log when hosts of another database keep theirs. Ends by cancellation."""
         while True:
             await asyncio.sleep(LOOK_S)
             seen = await self._looked()
@@ -114,7 +120,7 @@ class Neighbours:
             await self._put(seen, seen.stale)
 
     async def depart(self) -> None:
-        """Take away what this host has put."""
+        """Remove the sign that this host has put."""
         if self._mine:
             with contextlib.suppress(errors.EMQError, TimeoutError):
                 async with asyncio.timeout(ANSWER_S):
@@ -123,7 +129,7 @@ class Neighbours:
     # ------------------------------------------------------------------------------------------------------- details
 
     async def _looked(self) -> _Seen | None:
-        """None where store or database do not answer."""
+        """Read all signs. Returns None if the store or the database does not answer."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 if not await self._identify():
@@ -147,7 +153,7 @@ class Neighbours:
         return _Seen(frozenset(own), others, stale)
 
     async def _identify(self) -> int:
-        """Of the database and environment, for its life: drawn by the first who asks. 0 if it was never read."""
+        """Return the permanent identity of the database and environment; the first host draws it. 0 if never read."""
         if self._database.away_s:
             return self._identity
         found = await self._database.run(self._read, read_only=True, deadline_s=QUICK_S)
@@ -163,7 +169,7 @@ class Neighbours:
         return self._read(connection)
 
     async def _put(self, seen: _Seen, gone: Iterable[str]) -> None:
-        """Put the sign anew if it is as it was, and take away what is out of date."""
+        """Renew the sign if no host has since the last look, and remove the `gone` and outdated entries."""
         before, self._own = self._own, seen.own
         recalls = list(gone)
         try:
@@ -177,7 +183,7 @@ class Neighbours:
                 if recalls:
                     await self._lanes.settle([LaneSettle(LANE, id_, LaneVerdict.RECALL) for id_ in recalls])
         except (errors.EMQError, TimeoutError):
-            return  # at the next look
+            return  # the next look tries again
 
 
 _REMEDY = "give all hosts of one store the same `database` (EMQ_DATABASE)"

@@ -1,4 +1,4 @@
-"""Taking and letting go of groups, and keeping what is owned in step with the catalog."""
+"""Acquires groups, lets go of groups, and updates the owned groups when the catalog changes."""
 
 from __future__ import annotations
 
@@ -42,23 +42,24 @@ from emq.topics.model import State, Topic, quota_of
 log = logging.getLogger(__name__)
 
 HORIZON_S = 1.0
-"""How far ahead of its quota a queue is buffered. Small, because what is buffered is out of the catalog's reach."""
+"""Seconds of its quota that a queue buffers ahead. Small, because a change of the catalog does not reach messages that
+are buffered."""
 
 DRAIN_S = 10.0
-"""How long a release waits for messages in flight; what is not settled by then is delivered again by the next owner."""
+"""Seconds that a release waits for messages in flight; the next owner delivers the unsettled ones again."""
 
 DRAIN_STEP_S = 0.02
-"""How often a release looks for groups that have drained; all of one step are checkpointed together."""
+"""Seconds between the looks of a release for drained groups; the groups of one look share a checkpoint."""
 
 MANY = 5_000
-"""From so many queues on, reading all checkpoints at once is quicker than naming them."""
+"""Queues from which on reading all checkpoints is quicker than asking for each queue by name."""
 
 
 class Acquired(NamedTuple):
-    """What became of groups that were to be acquired; the others are owned now.
+    """The groups that could not be acquired; the host owns the others now.
 
     Attributes:
-        refused: a newer owner has them.
+        refused: groups that a newer owner has.
         waiting: groups that the store could not serve, and why. Try them again.
     """
 
@@ -84,22 +85,24 @@ class Loops(NamedTuple):
     look: Callable[[], Awaitable[object]]
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """How much of the group is under way: messages in flight, schedules being fired, entries being handed on."""
+        """Count the group's messages in flight, schedules being fired and entries being handed on."""
         return self.dispatcher.unsettled(group) + self.firing.unsettled(group) + self.forwarder.unsettled(group)
 
 
 class Ownership:
     """The topics, groups and queues of this host.
 
-    States of a group: *acquired* (its checkpoint is loaded, its slot recovered; it is read and dispatched), *stopping*
-    (nothing more is read or started; messages in flight are awaited), *released* (checkpointed and forgotten), or
-    *lost* (a newer owner exists; forgotten at once, nothing saved).
+    States of a group: *acquired* (its checkpoint is loaded and its slot recovered; the host reads and dispatches its
+    messages), *stopping* (the host reads and starts nothing more, and waits for messages in flight), *released*
+    (checkpointed and forgotten), or *lost* (a newer owner exists; forgotten at once, nothing saved).
 
     Attributes:
         topics: every topic of the catalog, by name.
         owned: topics with a group here.
-        groups, queues: what is owned, by name.
-        something_moves: keys of some topic may be moving between groups, wherever these are.
+        groups, queues: the owned ones, by name.
+        lost_groups: groups lost to a newer owner since the start.
+        shrunk_queues: queues read again because their store had lost messages.
+        something_moves: set while keys of some topic may be moving between groups, on whatever hosts.
     """
 
     def __init__(
@@ -135,13 +138,13 @@ class Ownership:
     async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool] = lambda: True) -> Acquired:
         """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
 
-        From the first step on the stores refuse former owners: what they had done before it is seen here, and after it
-        they do nothing more.
+        The first step is the fence: from then on the stores refuse former owners. This host sees everything that former
+        owners did before the fence, and they can do nothing after it. If a server is out of reach, only its groups
+        wait; the others are acquired.
 
         Args:
-            still: asked at the end whether it is still wanted.
-
-        A group that the store cannot serve, because its server is out of reach, keeps no other from being acquired.
+            assigned: the epoch of each group.
+            still: called at the end; returns False if the groups are not wanted any more.
 
         Raises:
             DatabaseUnavailable: nothing was acquired; try again.
@@ -168,7 +171,7 @@ class Ownership:
                 await self.loops.look()
             saved = await self._prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
-                break  # else one of them was changed or deleted meanwhile: look again
+                break  # else a topic was changed or deleted meanwhile: look again
         if not still():
             return Acquired()
         async for name in in_slices([name for name in wanted if name not in waiting]):
@@ -179,7 +182,7 @@ class Ownership:
         return Acquired(sorted(refused), waiting)
 
     def _may_build(self, name: str, saved: Mapping[str, Checkpoint]) -> bool:
-        """Whether the catalog, which may have changed since the checkpoints were read, has the group as it was then."""
+        """Return True if the catalog still has the group as it was when the checkpoints were read."""
         topic, index = self.topics.get(topic_of(name)), index_of(name)
         return topic is not None and index < topic.groups and all(q in saved for q in topic.queues(index))
 
@@ -198,7 +201,7 @@ class Ownership:
     async def _fence(
         self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
     ) -> set[str]:
-        """Have the stores refuse every lower epoch from now on; returns groups of which they refuse this one.
+        """Have the stores refuse every lower epoch from now on; return the groups whose own epoch they refuse.
 
         Groups that the store cannot serve are added to `waiting`.
         """
@@ -217,7 +220,7 @@ class Ownership:
     async def _prepare(
         self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
     ) -> dict[str, Checkpoint]:
-        """Put back what former owners claimed; returns from where the groups' queues are to be read.
+        """Put back what former owners claimed; return the checkpoint from which to read each queue of the groups.
 
         Groups that the store cannot serve are added to `waiting`.
         """
@@ -236,7 +239,7 @@ class Ownership:
         for name in read:
             if group_of(name) not in waiting:
                 del self._read[name]
-        begun = []  # a row for each queue that a former owner may still write its first checkpoint of
+        begun = []  # rows for queues without a checkpoint: a former owner might still write the first one
         for name in names:
             checkpoint, (head, tail) = saved.get(name), bounds[name]
             found = checkpoint or Checkpoint(name, 0, head)
@@ -270,7 +273,7 @@ class Ownership:
         answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()
         waiting.update({g: a for g, a in zip(wanted, answers, strict=True) if isinstance(a, FAILURES)})
         if again := [(g, e) for g, e in wanted.items() if g in self._abandoned and g not in waiting]:
-            # Under the same epoch: what was claimed from the lane before has nobody any more.
+            # Recover under the same epoch, too: no one holds the entries any more that were claimed before.
             older_than_ms = int(self._clock.now() * 1000) + 1
             put_back = await of_each(self._store.lanes.recover(again, older_than_ms), len(again))
             waiting.update({g: a for (g, _), a in zip(again, put_back, strict=True) if isinstance(a, FAILURES)})
@@ -288,7 +291,7 @@ class Ownership:
             )
 
     def _as_read(self, name: str, checkpoint: Checkpoint | None, bounds: Mapping[str, Bounds]) -> Checkpoint:
-        """What this host knew of a queue when its store was found to have lost messages: more than it had saved."""
+        """Add the newest message that this host read of a queue, before the store lost messages, to the checkpoint."""
         checkpoint = checkpoint or Checkpoint(name, 0, bounds[name].head)
         newest = self._read[name]
         if checkpoint.marks and checkpoint.marks[0].offset >= newest.offset:
@@ -296,9 +299,9 @@ class Ownership:
         return checkpoint._replace(marks=(newest, *checkpoint.marks))
 
     async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
-        """Have the queues of topics refuse what is routed by former layouts, which the store has forgotten as well.
+        """Have the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
 
-        All of the topic's queues, whoever owns them: those that held nothing have lost nothing that would be noticed.
+        This covers all queues of each topic, whoever owns them: if a queue was empty, its owner notices no loss.
         """
         queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]
         for start in range(0, len(queues), SLICE):
@@ -308,7 +311,7 @@ class Ownership:
                 log.warning("%s; %d queues may still take keys by a former layout", failures[0], len(failures))
 
     def _record_dropped(self, name: str, head: int) -> None:
-        """What a topic that drops its oldest messages has dropped before the queue had an owner."""
+        """Record the messages that a topic (one that drops its oldest) dropped before the queue had an owner."""
         group, priority = group_of(name), priority_of(name)
         topic = self.topics.get(topic_of(group))
         if self._trail.enabled and topic is not None and topic.drops_oldest:
@@ -332,17 +335,17 @@ class Ownership:
             )
             if self._trail.enabled:
                 group, priority = group_of(name), priority_of(name)
-                topic = topics[topic_of(group)]  # as it was asked about; it may have been deleted meanwhile
+                topic = topics[topic_of(group)]  # as of the call; the topic may have been deleted meanwhile
                 index = topic.priorities.index(priority)
                 self._trail.lost(topic.name, index_of(group), index, upto, max(known, upto + 1), now_us)
 
     async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
-        """Let go of a group whose store has lost messages, saving nothing: its progress speaks of what is no more.
+        """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
 
-        What is in flight is awaited for `drain_s` seconds, so that keys stay serial.
+        Waits up to `drain_s` seconds for messages in flight, so that the messages of a key stay serial.
         """
         group.stopping = group.lost = True
-        deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may leap, this one does not
+        deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
         while self.groups.get(group.name) is group:
             if not self.loops.unsettled(group) or asyncio.get_running_loop().time() >= deadline:
                 self._abandoned.add(group.name)
@@ -352,14 +355,14 @@ class Ownership:
             await asyncio.sleep(DRAIN_STEP_S)
 
     async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
-        """Stop consuming groups: start nothing more, await what is in flight, save how far they came."""
+        """Stop consuming groups: start nothing more, wait up to `drain_s` for messages in flight, save progress."""
         async for _ in self.releasing(names, drain_s):
             pass
 
     async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
-        """As `release`; yields names as their groups are let go of, those first that have nothing in flight.
+        """As `release`, but yield the names of groups as they are released, groups with nothing in flight first.
 
-        Where the database does not answer, a group is let go of without its last second of progress.
+        While the database does not answer, a group is released without its last second of progress.
         """
         names = list(names)
         groups = [group for name in names if (group := self.groups.get(name)) is not None]
@@ -369,7 +372,7 @@ class Ownership:
             group.stopping = True
         deadline = asyncio.get_running_loop().time() + drain_s
         while groups:
-            # A claim under way is awaited, too: its answer tells what to give back.
+            # Wait for a claim under way, too: its answer tells which messages to give back.
             unsettled = (g async for g in in_slices(groups) if self.loops.unsettled(g) or g.is_claiming)
             waiting = [g async for g in unsettled if not g.lost]
             if asyncio.get_running_loop().time() >= deadline:
@@ -396,7 +399,7 @@ class Ownership:
         return [group.name for group in groups]
 
     async def forget_all(self) -> None:
-        """Everything belongs to others now: nothing of it is started from here on, and it is forgotten."""
+        """Forget all groups, because they belong to other hosts now; start nothing more of them."""
         groups = list(self.groups.values())
         if groups:
             log.warning("letting go of all %d groups", len(groups))
@@ -407,7 +410,7 @@ class Ownership:
                 self._lose(group)
 
     async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
-        """Members that were claimed and not started wait again as they did, instead of being rolled back later."""
+        """Give back members that were claimed and not started, so that their slots need not roll them back later."""
         settles = [
             give_back(group.slot, m.member, m.token, m.score)
             for group in groups
@@ -421,12 +424,12 @@ class Ownership:
                 log.warning("%s; %d claimed messages are left to time out", failures[0], len(failures))
 
     async def look_at_lanes(self) -> None:
-        """Claim from every lane soon, which each store refuses whose group has a newer owner."""
+        """Claim from every lane soon; the stores refuse the claims for groups that have a newer owner."""
         async for name in in_slices(self.groups):
             self.loops.lanes.at(name, 0)
 
     def lost(self, group: OwnedGroup) -> None:
-        """A newer owner exists: forget the group at once; what is in flight here settles nothing any more."""
+        """Forget a group at once that has a newer owner; its messages in flight here settle nothing any more."""
         if self.groups.get(group.name) is group:
             if self.lost_groups % SLICE == 0 or self._clock.now() > self._said_lost + 1.0:
                 log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
@@ -496,18 +499,18 @@ class Ownership:
     # ------------------------------------------------------------------------------------- following the catalog
 
     async def apply(self, changed: Sequence[Topic], deleted: Iterable[str]) -> list[OwnedGroup]:
-        """Take over what the catalog says; quotas, limits and states count from now on, without a pause.
+        """Take over changes of the catalog; new quotas, limits and states count from now on, without a pause.
 
         Returns:
-            Groups here of topics that were deleted before, whose names belong to new topics now.
+            Groups still owned here of deleted topics whose names belong to new topics now.
         """
         former: list[OwnedGroup] = []
         for name in deleted:
             self.topics.pop(name, None)
             self._shrunk.discard(name)
             self._moving.discard(name)
-            # What is held of it is about to be taken away, and is none of a new topic's of that name. Nothing more of
-            # it starts here: a new topic's capacity counts on that.
+            # The assignment will soon take the deleted topic's groups away; they do not belong to a new topic of that
+            # name. Start nothing more of them: the new topic's capacity counts on that.
             if (owner := self.owned.pop(name, None)) is not None:
                 for held in owner.groups.values():
                     held.stopping = True
@@ -528,7 +531,7 @@ class Ownership:
         return former
 
     def shrunk(self) -> Iterator[Topic]:
-        """Topics with retired groups whose last group is owned here."""
+        """Yield the topics with retired groups whose last group this host owns."""
         for name in self._shrunk:
             topic = self.topics.get(name)
             if topic is not None and topic.group(topic.groups - 1) in self.groups:
@@ -539,18 +542,18 @@ class Ownership:
         await self.loops.checkpointer.save()
 
     def moving(self) -> list[OwnedTopic]:
-        """Topics with groups here, keys of which may be moving between groups."""
+        """Return the topics with groups here whose keys may be moving between groups."""
         return [owner for name in self._moving if (owner := self.owned.get(name)) is not None]
 
     def _update(self, owner: OwnedTopic, topic: Topic) -> list[OwnedGroup]:
-        """Take over what concerns the topic as a whole; returns the groups to update."""
+        """Update the topic itself; return the groups here that must be updated, too."""
         owner.topic = topic
         owner.limit = in_flight_limit(topic)
         self._bind(owner)
         passed = {} if owner.gate is None else owner.gate.passed
         for group in owner.set_gate(KeyGate(topic, passed) if topic.earlier else None):
             self.loops.dispatcher.ready(group)
-        # Of the others the assignment is about to take care.
+        # The assignment will soon take the other groups away.
         return [group for group in owner.groups.values() if group.index < topic.groups]
 
     def _update_group(self, group: OwnedGroup) -> None:
@@ -571,7 +574,7 @@ class Ownership:
             self.loops.slots.woken((group.slot.address,))
 
     def rebind(self, pattern: str) -> None:
-        """Something was bound to `pattern`: look again at the topics that match it, many of them a slice at a time."""
+        """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""
         if (owner := self.owned.get(pattern)) is not None:
             self._rebind_topic(owner)
         if is_pattern(pattern):
@@ -588,13 +591,13 @@ class Ownership:
             asyncio.get_running_loop().call_soon(self._rebind, pattern, names)
 
     def _rebind_topic(self, owner: OwnedTopic) -> int:
-        """Bind the topic anew; its groups a slice at a time."""
+        """Bind the topic again, its groups in slices; return the number of groups in the first slice."""
         groups = self._update(owner, owner.topic)
         self._rebind_groups(owner.topic, groups)
         return min(len(groups), SLICE)
 
     def _rebind_groups(self, topic: Topic, groups: list[OwnedGroup]) -> None:
-        """Unless the topic has changed meanwhile: then they were updated with it."""
+        """Update the groups in slices, unless the topic has changed meanwhile: `apply` updated them then."""
         for group in groups[:SLICE]:
             if group.owner.topic is topic and self.groups.get(group.name) is group:
                 self._update_group(group)
@@ -602,7 +605,7 @@ class Ownership:
             asyncio.get_running_loop().call_soon(self._rebind_groups, topic, groups[SLICE:])
 
     def wanted(self, receiver: Receiver) -> None:
-        """A receiver wants messages: start what waits for that."""
+        """Start messages that wait for this receiver, because a consumer has asked for some."""
         self.loops.dispatcher.wanted(receiver)
 
     def _bind(self, owner: OwnedTopic) -> None:

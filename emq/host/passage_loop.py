@@ -1,4 +1,8 @@
-"""The passage loop: finds out which groups have nothing left of keys that have moved; see `emq.topics.key_layouts`."""
+"""The passage loop: notes which groups have finished the messages of keys that moved to other groups.
+
+A layout says to which group each key belongs; a topic gets a new layout when its number of groups changes. A group has
+passed an earlier layout once no message of that layout is left in it. See `emq.topics.key_layouts`.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +25,33 @@ from emq.topics.raised_layouts import QUEUES, Old, raise_queues
 log = logging.getLogger(__name__)
 
 PASS_S = 0.25
-"""How often topics whose keys move are looked at; only those, and mostly there are none."""
+"""Seconds between passes over the topics whose keys move; mostly there are none."""
 
 TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable)
-"""What ends a step, which is tried again in the next pass."""
+"""Errors that end a step; the next pass tries the step again."""
 
 GROUPS = 5_000
-"""So many groups can be looked at in each pass; of more there are fewer passes."""
+"""Groups up to which passes keep their interval; with more groups, passes come less often."""
 
 TOGETHER = 200
-"""Groups that are looked at before the event loop serves everybody else."""
+"""Groups looked at in one step; then the event loop may run other tasks."""
 
 
 class PassageLoop:
     """Notes which groups of this host have passed which layout, and opens the gates of the topics here.
 
+    A gate holds back messages of a moved key until the key's former group has passed the earlier layout.
+
     One pass, over the topics of this host that have earlier layouts:
 
-    1. Read how far all groups have come, on whatever host, and let the gates of the topics here know.
-    2. Raise the queues of the groups here of which that is not noted yet.
-    3. Note what the groups here have passed, if the store says that they are still this host's. What comes out of a
-       lane later belongs to the newest layout or is forwarded, since this host knows that layout, and since whoever
-       acquires the group later reads the catalog behind its fence (`Ownership.acquire`).
-    4. The owner of a topic's last group drops the layouts that all groups have passed from the topic.
+    1. Read which layouts all groups have passed, on whatever host, and tell the gates of the topics here.
+    2. Raise the queues of the groups here (have them refuse earlier layouts), unless that is noted already.
+    3. Note what the groups here have passed, if the store says that this host still owns them. An entry that comes out
+       of a lane later belongs to the newest layout or is forwarded: this host knows that layout, and a later owner of
+       the group reads the catalog behind its fence (`Ownership.acquire`).
+    4. The owner of a topic's last group removes from the topic the layouts that all groups have passed.
 
-    Each step may be repeated. A new owner of a group goes on with the tails that were noted first.
+    Each step may be repeated. A new owner of a group uses the tails that were noted first.
     """
 
     def __init__(
@@ -68,9 +74,9 @@ class PassageLoop:
         self._progress: tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]] | None = None
 
     async def run(self) -> None:
-        """Look every quarter of a second while something moves. Ends by cancellation."""
+        """Run a pass every quarter of a second while keys move. Ends by cancellation."""
         while True:
-            # Larger ones less often, since each pass looks at each of their groups.
+            # With many groups less often, since each pass looks at each of them.
             groups = sum(len(owner.groups) for owner in self._ownership.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
             if not (owners := [*self._ownership.moving()]):
@@ -137,10 +143,10 @@ class PassageLoop:
             await self._passages.note(await self._still_owned(passed))
 
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:
-        """Those whose groups have no newer owner, as far as the store says.
+        """Return the passages whose groups have no newer owner, as far as the store knows.
 
-        A newer one that the store knows may not have seen the change of the catalog when it acquired the group, and may
-        run messages of the earlier layout. One that comes after this looks at the catalog after its fence.
+        A newer owner that the store knows may have acquired the group before it saw the change of the catalog, and may
+        run messages of the earlier layout. An owner that comes later reads the catalog behind its fence.
         """
         groups = list({group.name: group for group, _ in passed}.values())
         owned = set()
@@ -155,7 +161,10 @@ class PassageLoop:
         return [p for group, p in passed if group.name in owned and not group.lost]
 
     async def _tails_now(self, owners: Sequence[OwnedTopic]) -> dict[str, int]:
-        """Of the queues that are not read up to what was noted: a store that came back from a crash holds less."""
+        """Return the present tails of queues that are not read up to the noted tail.
+
+        A store that came back from a crash may hold less than was noted.
+        """
         behind = [
             q.name
             async for group in in_slices(_groups(owners), TOGETHER)
@@ -192,5 +201,5 @@ def _groups(owners: Sequence[OwnedTopic]) -> list[OwnedGroup]:
 
 
 def _earlier(group: OwnedGroup) -> list[int]:
-    """Numbers of the earlier layouts that the group belonged to, oldest first."""
+    """Return the numbers of the earlier layouts that the group belonged to, oldest first."""
     return [layout.number for layout in group.owner.topic.earlier if group.index < layout.groups]

@@ -1,7 +1,7 @@
-"""The statistics loop: saves a snapshot of the host each second, for those who look from outside.
+"""The statistics loop: saves a snapshot of the host each second, for readers outside the host.
 
-The loop is not on a message's way. It reads totals from counters that exist anyway. A topic's starts are what the
-counters of its groups granted and did not take back.
+The loop adds no work to a message's way: it reads totals from counters that exist anyway. The starts of a topic are the
+starts that the counters of its groups granted, without those given back.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.topics.model import State
 
 INTERVAL_S = 1.0
-"""How often a host that does something saves a snapshot."""
+"""Seconds between the snapshots of a busy host."""
 
 IDLE_S = 5.0
-"""How often one that does nothing saves it, as a sign of life."""
+"""Seconds between the snapshots of an idle host; they are a sign of life."""
 
 BUSIEST = 100
-"""Most topics in a snapshot, however many there are."""
+"""Most topics in a snapshot."""
 
 SLICE_GROUPS = 500
-"""Groups looked at before the event loop gets to serve others; about a third of a millisecond."""
+"""Groups looked at in one step (about a third of a millisecond); then the event loop may run other tasks."""
 
 GROUPS_PER_S = 5_000
-"""Groups looked at in a second on average: a host with more renews its list of topics less often."""
+"""Groups looked at in a second on average. A host with more groups renews its list of topics less often."""
 
 
 class Parts(NamedTuple):
-    """The parts of a host that count."""
+    """The parts of a host whose counters the recorder reads."""
 
     ownership: Ownership
     readiness: Readiness
@@ -62,7 +62,7 @@ class Parts(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """What tells a host that does something from an idle one; cheap at any number of groups."""
+    """Numbers that change while a host is busy and stay equal while it is idle; cheap with any number of groups."""
 
     totals: Totals
     in_flight: int
@@ -75,9 +75,9 @@ class Recorder:
     """Takes and saves the snapshots of one host.
 
     Args:
-        parts: of the host; their counters are read.
-        checkpoints: its database and environment are where snapshots are saved.
-        name: of the host in its cluster.
+        parts: the parts of the host, whose counters the recorder reads.
+        checkpoints: tells the database and environment in which to save snapshots.
+        name: the host's name in its cluster.
     """
 
     def __init__(self, parts: Parts, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
@@ -96,7 +96,7 @@ class Recorder:
         self._looks_wanted = 0
 
     def latest(self) -> HostStatistics:
-        """A snapshot: totals as they are now, rates and topics as the loop last found them. Cheap."""
+        """Return a snapshot: totals of this moment, rates and topics as the loop last found them. Cheap."""
         parts, totals = self._parts, self._totals()
         now = self._clock.now()
         return HostStatistics(
@@ -120,11 +120,11 @@ class Recorder:
         )
 
     async def record(self) -> None:
-        """Save a snapshot every `INTERVAL_S` (1 s) while something happens, else every `IDLE_S` (5 s).
+        """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy, else every `IDLE_S` (5 s).
 
-        Whether something happens is told from the host's total counters, so that an idle host, whatever it owns,
-        pays for one comparison a second. Topics are looked at one by one only after something happened, at most
-        `GROUPS_PER_S` (5,000) groups a second on average, in slices of `SLICE_GROUPS` (500). Ends by cancellation.
+        The loop compares the host's total counters to tell busy from idle, so that an idle host, whatever it owns, pays
+        for one comparison a second. After a change the loop looks at the topics one by one: at most `GROUPS_PER_S`
+        (5,000) groups a second on average, in slices of `SLICE_GROUPS` (500). Ends by cancellation.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -134,14 +134,14 @@ class Recorder:
             self._lag_s = max(self._lag_s, loop.time() - due)
 
     async def forget(self) -> None:
-        """The host has stopped: take its snapshot out of sight. Where the database does not answer, it grows stale."""
+        """Delete the snapshot of the stopping host. If the database does not answer, the snapshot becomes stale."""
         with contextlib.suppress(errors.DatabaseUnavailable):
             await self._database.drop_host_stats(self._environment, self._name)
 
     async def _round(self) -> None:
         changed = self._take_rates()
         if changed:
-            # A second look afterwards finds that nothing moves any more.
+            # A second look, after the last change, brings the topics' rates back to 0.
             self._looks_wanted = 2
         now = self._clock.now()
         interval_s = max(INTERVAL_S, len(self._parts.ownership.groups) / GROUPS_PER_S)
@@ -154,7 +154,7 @@ class Recorder:
             await self._save()
 
     def _take_rates(self) -> bool:
-        """Compute the rates since the last round; answers whether anything changed."""
+        """Compute the rates since the last round. Returns True if any total changed."""
         parts, now = self._parts, self._clock.now()
         unreachable = (parts.puller.unreachable, self._database.unreachable)
         mark = _Mark(
@@ -190,7 +190,7 @@ class Recorder:
                 if looked % SLICE_GROUPS == 0:
                     yield
             starts[name] = started
-            # A change of pacing makes new counters, which begin at 0.
+            # Not below 0: a change of pacing makes new counters, which begin at 0.
             found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
         owned, busiest = self._parts.ownership.owned, []
         for began, _, _, name in heapq.nlargest(BUSIEST, found):
@@ -205,7 +205,7 @@ class Recorder:
         try:
             await self._database.save_host_stats(self._environment, self._name, text, int(snapshot.time * 1000))
         except errors.DatabaseUnavailable:
-            return  # the checkpointer says so already, and the next round tries again
+            return  # the checkpointer has logged the error; the next round tries again
         self._saved_at, self._lag_s = snapshot.time, 0.0
 
     def _totals(self) -> Totals:
@@ -227,7 +227,7 @@ class Recorder:
 
 
 def _topic(owner: OwnedTopic, started_per_s: float) -> Generator[None, None, TopicStatistics]:
-    """Of one topic; yields between slices."""
+    """Return the statistics of one topic; yield between slices."""
     topic, groups = owner.topic, list(owner.groups.values())
     names = topic.priorities or (IN_SLOT,)
     buffered, retries = dict.fromkeys(names, 0), 0

@@ -1,5 +1,8 @@
-"""The retirement loop: what retired groups no longer need of a shrunk topic's quota goes to the others, and the groups
-are dropped once nothing is left in any of them."""
+"""The retirement loop: drops the retired groups of topics that have shrunk.
+
+A topic that shrinks keeps its surplus groups, the retired ones, until they are empty. Meanwhile a retired group that is
+empty gives its part of the quota to the other groups. The groups are dropped once nothing is left in any of them.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ from emq.topics.model import Topic
 log = logging.getLogger(__name__)
 
 RETIRE_S = 0.5
-"""How often shrunk topics are looked at; only those, and mostly there are none."""
+"""Seconds between looks at the shrunk topics; mostly there are none."""
 
 GROUPS = 2_000
-"""So many retired groups can be looked at each time; of more there are fewer looks."""
+"""Retired groups up to which looks keep their interval; with more groups, looks come less often."""
 
 TOGETHER = 500
-"""Queues or lanes that are looked at before the event loop serves everybody else."""
+"""Queues or lanes looked at in one step; then the event loop may run other tasks."""
 
 RESCUE_PAGE = 500
 
 
 class Retirement:
-    """Retires groups of the topics that this host answers for (those whose last group it owns).
+    """Retires groups of the topics whose last group this host owns.
 
-    Loses nothing: first every queue of the retired groups must be finished by its checkpoint; then each is sealed,
-    which the store does only while nothing is left in it, so that a producer with an old picture of the catalog is
-    refused and cannot write where nobody reads any more; the catalog is changed last.
+    Loses nothing. First, every queue of the retired groups must be finished by its checkpoint. Then the store seals
+    each queue, which it does only while the queue is empty: a sealed queue refuses producers that still have an old
+    picture of the catalog, so that none writes where no host reads any more. The catalog is changed last.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Retirement:
         interval_s: float = RETIRE_S,
     ) -> None:
         """Args:
-        shrunk: the topics to look at: those with more `groups` than `active_groups`.
+        shrunk: returns the topics to look at: those with more `groups` than `active_groups`.
         """
         self._catalog = catalog
         self._store = store
@@ -63,9 +66,9 @@ class Retirement:
         self._complained: dict[str, float] = {}
 
     async def watch(self) -> None:
-        """Look at shrunk topics every few seconds. Ends by cancellation."""
+        """Look at shrunk topics every `interval_s` seconds, less often if they are large. Ends by cancellation."""
         while True:
-            # Large ones less often, since each look is at each of their retired groups.
+            # With many retired groups less often, since each look is at each of them.
             retired = sum(topic.groups - topic.active_groups for topic in self._shrunk())
             await asyncio.sleep(self._interval_s * max(1, retired / GROUPS))
             shrunk = list(self._shrunk())
@@ -88,7 +91,10 @@ class Retirement:
                         log.exception("the retired groups of topic %s stay for now", topic.name)
 
     async def retire(self, topic: Topic) -> bool:
-        """Drop the topic's retired groups; False if something is left in them. Then only these share the quota."""
+        """Drop the topic's retired groups. Returns False if something is left in any of them.
+
+        Of the retired groups, only those that still hold something then keep a part of the quota.
+        """
         retired = range(topic.active_groups, topic.groups)
         now_ms = int(self._clock.now() * 1000)
         draining = tuple(sorted(await lag.holding(self._store, self._checkpoints, topic, retired, now_ms)))
@@ -101,7 +107,7 @@ class Retirement:
             return False
         if await self._retrying(slots):
             return False
-        # Looked at again: a message that came and failed since has left its queue for the slot.
+        # Look at the lanes again: a message that came and failed since has left its queue for the lane.
         done = await self._sealed(queues) and not await self._retrying(slots) and await self._drop(topic, slots)
         if not done:
             for part in _parts(queues):
@@ -110,11 +116,11 @@ class Retirement:
         return done
 
     async def _sealed(self, queues: Sequence[str]) -> bool:
-        """Seal the queues; False where one of them holds something, the others may be sealed then."""
+        """Seal the queues. Returns False if one of them holds something; others may be sealed even then."""
         for part in _parts(queues):
             saved = await self._checkpoints.load(part)
             bounds = served(await self._store.log.bounds(part))
-            # Up to what was finished and no further: a message that came since keeps its queue from being sealed.
+            # Up to the watermark and no further: a message that came since keeps its queue from being sealed.
             finished = [saved[q].watermark if q in saved else b.head for q, b in zip(part, bounds, strict=True)]
             seals = [Trim(q, f, None, True) for q, f in zip(part, finished, strict=True)]
             if not all(sealed is True for sealed in served(await self._store.log.trim(seals))):
@@ -130,7 +136,7 @@ class Retirement:
         return False
 
     async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
-        """Compare-and-set in the catalog; False if the topic has changed meanwhile, perhaps grown again."""
+        """Drop the groups from the catalog by compare-and-set. Returns False if the topic has changed meanwhile."""
         for slot in slots:
             await move_dead_letters(self._store.lanes, slot, topic.group(0))
         after = await self._catalog.retire(topic.name, topic)
@@ -140,9 +146,9 @@ class Retirement:
         return True
 
     async def _rescue(self, lanes: Sequence[str], to: str) -> None:
-        """Move what producers added to a retired group's lane before they could see the change of the catalog.
+        """Move the entries that producers added to a retired group's lane before they saw the catalog's change.
 
-        They look at the catalog after each add, so what comes later than this look they place anew themselves.
+        Producers read the catalog after each add, so they themselves move an entry that they add after this call.
         """
         store = self._store.lanes
         for lane in lanes:
@@ -152,9 +158,10 @@ class Retirement:
 
 
 async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
-    """Move a retired group's dead letters to another lane; returns how many.
+    """Move a retired group's dead letters to another lane; return their number.
 
-    Each is added there before it is dropped here: a crash in between leaves it in both until this is repeated.
+    Each dead letter is added there before it is dropped here. A crash in between leaves it in both lanes until the
+    call is repeated.
     """
     count = 0
     while page := await store.dead(lane, limit=RESCUE_PAGE):

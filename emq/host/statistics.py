@@ -1,4 +1,4 @@
-"""The snapshot that a host saves of itself in the database; `emq top`, `emq hosts` and `emq trace` read it there."""
+"""The snapshot of its own statistics that a host saves in the database, for `emq top`, `emq hosts` and `emq trace`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from emq.loops.timekeeping import ClockState
 
 LIVE_S = 10.0
-"""A snapshot older than this belongs to a host that is gone or cut off from its database."""
+"""Seconds. A host whose snapshot is older is gone, or cut off from its database."""
 
 IN_SLOT = "slot"
 
@@ -18,15 +18,15 @@ class Totals(msgspec.Struct, frozen=True):
     Attributes:
         fetched: messages read from log queues, or claimed from slots.
         started: deliveries handed to a handler.
-        succeeded, failed: how they ended.
+        succeeded, failed: deliveries by their outcome.
         retried: failures that are tried again later.
         dead: messages that went to the dead letters.
-        expired: of these, those that had outlived their time to live.
-        holes: offsets skipped because nothing was there.
-        checkpoints: queues whose progress was saved, counted each time.
+        expired: dead messages that had outlived their time to live.
+        holes: offsets skipped because the queue held nothing there.
+        checkpoints: checkpoints of single queues saved.
         fenced: groups lost to a newer owner.
         shrunk: queues that were read again because their store had come back from a crash without messages.
-        broken: times that a loop, or one item of it, failed unexpectedly and was started again; the log tells of them.
+        broken: unexpected failures of a loop or of one of its items, each followed by a new start; see the log.
     """
 
     fetched: int = 0
@@ -58,14 +58,14 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     """A topic on one host.
 
     Attributes:
-        qps: its limit, over all hosts.
+        qps: the topic's limit in starts a second, over all hosts.
         state: "active", "paused" or "draining".
-        groups: how many of its groups the host owns.
+        groups: number of the topic's groups that the host owns.
         started_per_s: deliveries started a second.
-        in_flight, max_in_flight: messages started and not settled here, and the most there may be.
-        buffered: messages in memory by priority, names highest first; of a sorted topic all together, as "slot".
-        retries_buffered: of these, those that come from a lane.
-        bound: a handler or receiver takes its messages here; they also wait while the topic is paused.
+        in_flight, max_in_flight: messages started and not settled here, and their limit.
+        buffered: messages in memory by the name of their priority, highest first; all as "slot" for a sorted topic.
+        retries_buffered: buffered messages that came from a lane.
+        bound: True if a handler or receiver takes the topic's messages here, or if the topic is paused.
     """
 
     name: str
@@ -85,14 +85,15 @@ class HostStatistics(msgspec.Struct, frozen=True):
 
     Attributes:
         time: seconds since the epoch, by the host's clock.
-        uptime_s: seconds since the host was made.
-        topics, groups, queues: how many it owns.
+        uptime_s: seconds since the host was created.
+        topics, groups, queues: numbers of what the host owns.
         ready_queues: queues that wait to be read.
         in_flight: messages started and not settled.
-        loop_lag_s: by how much the event loop woke this up too late, at worst since the last snapshot.
-        store_unreachable, database_unreachable: the error, while there is one.
+        loop_lag_s: the longest delay, in seconds, with which the event loop woke the statistics loop since the last
+            saved snapshot.
+        store_unreachable, database_unreachable: the error, while the server cannot be reached; else None.
         busiest: at most 100 topics, the busiest first.
-        clock: what it knows of the time; None where nothing keeps its clock.
+        clock: the state of the host's clock; None if nothing keeps it.
     """
 
     host: str
@@ -115,11 +116,11 @@ class HostStatistics(msgspec.Struct, frozen=True):
 
 
 decode = msgspec.json.Decoder(HostStatistics).decode
-"""Decode a saved snapshot (JSON text); raises `msgspec.DecodeError` on another version's."""
+"""Decode a saved snapshot (JSON text). Raises `msgspec.DecodeError` if the fields of another version do not fit."""
 
 
 def waiting(host: str, now: float, why: str) -> HostStatistics:
-    """The snapshot of a host that waits for its store and consumes nothing yet."""
+    """Return the snapshot of a host that waits for its store and consumes nothing yet; `why` is the store's error."""
     return HostStatistics(
         host=host,
         time=now,

@@ -1,1 +1,1 @@
-"""What every loop of a host uses: restarts after a fault, slices, calls put aside, the lease."""
+"""Tools for the loops of a host: restarts after a fault, slices of long work, slow calls put aside, the lease."""

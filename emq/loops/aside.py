@@ -1,4 +1,4 @@
-"""Calls that take long step aside, so that the loop that made them goes on with what other servers can answer."""
+"""Puts slow calls of a loop aside, so that the loop goes on with calls that other servers can answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 SLOW_S = 0.25
-"""A call that has not returned after this long steps aside."""
+"""Seconds after which a call that has not returned is put aside."""
 
 MOST = 8
-"""Calls of one loop that may be aside at once. With as many the loop waits, so that no unbounded number piles up."""
+"""Most calls of one loop that may be aside at once; then the loop waits, so that their number stays bounded."""
 
 Call = Callable[[], Awaitable[None]]
 
@@ -18,11 +18,11 @@ Call = Callable[[], Awaitable[None]]
 class Aside:
     """Makes the calls of one loop, one after the other, and ends with the loop.
 
-    The calls run in one task, the *driver*. So a call that returns in time costs a timer, and no turn of the event loop
-    passes before the next one. When a call takes long, a new driver takes over; the old one ends with its call.
+    The calls run in one task, the *driver*. So a call that returns in time costs only a timer, and the next call begins
+    without a turn of the event loop. When a call takes long, a new driver takes over; the old one ends with its call.
 
     Args:
-        most: calls that may be aside at once; None where something else bounds them.
+        most: most calls that may be aside at once; None if they are bounded elsewhere.
     """
 
     def __init__(self, most: int | None = MOST) -> None:
@@ -33,10 +33,10 @@ class Aside:
         self._relieved: asyncio.Future[None] | None = None
 
     async def run(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:
-        """Make call after call. Ends by cancellation, or with what a call raises, also one that is aside.
+        """Make call after call. Ends by cancellation, or with the error of any call, in the driver or aside.
 
         Args:
-            following: waits until there is something to do, and returns the calls that do it, in their order.
+            following: waits until there is work, and returns the calls that do the work, in their order.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -64,7 +64,7 @@ class Aside:
                 slow.cancel()
 
     def _relieve(self, driver: asyncio.Task[None] | None) -> None:
-        """The driver's call takes long."""
+        """Have a new driver take over from `driver`, whose call takes long."""
         if self._driver is driver:
             self._driver = None
             if self._relieved is not None and not self._relieved.done():

@@ -1,7 +1,7 @@
-"""What keeps a host's loops running: a loop that breaks is started again, and one group's trouble stays with the group.
+"""Keeps a host's loops running: starts a loop again that breaks, and counts and logs unexpected failures.
 
-Most errors of single items never come here: `emq.storage.answers.of_each` turns what a store raises into an answer for
-each entry, `emq.loops.troubles` lets entries that failed rest, and `emq.dispatch.retry` words any failure of a handler.
+Most errors of single items never come here. `emq.storage.answers.of_each` turns an error of the store into an answer
+for each entry, `emq.loops.troubles` lets failed entries rest, and `emq.dispatch.retry` words failures of handlers.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from emq import errors
 log = logging.getLogger(__name__)
 
 RESTARTS_S = (1.0, 2.0, 5.0)
-"""How long a loop that broke rests before it runs again, by how often it broke in a row."""
+"""Seconds that a broken loop rests before it runs again, by the number of failures in a row."""
 
 IN_A_ROW_S = 30.0
-"""A loop that ran for so long before it broke begins with the shortest rest again."""
+"""Seconds that a loop must run before a failure counts as the first in a row again."""
 
 SAID_AGAIN_S = 60.0
-"""How long the log is silent about a trouble of a name that it has told of."""
+"""Seconds before the log repeats a failure of the same loop, item and kind."""
 
 SAID = 1_000
-"""Names that are remembered as told."""
+"""Most failures remembered as logged."""
 
 FATAL = (errors.HostConflict, errors.ForeignTree, errors.InvalidSettings)
-"""What no restart mends: somebody has to act, so the host ends."""
+"""Errors that no restart mends: the operator has to act, so the host ends."""
 
 
 class Guard:
-    """Of one host.
+    """Keeps the loops of one host running.
 
     Attributes:
-        broken: how often each loop broke, or an item of it did, by the loop's name. Each time is a bug of ours, or data
-            damaged in a way that we do not know; a well host has none.
+        broken: number of failures of each loop or of its items, by the loop's name. Each failure is a bug of EMQ, or
+            data damaged in a way that EMQ does not know; a healthy host has none.
     """
 
     def __init__(self) -> None:
@@ -45,10 +45,10 @@ class Guard:
         self._said: dict[str, float] = {}
 
     async def keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run `loop` for ever: log what it raises, count it, and start it again after a rest. Ends by cancellation.
+        """Run `loop` for ever: log and count its failures, and start it again after a rest. Ends by cancellation.
 
         Raises:
-            HostConflict, ForeignTree, InvalidSettings: somebody has to act.
+            HostConflict, ForeignTree, InvalidSettings: no restart mends this; see the error for the remedy.
         """
         times = 0
         while True:
@@ -67,11 +67,12 @@ class Guard:
             await asyncio.sleep(rest_s)
 
     def note(self, name: str, what_next: str, failure: BaseException, item: str = "") -> None:
-        """Count an unexpected failure, and log it unless the log has told of the same lately.
+        """Count an unexpected failure, and log it unless the same failure was logged in the last `SAID_AGAIN_S`.
 
         Args:
-            name: the loop's.
-            item: the message, queue, slot or topic of the loop that it happened with, if it is known.
+            name: the loop's name.
+            what_next: says in the log how EMQ goes on.
+            item: the message, queue, slot or topic at which the loop failed, if known.
         """
         self.broken[name] += 1
         place, now = f"{name} {item} {type(failure).__name__}", time.monotonic()
@@ -84,5 +85,5 @@ class Guard:
         log.error("the loop %r broke%s; %s", name, where, what_next, exc_info=failure)
 
     def start(self, loops: Mapping[str, Callable[[], Awaitable[None]]]) -> list[asyncio.Task[None]]:
-        """Each loop as a task that is named for it."""
+        """Start each loop as a task named for the loop; return the tasks."""
         return [asyncio.create_task(self.keep(name, loop), name=f"emq {name}") for name, loop in loops.items()]

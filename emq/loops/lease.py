@@ -1,4 +1,4 @@
-"""The lease: until when a host may go on by itself."""
+"""The lease: the time until which a host may go on without hearing from its cluster."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from emq.clock import Clock
 
 
 class Lease:
-    """What a host's membership, and its knowledge of the time, allow it to do without hearing from others again.
+    """The time until which a host may claim and start messages, by its membership and by its knowledge of the time.
 
     States: *granted* (the host claims and starts), *suspended* (the cluster does not answer; the host goes on until
-    `until`, since nobody else gets its groups before that), *expired* (`until` has passed: the host claims and starts
-    nothing). `renew` leads back to granted from each of them. Past the time up to which the host is `sure` of its
-    clock, the lease counts as expired, too.
+    `until`, since no other host gets its groups before then), *expired* (`until` has passed: the host claims and starts
+    nothing). `renew` leads back to granted from every state. The lease also counts as expired after the time up to
+    which the host is `sure` of its clock.
 
     Attributes:
-        until: claim and start nothing from then on; in seconds of the host's clock, which neither a stopped process nor
-            a suspended machine stops.
-        suspended: the cluster does not answer at present.
+        until: from then on, the host claims and starts nothing; in seconds of the host's clock, which goes on while the
+            process is stopped or the machine suspended.
+        suspended: True while the cluster does not answer.
+        on_renewed: called after each change of the lease.
     """
 
     def __init__(self, until: float = math.inf) -> None:
@@ -32,27 +33,27 @@ class Lease:
         self._renewed = asyncio.Event()
 
     def renew(self, until: float) -> None:
-        """Claims and starts are allowed until then; it never shortens a lease."""
+        """Allow claims and starts until then. Never shortens the lease."""
         self._granted_until = max(self._granted_until, until)
         self.suspended = False
         self._changed()
 
     def suspend(self) -> None:
-        """The cluster does not answer: the host goes on to the end of the lease."""
+        """Note that the cluster does not answer; the host goes on to the end of the lease."""
         self.suspended = True
 
     def end(self) -> None:
-        """Claim and start nothing more until it is renewed."""
+        """End the lease at once: the host claims and starts nothing more until `renew`."""
         self.suspend()
         self._granted_until = self.until = 0.0
 
     def sure(self, until: float) -> None:
-        """The host knows the time well enough until then; 0 for not at all."""
+        """Set the time until which the host knows the time well enough; 0 for not at all."""
         self._sure_until = until
         self._changed()
 
     def shift(self, by_s: float) -> None:
-        """The host's clock was corrected: the lease ends when it would have ended without that."""
+        """Move the lease's end after a correction of the host's clock, so that the true time of the end stays."""
         if self._granted_until > 0:
             self._granted_until += by_s
         self._changed()
@@ -64,7 +65,7 @@ class Lease:
             renewed()
 
     async def valid(self, clock: Clock) -> None:
-        """Return once claims are allowed, which is at once while the lease runs."""
+        """Wait until claims are allowed; return at once while the lease runs."""
         while clock.now() >= self.until:
             self._renewed.clear()
             await self._renewed.wait()

@@ -13,7 +13,7 @@ from emq import errors
 log = logging.getLogger(__name__)
 
 AGAIN_S = (0.2, 0.5, 1.0, 2.0)
-"""Waits between attempts; the last repeats. Short, since a server that starts is there in seconds."""
+"""Seconds between attempts; the last repeats. Short, since a starting server is up within seconds."""
 
 SAY_EVERY_S = 30.0
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 async def waited(server: str, opened: Callable[[], Awaitable[T]], on_wait: Callable[[str], Awaitable[None]]) -> T:
-    """What `opened` returns, as soon as its server answers, however long that takes. Ends early by cancellation.
+    """Call `opened` again and again until its server answers, and return its result. Ends early by cancellation.
 
     Args:
-        server: for the log.
+        server: the server's name in the log.
         on_wait: called with the reason after each failure.
 
     Raises:
-        EMQError: as `opened` does, but for `StoreUnavailable` and `DatabaseUnavailable`.
+        EMQError: any error of `opened` other than `StoreUnavailable` and `DatabaseUnavailable`.
     """
     attempts, said_s = 0, float("-inf")
     while True:

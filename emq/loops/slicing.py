@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into slices, so that messages and heartbeats never wait for all of it."""
+"""Cuts long work on the event loop into slices, so that messages and heartbeats wait for one slice only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
 SLICE = 100
-"""Groups that are taken, changed or forgotten before the event loop serves everybody else: some milliseconds. A number,
-not a time, so that a simulation takes the same course each time."""
+"""Groups acquired, changed or forgotten in one slice (some milliseconds); then the event loop may run other tasks. A
+number, not a time, so that a simulation takes the same course each time."""
 
 Item = TypeVar("Item")
 
 
 async def in_slices(items: Iterable[Item], size: int = SLICE) -> AsyncIterator[Item]:
-    """The items one after the other; after each `size` of them others get their turn on the event loop.
+    """Yield the items one after the other; after every `size` items, let the event loop run other tasks.
 
-    What the items belong to may have changed by then: look again before you act on one.
+    These tasks may have changed the state behind the items: check an item again before you act on it.
     """
     for n, item in enumerate(list(items), 1):
         yield item

@@ -1,24 +1,26 @@
-"""Keeping a host's clock by the time of its environment, so that all hosts count the same seconds.
+"""Keeps a host's clock by the time of its environment, so that all hosts count the same seconds.
 
 **Which time.** Hosts count starts by aligned seconds, so a group that moves between hosts whose clocks differ would
-spend a second's quota twice. All hosts of an environment share one database, the catalog's, so its clock is the
-reference: there is exactly one, whatever the store (a Redis Cluster has as many clocks as masters). For SQLite and in
-memory that is the machine's own clock.
+spend a second's quota twice. All hosts of an environment share one database, the catalog's, so the database's clock is
+the *reference*. There is exactly one, whatever the store (a Redis Cluster has as many clocks as masters). For SQLite
+and for databases in memory, the reference is the machine's own clock.
 
 **How.** As NTP does: ask the reference, take the middle of the round trip as the time of its answer, believe the answer
-with the shortest round trip of the last few, allow for `DRIFT` since. Every `INTERVAL_S` there is one more question,
-and one at once when the machine's wall clock jumps.
+with the shortest round trip of the last few, allow for `DRIFT` since. The host asks every `INTERVAL_S`, and at once
+when the machine's wall clock jumps.
 
-**Never twice.** The environment's time never goes back (`successor`): where the reference's clock jumps back, the time
-of the environment goes on from where it was, or up to `UNNOTED_US` later, slower by `SLEW` until both agree again; that
-much of the quota is lost meanwhile. A jump back to a time after the last note shows to hosts that have counted on
-since, who say so (`anchor_us`), and to whoever starts on the machine that noted it, by what has passed there. Where the
-clock jumps forward, the time follows at once, and seconds are left out; a host starts nothing in the second in which it
-lands, since one that was there before may have had the same groups. A host whose own clock is found to be ahead stands
+**Never twice.** The environment's time never goes back (`successor`); hosts note it in the database. If the reference's
+clock jumps back, the environment's time goes on from where it was, or up to `UNNOTED_US` later. It runs slower by
+`SLEW` until both agree again, and that much of the quota is lost meanwhile. The note does not show a jump back to a
+time after the note. Hosts that have counted on since see such a jump and report it (`anchor_us`); so does a host that
+starts on the machine that noted the time, by the time that has passed there.
+
+If the clock jumps forward, the time follows at once and leaves out seconds. A host starts nothing in the second in
+which it lands, since a host that was there before may have had the same groups. A host whose own clock is ahead stands
 still until the time has come.
 
-**A database that was lost.** The note is lost with a database that comes back empty or from an old copy. A host that is
-told a time before one that it was told already knows that, and brings the environment's time back (`anchor_us`).
+**A database that was lost.** A database that comes back empty or from an old copy has lost the note. A host notices if
+the database tells a time before one that it told already, and then restores the environment's time (`anchor_us`).
 """
 
 from __future__ import annotations
@@ -38,46 +40,46 @@ from emq.loops.lease import Lease
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
-"""How often the reference is asked."""
+"""Seconds between questions to the reference."""
 
 AGAIN_S = 0.05
-"""How soon it is asked again where a few answers are wanted in a row."""
+"""Seconds between questions when the host wants a few answers in a row."""
 
 LOOK_S = 0.5
-"""How often the machine's wall clock is looked at."""
+"""Seconds between looks at the machine's wall clock."""
 
 KEPT = 8
-"""Answers of which the best counts; the worst is forgotten."""
+"""Most answers kept. The best one counts; beyond this number the worst is forgotten."""
 
 FIRST = 3
-"""Answers in a row at the start and after a jump."""
+"""Questions in a row at the start and after a jump."""
 
 DRIFT = 200e-6
-"""How far a machine's clock may drift from the reference's, in seconds a second; quartz does a quarter of it."""
+"""Most drift of a machine's clock from the reference's, in seconds a second; a quartz drifts by a quarter of this."""
 
 SLEW = 0.01
-"""How much slower the environment's time goes while it is ahead of the reference's clock."""
+"""Part by which the environment's time runs slower while it is ahead of the reference's clock."""
 
 TOLERANCE_US = 2_000
-"""A clock this near is not corrected: no round trip tells more."""
+"""Microseconds below which a clock is not corrected, since round trips do not tell the time more exactly."""
 
 JUMP_S = 0.25
-"""A wall clock that has moved by so much more or less than time has passed has jumped."""
+"""Seconds of difference between a wall clock's move and the time passed that count as a jump."""
 
 UNNOTED_US = 8_000_000
-"""How far the environment's time may have gone on since it was noted. Where the reference's clock is found behind the
-note, time goes on from there: hosts that have died since may have counted those seconds."""
+"""Most microseconds that the environment's time may have gone on since its last note. If the reference's clock is
+behind the note, the time goes on from this much later: hosts that have died since may have counted those seconds."""
 
 BOUND_S = 0.25
-"""How far a host's clock may be wrong for it to go on starting messages."""
+"""Most seconds by which a host's clock may be wrong while the host still starts messages."""
 
 
 class Noted(NamedTuple):
-    """The environment's time as somebody noted it.
+    """The environment's time as a host noted it.
 
     Attributes:
-        time_us, at_us: the environment's time, and the reference's clock then.
-        run, passed_us: the run of a machine (`clock.this_run`) on which it was noted, and what had passed in it.
+        time_us, at_us: the environment's time, and the reference's clock at that moment, in microseconds.
+        run, passed_us: the run of the machine (`clock.this_run`) that noted the time, and the time passed in that run.
     """
 
     time_us: int
@@ -97,11 +99,12 @@ class Successor(NamedTuple):
 
 
 def successor(reference_us: int, noted: Noted | None, run: int = 0, passed_us: int = 0) -> Successor:
-    """The environment's time, when the reference's clock is at `reference_us`; microseconds since the epoch.
+    """Return the environment's time when the reference's clock is at `reference_us`; microseconds since the epoch.
 
     Args:
-        noted: None for never.
-        run, passed_us: of whoever asks. On the machine that noted the time, it is known how much has passed since.
+        noted: the last note; None if the time was never noted.
+        run, passed_us: the run of the asking machine, and the time passed in it. If that machine noted the time, they
+            tell how much time has passed since the note.
     """
     if noted is None:
         return Successor(reference_us)
@@ -119,7 +122,7 @@ def successor(reference_us: int, noted: Noted | None, run: int = 0, passed_us: i
 
 
 class Asked(NamedTuple):
-    """The environment's time, and the time that had passed here before and after it was read."""
+    """The environment's time, with the time that had passed on this machine before and after the question."""
 
     time_us: int
     sent_us: int
@@ -131,9 +134,10 @@ class Reference(Protocol):
 
     def __call__(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Awaitable[Asked]:
         """Args:
-            passed_us: tells the time that has passed.
-            note: note the answer, so that the environment's time cannot go back behind it.
-            anchor_us: of the clock of a host that has counted on by it: the environment's time goes on from there.
+            passed_us: returns the time passed on this machine, in microseconds.
+            note: note the answer, so that the environment's time cannot go back behind the answer.
+            anchor_us: the anchor of a host's clock that is ahead of the note: the environment's time goes on from
+                there.
 
         Raises:
             DatabaseUnavailable: ask again later.
@@ -144,9 +148,9 @@ class Answer(NamedTuple):
     """One answer of the reference.
 
     Attributes:
-        anchor_us: the clock's right anchor by this answer, see `SystemClock`.
-        error_us: by how much that may be wrong, when it came.
-        at_us: when it came, in time that has passed.
+        anchor_us: the clock's right anchor by this answer; see `SystemClock`.
+        error_us: most microseconds by which the anchor was wrong when the answer came.
+        at_us: when the answer came, in microseconds passed on this machine.
     """
 
     anchor_us: int
@@ -154,18 +158,18 @@ class Answer(NamedTuple):
     at_us: int
 
     def error_at(self, passed_us: int) -> float:
-        """By how much it may be wrong then."""
+        """Return the microseconds by which the answer may be wrong at `passed_us`."""
         return self.error_us + (passed_us - self.at_us) * DRIFT
 
 
 class ClockState(msgspec.Struct, frozen=True):
-    """What a host knows of the time.
+    """The state of a host's clock.
 
     Attributes:
-        uncertain_s: by how much its clock may be wrong; None if it never had an answer.
-        corrected_s: by how much its clock was corrected since it began, all corrections together.
-        machine_ahead_s: how far the machine's wall clock is ahead of the environment's time.
-        trouble: why it starts nothing, or what is wrong with the machine's clock.
+        uncertain_s: most seconds by which the clock may be wrong; None before the first answer of the reference.
+        corrected_s: sum of all corrections since the start, in seconds.
+        machine_ahead_s: seconds by which the machine's wall clock is ahead of the environment's time.
+        trouble: the reason why the host starts nothing, or the fault of the machine's clock; None if all is well.
     """
 
     uncertain_s: float | None = None
@@ -180,13 +184,13 @@ def _answer(asked: Asked) -> Answer:
 
 
 class Timekeeper:
-    """Keeps a clock; see the module.
+    """Keeps a clock by its environment's time; see the module.
 
     States: *unknown* (no answer yet: hosts start nothing), *kept*, *doubtful* (no answer for so long that the clock may
-    be wrong by more than the bound: hosts start nothing until the next one).
+    be wrong by more than the bound: hosts start nothing until the next answer).
 
     Args:
-        clock: is corrected, and nothing else corrects it.
+        clock: the clock to correct; nothing else may correct this clock.
         reference: see `Reference`.
         bound_s: see `BOUND_S`.
     """
@@ -221,18 +225,18 @@ class Timekeeper:
         self._leases.remove(lease)
 
     async def begin(self) -> None:
-        """Set the clock before anything is timed by it; as far as the reference answers."""
+        """Set the clock before anything is timed by it; leave the clock as it is if the reference does not answer."""
         await self._ask(FIRST)
 
     async def known(self) -> None:
-        """Return once the clock is set, however long the reference is away."""
+        """Wait until the clock is set, however long the reference does not answer."""
         while not self._answers:
             await self._ask(FIRST)
             if not self._answers:
                 await asyncio.sleep(LOOK_S)
 
     async def keep(self) -> None:
-        """Ask again and again; of several that do so, one is enough. Ends by cancellation."""
+        """Ask the reference again and again; of several such calls only one asks. Ends by cancellation."""
         me = object()
         try:
             while True:
@@ -261,7 +265,7 @@ class Timekeeper:
             self._tell()
 
     def state(self) -> ClockState:
-        """A snapshot."""
+        """Return a snapshot of the clock's state."""
         best = self._best()
         passed_us = self._clock.passed_us()
         return ClockState(
@@ -282,15 +286,15 @@ class Timekeeper:
                 if self._leases and self._went_back(asked):
                     asked = await self._reference(self._clock.passed_us, True, self._clock.anchor_us)
             except errors.DatabaseUnavailable:
-                return  # the database says so itself
+                return  # the database has logged the error
             self._heard_us = asked.time_us
             self._take(_answer(asked))
 
     def _went_back(self, asked: Asked) -> bool:
-        """Whether the environment's time has gone back behind what this host has counted.
+        """Return True if the environment's time has gone back behind the time that this host has counted.
 
-        Nobody who looks at the note alone can see that, for the reference's clock has jumped back by less than the age
-        of the note, or the database has lost the note. A clock further ahead than that is wrong itself.
+        The note alone does not show this: the reference's clock has jumped back by less than the age of the note, or
+        the database has lost the note. If this host's clock is further ahead, the host's clock is wrong itself.
         """
         best, answer = self._best(), _answer(asked)
         if best is None:
@@ -305,7 +309,7 @@ class Timekeeper:
         if best is None:
             self._clock.reset(answer.anchor_us)
         elif abs(answer.anchor_us - best.anchor_us) > answer.error_us + best.error_at(answer.at_us) + TOLERANCE_US:
-            # Both cannot be right, and the later one knows of what has happened in between.
+            # Both answers cannot be right, and the later one knows of what has happened in between.
             self._answers.clear()
         self._answers.append(answer)
         if len(self._answers) > KEPT:
@@ -341,7 +345,7 @@ class Timekeeper:
         return min(self._answers, key=lambda a: a.error_at(now_us), default=None)
 
     def _sure_until_s(self) -> float:
-        """Until when, by the clock, it is wrong by the bound at most."""
+        """Return the time, by the clock, until which the clock is wrong by the bound at most."""
         best = self._best()
         if best is None or best.error_us >= self._bound_us:
             return 0.0
@@ -368,7 +372,7 @@ class Timekeeper:
         return ""
 
     def _tell(self) -> None:
-        """Say what is wrong once, and that it is over."""
+        """Log a trouble of the clock once, and its end."""
         trouble = self._trouble()
         kind = trouble.partition(" is ")[0]
         if kind == self._told:

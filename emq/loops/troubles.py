@@ -1,4 +1,4 @@
-"""Entries that a store could not serve: how long each rests, and how often the log says so."""
+"""Remembers the entries that a store could not serve: lets each rest, and logs the errors now and then."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 RESTS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""How long an entry rests before it is sent again, by how often it has failed in a row."""
+"""Seconds that an entry rests before it is sent again, by the number of its failures in a row."""
 
 SAID_AGAIN_S = 60.0
-"""How long the log is silent about a trouble that it has told of."""
+"""Seconds before the log repeats the same error."""
 
 SAID = 1_000
-"""Troubles that are remembered as told."""
+"""Most errors remembered as logged."""
 
 
 class Troubles:
-    """Of one loop, by the entry's name. An entry that is well costs one look at an empty dict.
+    """The failed entries of one loop, by name. A healthy entry costs one look at an empty dict.
 
     Args:
-        waits: what the log says of the entries, as in "deliveries wait".
+        waits: the clause of the log about the entries, such as "deliveries wait".
 
     Attributes:
-        latest: the last error, while any entry has one.
+        latest: the last error while any entry has failed; else None.
     """
 
     def __init__(self, waits: str) -> None:
@@ -42,7 +42,7 @@ class Troubles:
         self.latest: str | None = None
 
     def failed(self, name: str, failure: errors.EMQError) -> float:
-        """The entry failed; returns for how many seconds it rests."""
+        """Note that the entry failed; return the seconds that it must rest."""
         times = self._failed.get(name, 0)
         self._failed[name] = times + 1
         self.latest = str(failure)
@@ -53,7 +53,7 @@ class Troubles:
         return RESTS_S[min(times, len(RESTS_S) - 1)]
 
     def well(self, name: str) -> None:
-        """The entry was served, or is not ours any more."""
+        """Note that the entry was served, or does not belong to this host any more."""
         if self._failed:
             self._failed.pop(name, None)
             self._alone.discard(name)
@@ -62,10 +62,10 @@ class Troubles:
                 self._said.clear()
 
     def apart(self, entries: Sequence[T], name: Callable[[T], str]) -> list[Sequence[T]]:
-        """The entries that are well and those that have failed, each as a call of its own.
+        """Split entries into healthy ones and failed ones, to be sent in separate calls.
 
-        So nothing that is well waits for a server that is known to be slow to fail. What failed unexpectedly goes in
-        calls of one entry each, since the cause may be one entry among them.
+        So no healthy entry waits for a server that is known to fail slowly. Entries that failed unexpectedly go in
+        calls of one entry each, since a single one of them may be the cause.
         """
         if not self._failed:
             return [entries] if entries else []

@@ -1,4 +1,4 @@
-"""Places that many tenants share: connections, threads. `emq.places.sharing` says how many each may hold."""
+"""Gives out places (connections, threads) that many tenants share, by the rules of `emq.places.sharing`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KNOWN = 10_000
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""While tenants wait: how many of them are looked at again in this time, though no place became free."""
+"""Waiting tenants that are looked at again every `LOOK_AGAIN_S` seconds, even if no place became free."""
 
 
 class _Tenant:
@@ -25,13 +25,13 @@ class _Tenant:
 
 
 class Places:
-    """`capacity` places, given out by `sharing.room`; a tenant's own requests are served in their order.
+    """`capacity` places, given out by `sharing.room`. The requests of one tenant are served in their order.
 
-    It belongs to one event loop at a time; in another one it starts with all places free.
+    The object belongs to one event loop at a time; in another loop all places are free again.
 
     Attributes:
-        used: places taken.
-        waiting: requests that wait for one.
+        used: number of places taken.
+        waiting: number of requests that wait for a place.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -46,9 +46,10 @@ class Places:
         self._looking: asyncio.TimerHandle | None = None
 
     async def take(self, name: str) -> int:
-        """Wait for a place for the tenant `name`, and take it; for `free`, when that was.
+        """Wait for a place for the tenant `name`, and take it. Safe to cancel: then no place is taken.
 
-        Safe to cancel: then none is taken.
+        Returns:
+            The time at which the place was taken, in microseconds; pass it to `free`.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -73,10 +74,10 @@ class Places:
             raise
 
     def free(self, name: str, taken_us: int) -> None:
-        """Give a place back that `name` has had since `taken_us`, which `take` said."""
+        """Give back a place that `name` has had since `taken_us`, the time that `take` returned."""
         tenant = self._tenants.get(name)
         if tenant is None or not tenant.held:
-            return  # taken in a loop that has ended
+            return  # taken in an event loop that has ended
         self.used -= 1
         tenant.held -= 1
         tenant.pace.ended(taken_us, self._now_us())
@@ -110,7 +111,7 @@ class Places:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
     def _forget_some(self) -> None:
-        """Forget one that holds nothing for each that comes, once there are many; the one known longest first."""
+        """If there are many tenants, forget one that holds no place and waits for none, the longest known first."""
         if len(self._tenants) >= KNOWN:
             for name, tenant in self._tenants.items():
                 if not tenant.held and not tenant.waiting:

@@ -1,15 +1,15 @@
-"""How many of a host's shared places a topic may hold: messages in flight, threads, bytes, connections.
+"""Decides how many of a host's shared places (messages in flight, threads, bytes, connections) a topic may hold.
 
 Places are shared as a switch shares its buffer among ports (dynamic threshold; Choudhury and Hahne, 1998): a topic may
-hold `ALPHA` times what is free. So one busy topic may hold four fifths, 300 get about a 300th each, and some places
-always stay free.
+hold `ALPHA` times as many places as are free. So one busy topic may hold four fifths, 300 busy topics get about a 300th
+each, and some places always stay free.
 
-A switch's free places are few when thousands of ports are full. Here it counts how long a topic holds a place, too:
-the longer, the earlier the host is full for this topic (`ceiling`). Topics that settle nothing share half of the
-places at most; topics that take 5 s get 72 %, those that take 50 ms 99 %. A topic that nobody knows yet counts as one
-that takes a second. So however many topics hang, quick ones find places that only quick ones may take.
+A switch has few free places when thousands of ports are full. Here the time that a topic holds a place counts, too: the
+longer, the earlier the host is full for this topic (`ceiling`). Topics that settle nothing share at most half of the
+places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. An unknown topic counts as one that takes a
+second. So even if many topics hang, quick topics find places that only quick topics may take.
 
-Nothing here costs anything for a message whose handler never waits.
+A message whose handler never waits costs nothing here.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ import math
 from typing import Generic, TypeVar
 
 ALPHA = 4
-"""A topic may hold so many times what is free of the places below its ceiling."""
+"""Places that a topic may hold for each free place below the topic's ceiling."""
 
 HALVING_S = 4.0
-"""A topic that holds its places for so long is left half of the places that a hanging one is not left."""
+"""Seconds for which a topic must hold its places to get half of the places that are closed to a hanging topic."""
 
 UNKNOWN_S = 1.0
-"""How long a topic counts as holding a place before it has settled anything."""
+"""Seconds for which a topic counts as holding a place before it has settled a message."""
 
 FORGET_S = 5.0
-"""While a topic has nothing in flight, half of its slowness is forgotten in this time."""
+"""Seconds in which half of a topic's slowness is forgotten while the topic has nothing in flight."""
 
 LEAST = 4
-"""Places that every topic may hold, as far as there are any, however quick its messages are."""
+"""Least number of places that `need` returns, however quick the topic's messages are."""
 
 NEED = 4
-"""Where places are short, a topic may hold this many times those that its rate and its pace need on average. So quick
-topics that begin to hang at one moment, in which each may start a second's quota, do not take all places."""
+"""While places are short, a topic may hold this many times the places that its rate and pace need on average. So quick
+topics that all begin to hang at one moment do not take all places, though each may start a second's quota."""
 
 FEW = 2
-"""A topic may hold so many places for long without counting as slow, as long as others of its messages end soon."""
+"""Places that a topic may hold for long without counting as slow, if its other messages end soon."""
 
 WEIGHT = 0.25
-"""Of the newest message in the average of how long they took."""
+"""Weight of the newest message in the average time that messages took."""
 
 T = TypeVar("T")
 
 
 class HoldingTimes:
-    """How long the messages of one topic hold their places. Times are in whole microseconds, which add up exactly.
+    """The times for which the messages of one topic hold their places; in whole microseconds, which add up exactly.
 
     Attributes:
-        took_s: how long those took that have ended; average, the newest counting most.
-        heard_us: when one ended last, or when the first one began after none was running.
-        running: how many hold a place.
-        began_us: the sum of the times at which these began.
+        took_s: average time, in seconds, of the ended messages; the newest count most.
+        heard_us: when a message ended last, or when the first one began after none was running.
+        running: number of messages that hold a place.
+        began_us: sum of the times at which these messages began.
     """
 
     __slots__ = ("began_us", "heard_us", "running", "took_s")
@@ -66,24 +66,24 @@ class HoldingTimes:
         self.began_us = 0
 
     def began(self, at_us: int, n: int = 1) -> None:
-        """`n` messages have taken places."""
+        """Note that `n` messages have taken places."""
         if not self.running:
             self.heard_us = at_us
         self.running += n
         self.began_us += n * at_us
 
     def ended(self, began_us: int, at_us: int, n: int = 1) -> None:
-        """`n` messages that began together have let go of their places."""
+        """Note that `n` messages that began together have let go of their places."""
         self.running -= n
         self.began_us -= n * began_us
         self.heard_us = at_us
         self.took_s += ((at_us - began_us) / 1e6 - self.took_s) * WEIGHT
 
     def hold_s(self, now_us: int) -> float:
-        """For how long a place is held, as far as is known.
+        """Return the seconds for which the topic holds a place, as far as is known.
 
-        By those that ended lately; by how long none has ended; and, if more than `FEW` hold places, by their mean age,
-        since those that hang are among them and not among those that ended.
+        The result is the longest of: the average of the messages that ended lately; the time since the last one ended;
+        and, if more than `FEW` messages hold places, their mean age, since hanging messages never end.
         """
         if self.running > FEW:
             return max(self.took_s, (now_us - self.heard_us) / 1e6, (now_us - self.began_us / self.running) / 1e6)
@@ -95,37 +95,37 @@ class HoldingTimes:
 
 
 def ceiling(capacity: int, hold_s: float) -> int:
-    """The host is full, for a topic that holds its places for `hold_s` seconds, once so many places are taken."""
+    """Return the taken places at which the host is full for a topic that holds its places for `hold_s` seconds."""
     return math.ceil(capacity * (0.5 + 0.5 / (1.0 + hold_s / HALVING_S)))
 
 
 def room(full_at: int, used: int, held: int) -> int:
-    """How many more places a topic may take; not above 0 for none.
+    """Return how many more places a topic may take; 0 or less for none.
 
     Args:
-        full_at: its `ceiling`.
+        full_at: the topic's `ceiling`.
         used: places taken by all topics.
-        held: of these, its own.
+        held: places taken by this topic.
     """
     free = full_at - used
     return min(free, ALPHA * free - held)
 
 
 def need(rate_per_s: float, took_s: float) -> int:
-    """How many places a topic may hold that starts so many messages a second, which take so long on average."""
+    """Return the places that a topic may hold that starts `rate_per_s` messages of `took_s` seconds each."""
     return max(LEAST, math.ceil(NEED * rate_per_s * took_s))
 
 
 def used_at_most(full_at: int, held: int) -> int:
-    """The `used` up to which `room` leaves one place."""
+    """Return the largest `used` for which `room` is at least 1."""
     return full_at - max(1, math.ceil((held + 1) / ALPHA))
 
 
 class Crowd(Generic[T]):
-    """Those that wait for places to become free; the one that needs the fewest free ones comes first.
+    """Tenants or topics that wait for free places; the one that needs the fewest free places comes first.
 
     Attributes:
-        wakes_at: once at most so many places are used, `first` may go; -1 while nobody waits.
+        wakes_at: most used places with which `first` may go; -1 while none waits.
     """
 
     def __init__(self) -> None:
@@ -138,20 +138,20 @@ class Crowd(Generic[T]):
         return len(self._waiting)
 
     def wait(self, who: T, used_at_most: int) -> None:
-        """Have `who` wait until at most so many places are used, or until more are, if it was told so before."""
+        """Have `who` wait until at most `used_at_most` places are used; the larger number counts if called again."""
         if used_at_most > self._waiting.get(who, -2):
             self._waiting[who] = used_at_most
             heapq.heappush(self._heap, (-used_at_most, next(self._tickets), who))
             self._settle_top()
 
     def first(self) -> T:
-        """Take out the one that needs the fewest free places."""
+        """Take out and return the one that needs the fewest free places."""
         who = self._heap[0][2]
         self._take(who)
         return who
 
     def longest(self) -> T:
-        """Take out the one that has waited longest."""
+        """Take out and return the one that has waited longest."""
         who = next(iter(self._waiting))
         self._take(who)
         return who
@@ -161,7 +161,7 @@ class Crowd(Generic[T]):
         self._settle_top()
 
     def _settle_top(self) -> None:
-        """Drop entries that were taken out or replaced: those on top at once, the others when they are many."""
+        """Drop outdated heap entries (taken out or replaced): those on top at once, the others when they are many."""
         heap, waiting = self._heap, self._waiting
         if len(heap) > 2 * len(waiting) + 64:
             heap[:] = [entry for entry in heap if waiting.get(entry[2]) == -entry[0]]

@@ -1,4 +1,4 @@
-"""Threads for functions that block: shared fairly among tenants, and replaced when a function hangs."""
+"""Runs blocking functions in threads that tenants share fairly; replaces a thread whose function hangs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from emq.places import sharing
 from emq.places.places import Places
 
 REPLACE_S = 2.0
-"""A function that has run for so long while others wait keeps its thread, and gives its place back."""
+"""Seconds after which a running function gives its place back while others wait; the function keeps its thread."""
 
 SPARE = 256
-"""Most threads beyond the places; when all are taken, a function that hangs keeps its place."""
+"""Most threads beyond the places. When all are taken, a hanging function keeps its place."""
 
 CHECK_S = 0.25
-"""While functions wait for a place: how often those that run are looked at."""
+"""Seconds between looks at the running functions while others wait for a place."""
 
 
 class _Call:
-    """A function that runs. Attributes: spare: it has given its place back, and counts among the spare threads."""
+    """A running function.
+
+    Attributes:
+        spare: the call has given its place back, and its thread counts as a spare one.
+    """
 
     __slots__ = ("argument", "began_s", "function", "future", "loop", "name", "spare", "taken_us")
 
@@ -44,17 +48,18 @@ class _Call:
 class Threads:
     """Runs functions of many tenants in daemon threads, `places` at a time.
 
-    The places are shared by `emq.places.places`, so that slow functions of one tenant leave some to the others. A
-    function whose caller was cancelled (its time-out is over), or that has run for `REPLACE_S` while others wait, keeps
-    its thread and gives its place back: a spare thread takes over, up to `SPARE` of them, which tenants share likewise.
-    So a function that never returns costs a thread instead of a place, and does not keep the process from ending.
+    Tenants share the places as `emq.places.places` says, so that slow functions of one tenant leave places to others. A
+    function gives its place back, but keeps its thread, if its caller was cancelled (by a time-out), or if it has run
+    for `REPLACE_S` while others wait. A spare thread then takes over. There are up to `SPARE` spare threads, which
+    tenants share likewise. So a function that never returns costs a thread instead of a place, and does not keep the
+    process from ending.
 
-    Everything but `_work_off` runs in the event loop. Like its places, it belongs to one event loop at a time.
+    All methods but `_work_off` run in the event loop. The object belongs to one event loop at a time, as its places do.
     """
 
     def __init__(self, places: int, name: str, spare: int = SPARE) -> None:
         """Args:
-        name: the beginning of the threads' names.
+        name: prefix of the threads' names.
         """
         self._capacity = places
         self._places = Places(places)
@@ -74,7 +79,7 @@ class Threads:
     async def run(self, name: str, function: Callable[[Any], Any], argument: Any) -> Any:
         """Call `function(argument)` in a thread for the tenant `name`; return what it returns, raise what it raises.
 
-        Cancelling returns at once; the function goes on until it ends by itself, and its outcome is ignored.
+        A cancelled call returns at once; the function goes on until it ends by itself, and its outcome is ignored.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -96,7 +101,7 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """Let the threads end that have nothing to do. The others end by themselves, or with the process."""
+        """Let the idle threads end. The others end by themselves, or with the process."""
         for _ in range(self._idle):
             self._work.put(None)
         self._idle = 0
@@ -111,7 +116,7 @@ class Threads:
             try:
                 call.loop.call_soon_threadsafe(self._ended, call, result, failure)
             except RuntimeError:
-                return  # the event loop is closed: nobody waits for this, or for the thread
+                return  # the event loop is closed: no caller waits for this result
             del call, result, failure  # or an idle thread would keep them in memory
 
     def _ended(self, call: _Call, result: object, failure: BaseException | None) -> None:
@@ -136,7 +141,7 @@ class Threads:
             self._places.free(call.name, call.taken_us)
 
     def _replace(self, call: _Call) -> bool:
-        """Give the call's place to another, if a spare thread is left for it."""
+        """Free the call's place for another call if a spare thread is left. Returns True if so."""
         if call not in self._placed:
             return False
         used, held = self._spare.total(), self._spare[call.name]
@@ -149,7 +154,7 @@ class Threads:
         return True
 
     def _check(self) -> None:
-        """Replace what has run for long, the oldest first, as long as others wait."""
+        """Replace the calls that have run for long, the oldest first, while other calls wait."""
         self._checking, loop = None, self._loop
         assert loop is not None
         for call in list(self._placed):

@@ -1,1 +1,1 @@
-"""Quotas: how many messages a group may start, second by second."""
+"""Quotas: count how many messages a group may start in each second."""

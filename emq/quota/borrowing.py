@@ -1,4 +1,7 @@
-"""Borrowing: a group with a backlog uses what its idle sisters on this host leave of the topic's quota."""
+"""Borrowing: a group with a backlog uses the starts that its idle sisters leave unused.
+
+Sisters are groups of the same topic on the same host.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from emq.quota.counter import Counter, WindowCounter
 from emq.topics.shares import ShareTimeline, in_force
 
 LOOK_AGAIN_S = 0.05
-"""How soon a group that could borrow nothing asks its sisters again."""
+"""Seconds after which a group that could borrow nothing asks its sisters again."""
 
 
 class Sister(Protocol):
@@ -22,22 +25,23 @@ class Sister(Protocol):
 
 
 ASKED = 32
-"""Most sisters asked in one attempt; the next attempt goes on with the next ones."""
+"""Most sisters asked in one attempt; the next attempt asks the next ones."""
 
 
 class BorrowingCounter(WindowCounter):
-    """A window counter that, once its own quota is used up, draws on sisters that have nothing to start.
+    """A window counter that borrows starts from sisters without messages once its own quota is used up.
 
-    What is lent is taken off the lender's own second, so the sum over the sisters stays under the sum of their
-    quotas; only the share of a single group may be exceeded. A sister lends what it did not use *so far* in the
-    second and keeps the rest, so that a message that reaches it is still started at once.
+    The lender's own second loses the starts that it lends. So the sisters together stay within the sum of their quotas;
+    only a single group may exceed its share. A sister lends the starts that it did not use *so far* in the second and
+    keeps those for the rest of the second, so that a message that reaches it still starts at once.
 
     Args:
         quota: see `WindowCounter`.
-        sisters: the topic's groups on this host, this one among them; shared by all of them, and turned here. Those
-            that stop are left in it, and taken out when they are met.
-        most: starts a second with what is borrowed; None for as many as there are.
-        lends_spare: it also lends what it has by the share in force and does not use because a coming one is lower.
+        sisters: the topic's groups on this host, this one included. All counters of the topic share this deque and
+            rotate it. Groups that stop stay in the deque until a counter meets and removes them.
+        most: most starts a second including borrowed ones; None for no limit.
+        lends_spare: if True, the counter also lends the starts that the share in force allows and that the group may
+            not use because a coming share is lower.
     """
 
     __slots__ = ("_lends_spare", "_most", "_sisters", "_used")
@@ -85,22 +89,22 @@ class BorrowingCounter(WindowCounter):
         self._used = used
 
     def lend(self, n: int, now: float) -> int:
-        """Grant up to `n` starts to somebody else: of what was not used so far in this second, pro rata.
+        """Grant up to `n` starts to a sister, out of those not used so far in this second, pro rata.
 
-        What the quota holds for the rest of the second stays, so that a message that comes now still starts at once.
+        The starts for the rest of the second stay, so that a message that comes now still starts at once.
         """
         lent = min(n, self.lendable(now))
         self._left -= lent
         return lent
 
     def lendable(self, now: float) -> int:
-        """How many starts `lend` would grant now."""
+        """Return how many starts `lend` would grant now."""
         WindowCounter.reserve(self, 0, now)
         kept = math.floor(self._bound * (self._second + 1 - now))
         return max(0, self._left + self._spare() - kept)
 
     def _spare(self) -> int:
-        """What the share in force allows in this second beyond what this group may start itself."""
+        """Return the starts that the share in force allows in this second beyond those the group itself may use."""
         if not self._lends_spare or self._second == self._first or len(self._course) == 1:
             return 0
         return self._course[in_force(self._course, self._second)][1].allowance(self._second) - self._bound
@@ -110,7 +114,7 @@ class BorrowingCounter(WindowCounter):
         return min(own, now + LOOK_AGAIN_S if self._room(1) > 0 else float(self._second + 1))
 
     def _room(self, n: int) -> int:
-        """So many of `n` the group may start in this second, with what it borrows."""
+        """Return how many of `n` starts the group may still use in this second, including borrowed ones."""
         if self._most is None:
             return n
         if self._second == self._first:

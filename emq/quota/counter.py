@@ -1,8 +1,8 @@
-"""Per-group counters: the rate limit itself, since a group lives on exactly one host.
+"""The counters of groups. They are the rate limit itself, since exactly one host owns a group.
 
-Reserve before taking, release what was not taken, as in the original. What a group may start follows from its shares
-alone (`emq.topics.shares`), in integers, so that nothing drifts and the groups' sum keeps the topic's cap in every
-second.
+Reserve starts before taking messages, and release the starts that were not used. A group's starts follow from its
+shares alone (`emq.topics.shares`), in integers: nothing drifts, and in every second the starts of all groups stay
+within the topic's qps.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ __all__ = ["MICRO", "Counter", "WindowCounter", "allowance", "course_of"]
 
 
 def allowance(micros: int, second: int) -> int:
-    """Starts that a quota of `micros` millionths a second allows in the aligned second `second` (since the epoch)."""
+    """Return the starts that `micros` millionths a second allow in the aligned second `second` since the epoch."""
     return shares.Share(micros, MICRO, 0).allowance(second)
 
 
 def course_of(quota: float | ShareTimeline) -> ShareTimeline:
-    """A course; of a mere quota, that of a group which shares with nobody."""
+    """Return a course of shares. A number becomes the course of a group that shares its quota with no other."""
     return [(0, shares.share_of(quota))] if isinstance(quota, int | float) else quota
 
 
 class Counter(Protocol):
-    """What the dispatcher asks before it starts a message. Times are seconds since the epoch, never going back."""
+    """Grants starts to the dispatcher, in advance. Times are seconds since the epoch and never go back."""
 
     reserved: int
-    """Reservations granted so far."""
+    """Starts granted so far."""
     rolled_back: int
-    """Reservations released so far."""
+    """Starts released so far."""
 
     def reserve(self, n: int, now: float) -> int:
-        """Grant up to `n` starts; 0 to n. A grant is good until `valid_until`."""
+        """Grant up to `n` starts; return their number, 0 to n. A grant is good until `valid_until`."""
 
     def available(self, now: float) -> int:
-        """How many starts `reserve` would grant now; reserves none."""
+        """Return how many starts `reserve` would grant now, without reserving any."""
 
     def release(self, n: int, now: float) -> None:
         """Give back `n` starts of a grant that were not used."""
 
     def valid_until(self, now: float) -> float:
-        """Until when starts granted now may be used."""
+        """Return the time until which starts granted now may be used."""
 
     def next_at(self, now: float) -> float:
-        """When, after `reserve` granted 0, a further start will be allowed."""
+        """Return the time of the next allowed start, after `reserve` has granted 0; infinity for never."""
 
 
 class WindowCounter:
-    """At most what the group's share allows in each aligned second of the clock.
+    """Grants in each aligned second of the clock at most the starts that the group's share allows.
 
-    A new counter grants nothing in the second it is made in: a previous owner of the group may have spent that
+    A new counter grants nothing in the second in which it is made: a previous owner of the group may have used that
     second's quota already.
 
     Args:
-        quota: the group's course of shares; or starts a second, of one that shares with nobody.
+        quota: the group's course of shares; or starts a second, for a group that shares with no other.
     """
 
     __slots__ = ("_bound", "_course", "_first", "_left", "_second", "reserved", "rolled_back")
@@ -100,16 +100,16 @@ class WindowCounter:
         return float("inf") if found is None else float(found)
 
     def set_quota(self, quota: float | ShareTimeline, now: float) -> None:
-        """Change the shares: what they allow less counts at once, what they allow more from the next second on."""
+        """Change the shares. A lower quota counts at once, a higher one from the next second on."""
         self._course = course_of(quota)
-        # May fall below 0, so that what is reserved now and released later does not count as room. Never rises: below 1
-        # a second, the lower quota may allow a start in a second in which the higher one allows none.
+        # `_left` may fall below 0, so that starts reserved now and released later do not count as room. The bound never
+        # rises: below 1 a second, the lower quota may allow a start in a second in which the higher one allows none.
         bound = min(self._bound, shares.allowance(self._course, self._second))
         self._left -= self._bound - bound
         self._bound = bound
 
     def take_over(self, other: WindowCounter) -> None:
-        """Go on where another counter of the same group is."""
+        """Copy the state of another counter of the same group, to go on from there."""
         self._first = other._first
         self._second, self._bound, self._left = other._second, other._bound, other._left
         self.reserved, self.rolled_back = other.reserved, other.rolled_back

@@ -1,4 +1,4 @@
-"""Which counter a group has, and how it follows its topic."""
+"""Makes the counter of a group, and changes it when the topic changes."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from emq.topics.model import Topic
 
 
 def lends(topic: Topic) -> bool:
-    """Whether the topic's groups on one host use what their sisters leave.
+    """Return True if the topic's groups on one host use the starts that their sisters leave.
 
-    They do where the topic says so, and while it shrinks: a group that retires has its share until every host knows
-    that nothing is left in it, and meanwhile its sisters use that.
+    They do if the topic says so, and while the topic shrinks: a retired group keeps its share until every host knows
+    that the group is empty, and meanwhile its sisters use the share.
     """
     return topic.options.pacing == "window" and (topic.options.borrow or topic.groups > topic.active_groups)
 
 
 def counter_for(topic: Topic, group: int, sisters: deque[Sister], now: float) -> Counter:
-    """A new counter, which grants nothing in the second it is made in."""
+    """Make a new counter, which grants nothing in the second in which it is made."""
     if topic.options.pacing == "smooth":
         return SmoothCounter(_paces(topic, group), now)
     if not lends(topic):
         return WindowCounter(topic.course(group), now)
     most = None if topic.options.borrow else _most(topic, group)
-    # A lower qps counts at once: what the old one would still allow is lent to nobody.
+    # A lower qps counts at once: no group lends the starts that the old qps would still allow.
     same_qps = len({division.qps for division in topic.timeline}) == 1
     return BorrowingCounter(topic.course(group), now, sisters, most, lends_spare=same_qps)
 
 
 def _most(topic: Topic, group: int) -> int:
-    """While a topic shrinks, no active group gets beyond what it will have once that is over, and no retired one beyond
-    what a group may have."""
+    """Return the most starts a second, with borrowed ones, of a group while its topic shrinks.
+
+    For an active group: its starts after the shrinking. For a retired one: the starts that any group may have.
+    """
     if group < topic.active_groups:
         return topic.divided(()).share(group).ceiling
     return math.floor(min(topic.group_qps, topic.qps))
 
 
 def follow(counter: Counter, topic: Topic, group: int, sisters: deque[Sister], now: float) -> Counter:
-    """The counter after a change of the topic; what it has granted in this second still counts."""
+    """Return the counter to use after a change of the topic; starts granted in this second still count."""
     if isinstance(counter, SmoothCounter) and topic.options.pacing == "smooth":
         counter.set_paces(_paces(topic, group), now)
         return counter

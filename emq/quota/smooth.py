@@ -1,4 +1,4 @@
-"""Smooth pacing: starts spread over the second, as a token bucket spreads them."""
+"""Smooth pacing: spreads starts over the second, as a token bucket does."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Tokens(Protocol):
     """A supply of tokens; times are microseconds since the epoch."""
 
     def whole(self, now_us: int) -> int:
-        """How many there are now."""
+        """Return the number of whole tokens now."""
 
     def take(self, n: int) -> None:
-        """Use up `n` of those that `whole` has just told of; a negative number gives back."""
+        """Use up `n` of the tokens that `whole` has just returned; a negative number gives tokens back."""
 
     def next_us(self, now_us: int) -> float:
-        """When there will be one, where there is none now."""
+        """Return when there will be a token, if there is none now."""
 
 
 class Bucket:
-    """In any span of t seconds at most share * t + burst tokens. It starts empty."""
+    """A token bucket: in any span of t seconds at most share * t + burst tokens. It starts empty."""
 
     __slots__ = ("_at_us", "_capacity", "_den", "_num", "_tokens")
 
@@ -51,7 +51,7 @@ class Bucket:
 
 
 class Mint:
-    """The topic's tokens come one by one at fixed times; those of this group are good for a while. See `Pace`."""
+    """Tokens that the topic mints one by one at fixed times, in turn for its groups; each is good for a while."""
 
     __slots__ = ("_lifetime_us", "_members", "_micros", "_next", "_position", "_since_us")
 
@@ -75,7 +75,7 @@ class Mint:
         return float(-(-k * PICO // self._micros))
 
     def _minted(self, until_us: int) -> int:
-        """How many of this group's tokens were minted up to then, since the epoch."""
+        """Return how many of this group's tokens were minted from the epoch to `until_us`."""
         return (until_us * self._micros // PICO - self._position) // self._members + 1
 
 
@@ -86,19 +86,20 @@ Paces = Sequence[tuple[int, TokenSource]]
 class SmoothCounter:
     """A counter that grants tokens: over all groups of a topic at most qps * t + burst in *any* span of t seconds.
 
-    It starts empty, so that a group that moves between hosts cannot gain a burst by moving. The default burst, 1 + a
-    tenth of a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
+    The counter starts empty, so that a group gains no burst by moving between hosts. The default burst, 1 + a tenth of
+    a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
 
-    A change begins at the same second on every host, and begins empty: starts before it are bounded by the old pace,
-    those after it by the new qps times their span. Until then a start takes a token of each, so that a lower pace
-    counts at once.
+    A change of pace begins at the same second on every host, with an empty supply: the old pace bounds the starts
+    before that second, the new qps those after it. Until that second a start takes a token of both paces, so that a
+    lower pace counts at once.
     """
 
     __slots__ = ("_coming", "_paces", "_taken_from", "_tokens", "reserved", "rolled_back")
 
     def __init__(self, paces: float | Paces, now: float, burst: float | None = None) -> None:
         """Args:
-        paces: or starts a second, of a group that shares with nobody; `burst` is for that only.
+        paces: the group's paces; or starts a second, for a group that shares with no other.
+        burst: tokens, only with a number as `paces`; None for the default.
         """
         self._paces: Paces = ()
         self._tokens: Tokens | None = None
@@ -139,7 +140,7 @@ class SmoothCounter:
         return min(at, self._coming[0][0]) if self._coming else at
 
     def set_paces(self, paces: Paces, now: float) -> None:
-        """Follow a change; what is known already goes on as it was."""
+        """Follow a change; paces that are known already keep their tokens."""
         now_us = int(now * 1e6)
         known = {since: (pace, tokens) for since, pace, tokens in self._coming}
         first = shares.in_force([(since, shares.NOTHING) for since, _ in paces], int(now))
@@ -165,8 +166,8 @@ def _tokens(pace: TokenSource, now_us: int) -> Tokens:
 
 
 def _begun(pace: TokenSource, since_us: int) -> Tokens:
-    """Tokens of a pace that begins now everywhere. The topic's first one is left out: it may come at once, while the
-    bound for what comes before has no room for one more."""
+    """Make the tokens of a pace that begins now on all hosts. Leaves out the topic's first token: it might come at
+    once, and the bound for the starts before the change has no room for one more."""
     if pace.lifetime_s:
         since_us = -(-(since_us * pace.share.num // PICO + 1) * PICO // pace.share.num)
     return _tokens(pace, since_us)
