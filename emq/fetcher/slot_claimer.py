@@ -51,7 +51,7 @@ OVERHEAD_BYTES = 64
 LOOK_S = 1.0
 """Seconds within which an expired message is found while it waits behind others; see `SlotClaimer`."""
 LOOK_MESSAGES = 500
-"""Most members of a slot that one look for expired members claims, beyond those that can start."""
+"""Most members that a look for expired members claims from a slot, unless more can start."""
 LOOKED_AT_PER_S = 5_000
 """Most members in a second that a host looks at for expiry. If many slots have a backlog, each has its turn less
 often."""
