@@ -1,4 +1,4 @@
-"""What is known of a message that has not ended: plain records, so that the reasoning needs no store."""
+"""Known facts about a message that has not ended: plain records, so that the reasoning needs no store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emq.topics.model import Topic
 
 
 class Where(enum.StrEnum):
-    """Which part of the store holds it."""
+    """The part of the store that holds the message."""
 
     QUEUE = "queue"
     LANE = "lane"
@@ -18,14 +18,14 @@ class Where(enum.StrEnum):
 
 
 class State(enum.StrEnum):
-    """What the store says of it there."""
+    """The state of the message in its part of the store."""
 
     WAITING = "waiting"
     CLAIMED = "claimed"
     """Something of its lane or slot is in prepare, and it is neither waiting nor dead."""
     DEAD = "dead"
     FINISHED = "finished"
-    """Its offset was checkpointed as finished or trimmed, and it is nowhere else."""
+    """The message's offset was checkpointed as finished or trimmed, and the message is nowhere else."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

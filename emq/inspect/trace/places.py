@@ -1,4 +1,4 @@
-"""Finding one message in the store, page by page, changing nothing.
+"""Finds one message in the store, page by page, and changes nothing.
 
 Where the trail tells a message's queue and offset nothing is searched. Else lanes and slots are paged through, which
 takes as long as what waits there; pages shift while hosts consume, so that a message on its way from one state to the
