@@ -30,12 +30,12 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where it is.
+    """The place of a message in the store.
 
     Attributes:
-        name: of the queue, lane or slot.
+        name: name of the queue, lane or slot.
         group: index in the topic.
-        id: under which it is there: a message that left its slot has a longer one in its lane.
+        id: the message's id at this place: a message that left its slot has a longer id in its lane.
         offset: in a queue.
         due_ms: of a lane or a slot by time: when it may be claimed, milliseconds since the epoch.
         priority: name of its priority, or the number that it has in a slot by priority; empty where there is none.
