@@ -1,1 +1,1 @@
-"""Dispatch: which message of which group may start now, and what follows when it ends."""
+"""Dispatch: starts the messages that may start now, and settles them (acknowledge, retry, dead-letter) at their end."""

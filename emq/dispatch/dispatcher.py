@@ -25,19 +25,20 @@ VISIT = 64
 """Most messages started in one visit to a group, before the rotation goes on to the next."""
 
 STINT_S = 0.002
-"""How long messages are started before the event loop gets to serve the network again."""
+"""Seconds that a stint starts messages before the event loop serves the network again."""
 
 GRID_S = 1 / 256
-"""Parked groups wake on this grid, so that thousands of smooth counters share some 256 wake-ups a second. A power of
-two, so that whole seconds lie on it exactly."""
+"""Seconds between the times at which parked groups wake, so that thousands of smooth counters share 256 wake-ups a
+second. A power of two, so that whole seconds lie on the grid exactly."""
 
 MAX_IN_FLIGHT = 20_000
-"""Messages started and not settled on one host, over all topics."""
+"""Most messages of one host, over all topics, that are started and not settled."""
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""While topics wait for places: how many of them are looked at again in this time, though nothing became free. As many
-topics of a receiver are looked at in one go when it wants more."""
+"""While topics wait for places in flight, the dispatcher looks at `LOOK_AGAIN` of them again every `LOOK_AGAIN_S`
+seconds, even if no place became free. When a receiver wants more, the dispatcher looks at its topics `LOOK_AGAIN` at a
+time."""
 
 
 class Outcomes(Protocol):
@@ -50,13 +51,13 @@ class Outcomes(Protocol):
         """A message of a slot has succeeded."""
 
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
-        """A delivery has failed: retry or dead letter."""
+        """A delivery has failed: retry or dead-letter the message."""
 
     def expired(self, group: OwnedGroup, message: Message) -> None:
-        """A message has outlived its time to live: dead letter."""
+        """A message has outlived its time to live: dead-letter it."""
 
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
-        """A message could not be decoded: dead letter."""
+        """A message could not be decoded: dead-letter it."""
 
 
 class Dispatcher:
@@ -64,21 +65,21 @@ class Dispatcher:
 
     The loop is `_stint`. It runs as a task that takes the next group of the rotation, reserves a few starts from the
     group's counter, and awaits the handler of one message after the other. A handler that never suspends costs a
-    function call. When one does suspend, its stint is suspended with it and a fresh stint takes over the rotation
-    (`_hand_over`); the suspended one settles its own message when the handler returns, and ends. So each message
-    runs in a real task, where `asyncio.timeout` and cancellation mean what they say, and only those that wait pay
-    for one.
+    function call. When a handler suspends, it suspends its stint, and a new stint takes over the rotation
+    (`_hand_over`). The suspended stint settles its own message when the handler returns, and ends. So each message
+    runs in a real task, where `asyncio.timeout` and cancellation work as usual, and only a handler that waits costs
+    a task.
 
     States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later; one
-    timer for all), *waiting* (its topic has no room in flight). `ready` takes it from idle into rotation; the stint
-    moves it on; the timer and settled messages bring it back.
+    timer serves all parked groups), *waiting* (its topic has no room in flight). `ready` takes a group from idle into
+    the rotation; the stint moves the group on; the timer and settled messages bring the group back.
 
-    In flight, all topics share `max_in_flight` places, see `emq.places.sharing`. A topic that finds none waits in
-    `_crowd` until enough are free, and is looked at again every `LOOK_AGAIN_S`, because its slowness is forgotten in
-    time.
+    All topics share `max_in_flight` places for messages in flight, see `emq.places.sharing`. A topic that finds no
+    place waits in `_crowd` until enough places are free. The dispatcher also looks at the topic again every
+    `LOOK_AGAIN_S`, because `emq.places.sharing` forgets a topic's slowness in time.
 
-    Fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one visit to
-    each of the others. Nothing here is done for an idle group.
+    The rotation is fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one
+    visit to each of the others. An idle group costs nothing.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class Dispatcher:
         max_in_flight: int = MAX_IN_FLIGHT,
         claims: Claims | None = None,
     ) -> None:
-        """`claims`: of the slots of sorted topics; None where there are none."""
+        """Args:
+        claims: claims from the slots of sorted topics; None without such slots.
+        """
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail
@@ -119,26 +122,26 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------------------- what comes in
 
     def ready(self, group: OwnedGroup) -> None:
-        """The group has something to start; put it into the rotation unless it is on its way already."""
+        """The group has something to start: put the group into the rotation, unless it is listed already."""
         if not group.listed and not group.stopping:
             group.listed = True
             self._rotation.append(group)
             self._wake()
 
     def recheck(self, group: OwnedGroup) -> None:
-        """The group's quota or its topic's limits changed: look at it now, wherever it is parked."""
+        """The group's quota or its topic's limits changed: look at the group now, even if it is parked."""
         parked = self._parked.get(group.parked_until)
         if parked is not None and group in parked:
             del parked[group]
             group.listed = False
-        # Those that wait for room come one after the other, as far as there is any.
+        # The groups that wait for room in flight get it one after the other, as long as there is room.
         self._pass_room_on(group.owner)
         self._wake()
         if group.buffered:
             self.ready(group)
 
     def wanted(self, receiver: Receiver, topics: int | None = None) -> None:
-        """The receiver wants more; start what waits for that, some topics at a time, each once."""
+        """The receiver wants more messages: start the waiting ones, some topics at a time, each topic once."""
         waiting = receiver.unasked
         left = len(waiting) if topics is None else min(topics, len(waiting))
         now, left = min(LOOK_AGAIN, left), left - LOOK_AGAIN
@@ -153,17 +156,17 @@ class Dispatcher:
         self._wake()
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
-        """The store knows what becomes of a message that was not a success; it no longer counts as in flight."""
+        """The store has recorded a failed message's retry or dead letter; count the message as in flight no more."""
         if message.offset >= 0:
             self._finish(group, message)
         self._leave_flight(group, message)
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
-        """The store refused to take a failed message: it counts as in flight no more, and stays unfinished."""
+        """The store refused a failed message: count it as in flight no more, and leave it unfinished."""
         self._leave_flight(group, message)
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
-        """The store knows that `n` messages of the group's slot or lane are done; their keys were let go of before."""
+        """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
         owner = group.owner
         owner.in_flight -= n
         group.in_flight -= n
@@ -179,18 +182,18 @@ class Dispatcher:
     def unsettled(self, group: OwnedGroup) -> int:
         """Messages of the group that were started and not settled.
 
-        Also the one whose handler has just suspended and was not handed over yet, which `in_flight` does not count.
+        Includes the message whose handler has just suspended: `in_flight` counts it only after `_hand_over`.
         """
         return group.in_flight + (self._driver is not None and self._visited is group)
 
     def expire(self, group: OwnedGroup, message: Message) -> None:
-        """Dead-letter a message that was taken from its buffer too late to be started."""
+        """Dead-letter a message that had expired when it was taken from its buffer."""
         self.expired += 1
         self._enter_flight(group, (message,))
         self._outcomes.expired(group, message)
 
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
-        """Dead-letter what could not be decoded; its payload is the stored record."""
+        """Dead-letter a message that could not be decoded; its payload is the stored record."""
         self._enter_flight(group, (message,))
         self._outcomes.damaged(group, message, reason)
 
@@ -266,7 +269,7 @@ class Dispatcher:
         handler = cast(Handler, owner.handler)
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
-        # Also if the process was stopped meanwhile: the clock went on, and the lease with it.
+        # The lease may end during the visit, also because the process was stopped while the clock went on.
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         now_us, valid_until_us = int(now * 1e6), int(valid_until * 1e6)
         while self._granted and now_us < valid_until_us:
@@ -300,7 +303,7 @@ class Dispatcher:
                     trail.settled(message, clock_now_us())
                 if self._driver is not driver:
                     self._succeeded(group, message)
-                else:  # the handler did not suspend: of nobody's places did it take one
+                else:  # the handler did not suspend, so the message took no place in flight
                     if message.key is not None:
                         group.finish_key(message.key)
                     if message.offset >= 0:  # `_finish`, without the call: this runs for each message
@@ -320,7 +323,7 @@ class Dispatcher:
         return True
 
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:
-        """As `_visit`, for a handler that takes lists."""
+        """Do the same as `_visit` for a handler that takes lists."""
         owner = group.owner
         handler = cast(BatchHandler, owner.handler)
         valid_until = min(group.counter.valid_until(now), self._lease.until)
@@ -354,7 +357,7 @@ class Dispatcher:
         return True
 
     def _hand_over(self, driver: object) -> None:
-        """Runs right after a stint's first step: if the stint still drives, it is suspended inside a handler."""
+        """Run right after a stint's first step: if the stint still drives then, a handler has suspended it."""
         if self._driver is driver:
             self._driver = None
             group = self._visited
@@ -392,7 +395,7 @@ class Dispatcher:
         self._pass_room_on(group.owner)
 
     def _pass_room_on(self, owner: OwnedTopic) -> None:
-        """Let the next group that waits for room in flight have what the one before could not use."""
+        """Give the room in flight that is left to the topic's next group that waits for room."""
         if (owner.waiting or owner.thirsty) and owner.room() > 0:
             if owner.waiting:
                 self._rotation.append(owner.waiting.popleft())
@@ -400,17 +403,17 @@ class Dispatcher:
                 self._claims.has_room(owner)
 
     def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
-        """Give up what the group holds of its slot, which cannot start now; True if it holds anything else."""
+        """Give back the buffered members of the group's slot, which cannot start now; True if any messages remain."""
         if group.slot is not None:
             self._claims.stuck(group, room)
             group.listed = group.listed and group.buffered > 0
         return group.buffered > 0
 
     def _places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
-        """How many of the `wanted` places in flight the topic may take; without one it waits for some to be free."""
+        """Return how many of the `wanted` places in flight the topic may take; at 0, the topic waits for places."""
         held, used = owner.in_flight, self.in_flight
         room = wanted
-        if used * 4 > self._max_in_flight:  # below that, nobody's share is below what there is
+        if used * 4 > self._max_in_flight:  # below a quarter, no topic's share is smaller than the free places
             full_at = sharing.ceiling(self._max_in_flight, owner.pace.hold_s(int(now * 1e6)))
             wanted = min(wanted, sharing.need(owner.topic.qps, owner.pace.took_s) - held)
             room = sharing.room(full_at, used, held)
@@ -419,7 +422,7 @@ class Dispatcher:
                 if self._looking is None:
                     self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
                 return 0
-        return min(room, wanted)  # one that has all it needs waits for its own messages to end
+        return min(room, wanted)  # a topic that has all places it needs waits for its own messages to end
 
     def _admit(self) -> None:
         """Look again at the topics that have enough free places now."""
@@ -446,17 +449,17 @@ class Dispatcher:
             self._wake()
 
     def _broke(self, group: OwnedGroup, bug: Exception) -> None:
-        """Something besides a handler broke in a visit: what is in flight of the group may never be settled."""
+        """Report an error in a visit that no handler raised: the group's messages in flight may never be settled."""
         self._events.broken("dispatch", group, bug)
 
     def _park(self, group: OwnedGroup, until: float, now: float) -> None:
-        """Leave a group that was granted nothing `now` until then."""
+        """Park until `until` a group whose counter granted nothing at `now`."""
         if until == float("inf"):
             group.listed = False
             return
         until = math.ceil(until / GRID_S) * GRID_S
         if until <= now:
-            until += GRID_S  # the counter's next time, rounded, is this one, in which it has granted nothing
+            until += GRID_S  # rounded, the counter's next time is the present one, in which it granted nothing
         parked = self._parked.get(until)
         if parked is None:
             parked = self._parked[until] = {}
@@ -519,7 +522,7 @@ class Dispatcher:
             self._leave_flight(group, message)
             return
         if message.key is not None:
-            # Its handler is done: the next of its key need not wait for the store to hear of it.
+            # The handler is done: the key's next message need not wait for the acknowledgement.
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
@@ -527,7 +530,7 @@ class Dispatcher:
         self._acknowledge(group, message)
 
     def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """It counts as in flight, but for its bytes, until the store knows; see `acknowledged`."""
+        """The message, but not its bytes, counts as in flight until the store knows; see `acknowledged`."""
         if message.member is not None:
             self._outcomes.acknowledge_member(group, message)
         else:
@@ -554,7 +557,7 @@ class Dispatcher:
         owner = group.owner
         owner.flying += size
         group.gauge.flying += size
-        if not owner.in_flight:  # a handler may have changed the payload that it was given
+        if not owner.in_flight:  # a handler may have changed its message's payload, so that the sum is off
             group.gauge.flying -= owner.flying
             owner.flying = 0
 
@@ -575,7 +578,7 @@ class Dispatcher:
             self._wake()
 
     def _is_cancelled(self, failure: BaseException) -> bool:
-        """True if the host is cancelling its stints; a handler that cancels itself, or what it awaits, has failed."""
+        """True if the host is cancelling its stints. A handler that cancels itself, or a task it awaits, has failed."""
         if not isinstance(failure, asyncio.CancelledError):
             return False
         task = asyncio.current_task()
@@ -585,7 +588,7 @@ class Dispatcher:
 
 
 def _is_closed(failure: BaseException) -> bool:
-    """True if the stint's coroutine is being closed, as when the event loop has ended: then nothing may be awaited.
+    """True while Python closes the stint's coroutine, as at the end of the event loop: then nothing may be awaited.
 
     A handler that raises GeneratorExit itself does so inside the running task.
     """

@@ -10,17 +10,18 @@ from emq.groups.owned import OwnedGroup
 from emq.loops.slicing import in_slices
 
 GRANULARITY_S = 0.05
-"""How late an expired message may be found in its buffer. It never starts late: a start looks at the time, too."""
+"""Seconds after which an expired message is found in its buffer at the latest. An expired message never starts: the
+dispatcher checks the time, too."""
 
 BUCKET_US = 50_000
 
 
 class Expiry:
-    """Knows the groups that have something buffered which expires, and looks at one when its first such time comes.
+    """Knows the groups that buffer messages which expire, and sifts a group when its first such message expires.
 
-    So an expired message does not wait behind unexpired ones for the group's quota. What is still in the store is
-    looked at when it is read. Groups lie in buckets by that time, 50 ms wide: a group whose time has not come costs
-    nothing.
+    So an expired message does not wait behind unexpired ones for the group's quota. Messages that are still in the
+    store are checked when a host reads them. Groups lie in buckets of 50 ms by the time of their first expiry: a group
+    whose time has not come costs nothing.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Expiry:
         self._something = asyncio.Event()
 
     def watch(self, group: OwnedGroup) -> None:
-        """The group has buffered something that expires (its `expires_us` is set)."""
+        """Watch a group that has buffered a message that expires (the group's `expires_us` is set)."""
         bucket, noted = -(-group.expires_us // BUCKET_US), self._bucket_of.get(group)
         if noted is not None and noted <= bucket:
             return
@@ -48,13 +49,13 @@ class Expiry:
         self._something.set()
 
     def forget(self, group: OwnedGroup) -> None:
-        """The group is let go of."""
+        """Watch a released group no more."""
         bucket = self._bucket_of.pop(group, None)
         if bucket is not None:
             del self._buckets[bucket][group]
 
     async def expire(self) -> None:
-        """Take out what has expired. Ends by cancellation."""
+        """Take expired messages out of the buffers and report them. Ends by cancellation."""
         while True:
             await self._something.wait()
             async for group in in_slices(self._due(self._clock.now_us())):
@@ -65,7 +66,7 @@ class Expiry:
                 self._something.clear()
 
     def _due(self, now_us: int) -> list[OwnedGroup]:
-        """Groups whose time has come; they are not watched any more."""
+        """Return the groups whose time has come, and watch them no more."""
         groups: list[OwnedGroup] = []
         while self._order and self._order[0] * BUCKET_US <= now_us:
             groups += self._buckets.pop(heapq.heappop(self._order))

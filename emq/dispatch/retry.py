@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler failed: another attempt later, or the dead letters."""
+"""Decides the fate of a message whose handler failed: another attempt later, or the dead letters."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ MAX_REASON = 500
 """Characters of an error that travel with the message."""
 
 LOOKED_AT = 4 * MAX_REASON
-"""Characters of it that are looked at, however long it is."""
+"""Most characters of an error's text that `describe` looks at."""
 
 LONGEST_S = 10 * 366 * 86_400.0
-"""The longest wait that a handler may ask for."""
+"""Longest wait, in seconds, that a handler may ask for (ten years)."""
 
 
 class Decision(NamedTuple):
     """Attributes:
     due_ms: when to try again, milliseconds since the epoch; None for the dead letters.
-    reason: one line, what this attempt failed with.
-    score: of a message that was claimed from a slot: with which it waits there again: the retries it has left, the time
-        of its next attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
-    rests: it rests in the slot's prepare until `due_ms`, since its score is no time.
-    cause: of a dead letter that had attempts left: how its reason begins in the trail, see `emq.trail.events`.
+    reason: one line, the error of this attempt.
+    score: the score with which a message from a slot waits there again: the retries it has left, the time of its next
+        attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
+    rests: True if the message rests in the slot's prepare until `due_ms`, because its score is not a time.
+    cause: the beginning of the reason, in the trail, of a dead letter that had attempts left; see `emq.trail.events`.
     """
 
     due_ms: int | None
@@ -40,7 +40,7 @@ class Decision(NamedTuple):
 
 
 _REFUSED = ("Cc", "Cs")
-"""Categories of characters that some store refuses: control characters and surrogates."""
+"""Unicode categories that some stores refuse: control characters and surrogates."""
 
 EXPIRED = Decision(None, events.EXPIRED)
 
@@ -48,9 +48,9 @@ EXPIRED = Decision(None, events.EXPIRED)
 def decide(options: TopicOptions, attempt: int, failure: BaseException, now: float, random_: random.Random) -> Decision:
     """Decide after the `attempt`-th delivery (from 1) failed at time `now` (seconds since the epoch).
 
-    The wait is the schedule's entry for this attempt, shortened by a random part of up to `jitter` so that messages
-    that failed together do not come back together; a handler's own `after_s` (such as an endpoint's Retry-After) is
-    taken as it is.
+    The wait is the entry of `options.backoff_s` for this attempt, shortened by a random part of up to `jitter`, so that
+    messages that failed together do not come back together. If the handler asked for a wait (`Retry.after_s`, such as
+    an endpoint's Retry-After), that wait counts, without jitter.
     """
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or attempt >= options.max_attempts:
@@ -63,7 +63,7 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
 
 
 def roll_back(left: int, failure: BaseException, now: float) -> Decision:
-    """As the published RMQ does: at once, with the retries left as score, until there are none."""
+    """Decide as the published RMQ does: retry at once, with the retries left as score, until none are left."""
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or left <= 0:
         return _dead(failure, reason)
@@ -75,9 +75,9 @@ def _dead(failure: BaseException, reason: str) -> Decision:
 
 
 def asked_s(failure: BaseException) -> float | None:
-    """How long the handler asked to wait, within bounds; None where it left that to the schedule.
+    """Seconds that the handler asked to wait, from 0 to `LONGEST_S`; None if it did not ask.
 
-    A subclass of `Retry` may have set nothing, or anything.
+    A subclass of `Retry` may have set `after_s` to anything.
     """
     if not isinstance(failure, errors.Retry):
         return None
@@ -91,7 +91,7 @@ def asked_s(failure: BaseException) -> float | None:
 
 
 def of_batch(failure: BaseException, ids: Sequence[str]) -> Mapping[str, BaseException]:
-    """Which messages of a batch failed with what, by id; those that are not in it succeeded."""
+    """Return the errors of a batch's failed messages, by message id; the other messages succeeded."""
     if isinstance(failure, errors.PartialFailure):
         try:
             told = {**failure.failures}
@@ -106,7 +106,7 @@ def of_batch(failure: BaseException, ids: Sequence[str]) -> Mapping[str, BaseExc
 
 
 def describe(failure: BaseException) -> str:
-    """One line that names the failure, bounded in length, of characters that every store takes."""
+    """Return one line that names the failure: at most `MAX_REASON` characters, all of which every store takes."""
     name = type(failure).__name__
     try:
         if isinstance(failure, (errors.Retry, errors.Reject)):
@@ -114,7 +114,7 @@ def describe(failure: BaseException) -> str:
         else:
             text = str.__str__(str(failure))
             text = f"{name}: {text[:LOOKED_AT]}" if text else name
-    except BaseException:  # it is the handler's own code that words it
+    except BaseException:  # the handler's own class words its text
         text = name
     line = " ".join(text[:LOOKED_AT].split())[:MAX_REASON]
     if line.isprintable():

@@ -1,4 +1,4 @@
-"""The settle loop: carries out what the store must know of before a message may be forgotten."""
+"""The settle loop: sends acknowledgements, retries and dead letters to the store before the host forgets a message."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from emq.trail import events
 
 BATCH = 2_000
 BATCH_BYTES = 4 << 20
-"""Bounds of one call (or a single message): packing and sending it holds up this loop for some milliseconds only."""
+"""Most messages and bytes of one call, so that packing and sending a call holds up this loop for some milliseconds
+only. A single larger message gets a call of its own."""
 
 UNREACHABLE_S = 1.0
 
 HISTORY = 16
-"""Failed attempts that a message remembers."""
+"""Most failed attempts that a message remembers."""
 
 
 class _Pending:
-    """What is to become of a message.
+    """A message that waits to be settled, and the decision on it.
 
     Attributes:
         decision: None for an acknowledgement.
-        proven: its entry of the lane was claimed after the verdict or the add was sent: so that was carried out, and
-            must not be repeated, for it would act on the new claim.
-        vanished: the lane knows nothing of the entry any more: a store that came back from a crash has forgotten it.
+        proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
+            carried out that call. A repeat would act on the new claim, so the call must not be repeated.
+        vanished: True if the lane has no entry of the message any more: the store forgot the entry in a crash.
     """
 
     __slots__ = ("decision", "group", "message", "proven", "vanished")
@@ -52,25 +53,25 @@ class _Pending:
 
     @property
     def size(self) -> int:
-        """Bytes that settling it sends, nearly."""
+        """Approximate bytes of the call that settles the message."""
         m = self.message
         return (len(m.payload) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
 
     @property
     def moves(self) -> bool:
-        """True if the message has to be put into its group's lane before it may be forgotten where it is."""
+        """True if the message must be added to its group's lane before its present place may forget it."""
         return self.message.member is None and (self.message.offset >= 0 or self.vanished)
 
 
 class Settler:
     """Batches acknowledgements, retries and dead letters of all groups into few calls.
 
-    A message that failed in its log queue is added to its group's lane first and finished where it was after that, so a
-    crash between the two repeats it but cannot lose it. One that failed in its slot stays there, where what is sent
-    again meanwhile merges with it, or waits until it is over. Every
-    call may be repeated without harm: adding an id that is there changes nothing, and a verdict only acts on a
-    prepared entry. What waits here is in flight still, so the in-flight bounds bound it. What a server cannot take now
-    rests for a second and is sent again with what came since; a call that takes long steps aside.
+    The settler first adds a message that failed in its log queue to its group's lane, and then finishes its offset. So
+    a crash between the two steps repeats the message but cannot lose it. A message that failed in its slot stays there;
+    a newer publish of the same member merges with it, or waits until the failed one is over. Every call may be repeated
+    without harm: adding an id that is there changes nothing, and a verdict only acts on a prepared entry. Messages that
+    wait here are still in flight, so the in-flight bounds limit them. Messages that a server cannot take now rest for a
+    second and are sent again with newer ones. A call that takes long steps aside (`emq.loops.aside`).
     """
 
     def __init__(
@@ -138,7 +139,8 @@ class Settler:
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
 
-        If a call that put it there is under way, or its answer was lost, it was carried out.
+        If a call that put the entry there is under way, or its answer was lost, the claim proves that the store carried
+        the call out.
         """
         if (pending := self._sent.pop((group.name, id_), None)) is not None:
             pending.proven = True
@@ -148,10 +150,10 @@ class Settler:
         await self._idle.wait()
 
     async def settle(self) -> None:
-        """Carry out what waits, a batch at a time. Ends by cancellation.
+        """Settle the messages that wait, a batch at a time. Ends by cancellation.
 
-        Verdicts go before adds, and what finds no room rests: a full server refuses adds, but they must not keep the
-        verdicts from freeing room.
+        Verdicts go before adds, and a message that finds no room rests: a full server refuses adds, but adds must not
+        keep the verdicts from freeing room.
         """
         await Aside(None).run(self._calls)
 
@@ -193,9 +195,9 @@ class Settler:
         await self._members.settle([_slot_verdict(p) for p in batch], _slots_of(batch), done)
 
     async def _settle_lanes(self, batch: Sequence[_Pending]) -> None:
-        """Carry out verdicts; add failures whose entries vanished from their lane again.
+        """Send verdicts. Add a failed message again if its entry has vanished from its lane.
 
-        An entry that is there in another state, because the call is a repeat, is left alone by such an add.
+        If the call is a repeat, the entry may be there in another state: then the add leaves it alone.
         """
         left, vanished = [], []
         for pending in batch:
@@ -225,13 +227,13 @@ class Settler:
         self._done(pending, answer or True)
 
     def _forget(self, pending: _Pending) -> None:
-        """Listen for claims of what was sent no longer."""
+        """Stop listening for a claim of the message's lane entry."""
         place = (pending.group.name, pending.message.id)
         if self._sent.get(place) is pending:
             del self._sent[place]
 
     def _rest(self, pending: _Pending, failure: Failure) -> None:
-        """Send it again in a while, with others; claims of it are listened for until then."""
+        """Send the message again after `UNREACHABLE_S`, with others; until then a claim of its entry is still noted."""
         self._troubles.failed(pending.group.name, failure)
         self._resting.append(pending)
         if len(self._resting) == 1:
@@ -243,7 +245,7 @@ class Settler:
         self._something.set()
 
     async def _move(self, batch: Sequence[_Pending]) -> None:
-        """Add messages to their lanes, and then let them go where they are."""
+        """Add messages to their lanes, and then finish them in their present places."""
         adds = [_add(pending) for pending in batch]
         todo = [i for i, pending in enumerate(batch) if not pending.proven]
         for i in todo:
@@ -298,9 +300,10 @@ class Settler:
 
 
 def _body(pending: _Pending) -> bytes:
-    """A retry carries the number of the attempt that comes next; a dead letter the number of the last one made.
+    """Encode the message for its lane.
 
-    A message that its handler has changed into what cannot be stored becomes a dead letter without the field.
+    A retry carries the number of the next attempt, a dead letter the number of the last attempt. If the handler has set
+    a field to a value that cannot be stored, the message becomes a dead letter without that field.
     """
     m, decision = pending.message, pending.decision
     if decision is None:
@@ -351,7 +354,7 @@ def _slot_verdict(pending: _Pending) -> slot_store.SlotSettle:
 
 
 def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, now: float) -> retry.Decision:
-    """Where a member that is to be tried again at a time waits for it."""
+    """Add to the decision how a member waits in its slot for its next attempt: the score, and `rests`."""
     assert decision.due_ms is not None
     if not group.is_by_score:
         return decision._replace(score=decision.due_ms)

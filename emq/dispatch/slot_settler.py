@@ -1,4 +1,4 @@
-"""Settling the members of slots: acknowledgements in batches, and verdicts whose answers may get lost."""
+"""Settles the members of slots: sends acknowledgements in batches, and repeats verdicts whose answers were lost."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Done = Callable[[Sequence[int], Sequence[bool | errors.NotOwner]], None]
 
 BATCH = 2_000
 BATCH_BYTES = 4 << 20
-"""Bounds of one call, or a single member."""
+"""Most members and bytes of one call; a single larger member gets a call of its own."""
 
 UNREACHABLE_S = 1.0
 CLAIMING_S = 0.01
 
 
 class _Settling:
-    """Marks slots while a call that settles members of theirs is under way, and in doubt once its answer was lost."""
+    """Marks slots while a call that settles their members is under way, and as in doubt once an answer was lost."""
 
     def __init__(self, slots_: Iterable[OwnedSlot]) -> None:
         self._slots = set(slots_)
@@ -45,13 +45,13 @@ class _Settling:
         return slot in self._unsure
 
     def lost(self, slot: OwnedSlot) -> None:
-        """The answer for this slot was lost: the call may have been carried out there."""
+        """The answer for this slot was lost: the store may have carried out the call there."""
         if slot not in self._unsure:
             self._unsure.add(slot)
             slot.unsure += 1
 
     def keep(self, slots_: Iterable[OwnedSlot]) -> None:
-        """Only these are settled still; unmark the others."""
+        """Keep the marks of these slots only; unmark the others."""
         for slot in self._slots.difference(slots_):
             self._unmark(slot)
 
@@ -70,11 +70,11 @@ class _Settling:
 
 
 class MemberSettler:
-    """Tells the store what became of members.
+    """Tells the store the verdicts on members.
 
     Attributes:
-        refused: verdicts refused because their group has a newer owner.
-        void: verdicts that came after the member had timed out; it is delivered again.
+        refused: number of verdicts refused because their group has a newer owner.
+        void: number of verdicts that came after their member had timed out; such a member is delivered again.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class MemberSettler:
         self.void = 0
 
     def acknowledge(self, group: OwnedGroup, m: Message) -> None:
-        """The message was handled; the store is told soon."""
+        """Note that the message was handled; `run` tells the store soon."""
         slot, member = group.slot, m.member
         assert slot is not None
         assert member is not None
@@ -101,10 +101,10 @@ class MemberSettler:
         slot.done.append((member, m.token))
 
     async def run(self) -> None:
-        """Acknowledge what is done, a batch at a time. Ends by cancellation.
+        """Acknowledge finished members, a batch at a time. Ends by cancellation.
 
-        Runs twice at once, so that the server removes one batch while this process gathers the next. A batch of which
-        a part cannot be settled now steps aside; what is in flight bounds how much is there.
+        Runs twice at once, so that the server removes one batch while this process gathers the next. If a part of a
+        batch cannot be settled now, the batch steps aside (`emq.loops.aside`); the in-flight bounds limit such batches.
         """
         await Aside(None).run(self._calls)
 
@@ -159,17 +159,21 @@ class MemberSettler:
         await self.settle(settles, [slot for slot, _ in batch], settled)
 
     async def settle(self, settles: Sequence[SlotSettle], owned: Sequence[OwnedSlot], done: Done) -> None:
-        """Settle members of the slots `owned`, however often the store has to be asked.
+        """Settle members of the slots `owned`; ask the store again until every verdict is settled.
 
         Args:
-            done: called with places in `settles`, ascending, and the store's answers, as they come: what one server
-                cannot settle now keeps nothing of the others waiting.
+            done: called with places in `settles`, ascending, and the store's answers, as they come. So a server that
+                cannot settle now delays no verdicts of other servers.
 
-        A call whose answer was lost may have been carried out. Then a member may have been added and claimed anew,
-        under the same token if that was in the same second, and a repeated verdict would hit that claim. So nothing is
-        claimed from the slots concerned before the repeat (`OwnedSlot.unsure`), claims under way are awaited, and what
-        may have been claimed anew is left out: if the host holds it twice, the verdict was carried out; if the answer
-        of a claim was lost as well, the slot is recovered, and what is still in prepare is delivered again.
+        The store may have carried out a call whose answer was lost. Then a producer may have added the member again,
+        and this host may have claimed it again, under the same token if both claims fell in one second. A repeated
+        verdict would act on that new claim. Three rules prevent this:
+
+        - Nothing is claimed from the slots concerned before the repeat (`OwnedSlot.unsure`).
+        - The repeat waits for the claims that are under way.
+        - The repeat leaves out members that may have been claimed again. If the host holds a member twice, the store
+          carried out the verdict. If the answer of a claim was lost as well, the slot is recovered, and members still
+          in prepare are delivered again.
         """
         slots = {slot.slot.name: slot for slot in owned}
         left: Sequence[int] = range(len(settles))
@@ -193,7 +197,7 @@ class MemberSettler:
         settling: _Settling,
         done: Done,
     ) -> list[int]:
-        """Ask the store; returns the places that it could not settle."""
+        """Ask the store once; return the places that the store could not settle."""
         part = settles if len(places) == len(settles) else [settles[i] for i in places]
         answers = await of_each(self._store.settle(part), len(part))
         if answers.count(True) == len(answers) and not self._troubles.latest:
@@ -227,7 +231,7 @@ class MemberSettler:
         settling: _Settling,
         done: Done,
     ) -> list[int]:
-        """What is to be sent again. What may have been claimed anew counts as settled."""
+        """Return the places to send again. Members that may have been claimed again count as settled."""
         left: list[int] = []
         anew: list[int] = []
         for place in places:
@@ -251,5 +255,5 @@ class MemberSettler:
 
 
 def _claimed_anew(slot: OwnedSlot, settle: SlotSettle) -> bool:
-    """Whether, after a verdict of unknown outcome, the member may be in prepare by a newer claim of the same second."""
+    """True if, after a verdict of unknown outcome, a newer claim of the same second may hold the member in prepare."""
     return settle.token // 1000 in slot.suspect or slot.held.get(settle.member, 0) > 1

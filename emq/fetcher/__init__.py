@@ -1,1 +1,1 @@
-"""Fetching: bringing messages from the store into local buffers ahead of need, off the dispatch path."""
+"""Fetching: loops that bring messages from the store into local buffers before the dispatcher needs them."""

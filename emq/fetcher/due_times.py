@@ -10,15 +10,15 @@ from emq.clock import LONGEST_TIMER_S, Clock
 _NEVER = 1 << 62
 
 SPARE = 64
-"""Outdated entries that the heap may hold before it is built anew."""
+"""Outdated entries that the heap may hold before it is rebuilt."""
 
 
 class DueTimes:
-    """What is to be looked at when; each name has at most one time that counts, its earliest.
+    """The names of lanes or slots, each with the earliest time at which a loop is to look at it.
 
-    An entry of the heap is only a hint: entries are never removed from its middle, and those that are outdated are
-    known by `_due`, which holds the earliest time of each name. When they are the greater part, the heap is built anew:
-    what waits for a far time would leave one behind each time that something earlier comes.
+    An entry of the heap is only a hint: entries are never removed from the middle of the heap. `_due` holds the
+    earliest time of each name; an entry with another time is outdated. When most entries are outdated, the heap is
+    rebuilt. Otherwise a name that waits for a far time would leave an entry behind for each earlier time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class DueTimes:
         return len(self._heap)
 
     def at(self, name: str, due_ms: int) -> None:
-        """Look at `name` at `due_ms`, unless that is going to happen earlier."""
+        """Make `name` due at `due_ms`, unless it is due earlier already."""
         if due_ms < self._due.get(name, _NEVER):
             self._due[name] = due_ms
             heapq.heappush(self._heap, (due_ms, name))
@@ -47,7 +47,7 @@ class DueTimes:
         self._due.pop(name, None)
 
     def pop(self, now_ms: int, limit: int) -> list[str]:
-        """Up to `limit` names that are due, in order of their times; their times are forgotten."""
+        """Return up to `limit` names that are due, in order of their times, and forget their times."""
         names: list[str] = []
         while self._heap and self._heap[0][0] <= now_ms and len(names) < limit:
             due_ms, name = heapq.heappop(self._heap)
@@ -57,7 +57,7 @@ class DueTimes:
         return names
 
     async def wait(self) -> None:
-        """Return when something is due, or may be. It may be taken by another waiter before this one looks."""
+        """Return when a name is due, or may be. Another waiter may take the name before the caller looks."""
         self._earlier.clear()
         delay = self._heap[0][0] / 1000 - self._clock.now() if self._heap else None
         try:

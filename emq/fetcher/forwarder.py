@@ -1,4 +1,4 @@
-"""The forwarding loop: hands on what is due in a lane of a key whose group is another one now."""
+"""The forwarding loop: moves due lane entries to another lane if their key belongs to another group now."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ DEAD_PAGE = 1_000
 UNREACHABLE_S = 1.0
 
 AGAIN_MS = 250
-"""When an entry is looked at again that its new lane did not take."""
+"""Milliseconds after which the host looks again at an entry that its new lane did not take."""
 
 
 class _Entry:
-    """A claimed entry on its way.
+    """A claimed entry on its way to another lane.
 
     Attributes:
         to: the group that its key belongs to, by the catalog as it was read last.
-        added: that group's lane has it; False where the entry stays; None while neither is known.
+        added: True if that group's lane has taken the entry, False if the entry stays, None while neither is known.
     """
 
     __slots__ = ("added", "body", "due_ms", "group", "message", "to")
@@ -56,17 +56,18 @@ class _Entry:
 class Forwarder:
     """Moves claimed entries to the lane of the group that their key belongs to by the topic's newest layout.
 
-    The number of a topic's groups has changed since the entry was added (see `emq.topics.key_layouts`). The entry is
-    added to the other lane first and leaves this one after that. A crash between the two leaves it in both; the next
-    owner forwards it again, and what waits there is then replaced.
+    Entries move because the number of the topic's groups has changed since they were added (see
+    `emq.topics.key_layouts`). The forwarder first adds an entry to the other lane and then removes it from this one. A
+    crash between the two steps leaves the entry in both lanes; the next owner forwards it again, and replaces the copy
+    in the other lane.
 
     Two rules keep an entry from leaving both lanes:
 
-    - It leaves this one only if the other lane has taken it. An entry of that id that is claimed there may itself be on
-      its way here, by another host's view of the catalog, and about to leave.
-    - The catalog is read before the entry is added, and again after that. If the other group has been retired in
-      between, the entry is taken back from there. Whoever retires a group looks at its lane once more after the catalog
-      has changed, so one of the two sees the entry.
+    - An entry leaves this lane only if the other lane has taken it. An entry of the same id that is claimed there may
+      itself be on its way to this lane, by another host's view of the catalog, and about to leave.
+    - The forwarder reads the catalog before it adds the entry, and again afterwards. If the other group was retired in
+      between, the forwarder takes the entry back from there. The host that retires a group looks at the group's lane
+      once more after the catalog has changed, so one of the two sees the entry.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Forwarder:
         return sum(entry.group is group for entry in (*self._pending, *self._batch))
 
     async def run(self) -> None:
-        """Forward what waits, a batch at a time. Ends by cancellation."""
+        """Forward the entries that wait, a batch at a time. Ends by cancellation."""
         while True:
             await self._something.wait()
             self._batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
@@ -110,7 +111,7 @@ class Forwarder:
                 self._something.clear()
 
     async def _forward(self, batch: list[_Entry]) -> list[_Entry]:
-        """Take each entry as far as the servers let it; returns those that are not done."""
+        """Take each entry as many steps as the servers allow; return the unfinished entries."""
         try:
             await self._add([entry for entry in batch if entry.added is None])
             await self._take_back([entry for entry in batch if entry.added])
@@ -144,7 +145,7 @@ class Forwarder:
             else:
                 away.append(entry)
         if known := await self._put(away):
-            # It waits there since a crash, or since an answer was lost: replaced by this one, which is not claimed.
+            # Since a crash or a lost answer, a copy waits there. Recall the copy if it is not claimed, and add again.
             recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in known]
             answers = await of_each(self._lanes.settle(recalls), len(recalls))
             await self._put([entry for entry, answer in zip(known, answers, strict=True) if answer is True])
@@ -153,7 +154,7 @@ class Forwarder:
                     entry.added = await self._is_dead(entry)
 
     async def _is_dead(self, entry: _Entry) -> bool:
-        """Whether it is a dead letter of the other lane: the copy that a crash had left there was tried to the end."""
+        """True if the other lane has the entry as a dead letter: a copy left by a crash has used up its attempts."""
         after = (0, "")
         with contextlib.suppress(*FAILURES):
             while page := await self._lanes.dead(entry.lane, after, DEAD_PAGE):
@@ -163,7 +164,7 @@ class Forwarder:
         return False
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
-        """Add entries to the other lane; returns those whose id it knows already."""
+        """Add entries to their other lanes; return those whose id the other lane knows already."""
         adds = [LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority) for e in batch]
         answers = await of_each(self._lanes.add(adds), len(adds)) if adds else ()
         for entry, answer in zip(batch, answers, strict=True):
@@ -171,18 +172,18 @@ class Forwarder:
         return [entry for entry, answer in zip(batch, answers, strict=True) if answer is False]
 
     async def _take_back(self, batch: list[_Entry]) -> None:
-        """What was added to a group that is gone now is taken back from there and placed anew."""
+        """Take entries back from the lanes of groups that were retired meanwhile, to be placed again."""
         topics = await self._topics(batch)
         gone = [e for e in batch if (t := topics.get(e.group.owner.topic.name)) is not None and e.to >= t.groups]
         recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in gone]
         answers = await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
         for entry, answer in zip(gone, answers, strict=True):
-            # Where it was not there any more, whoever retired the group has moved it, perhaps to this very lane, where
-            # its id is claimed. So this one stays: rather twice than not at all.
+            # If the entry was there no more, the host that retired the group has moved it, perhaps to this very lane,
+            # where its id is claimed. So this entry stays: a second delivery is better than none.
             entry.added = None if answer is True or isinstance(answer, FAILURES) else False
 
     async def _topics(self, batch: list[_Entry]) -> dict[str, Topic]:
-        """The topics of entries as the catalog has them now, by name; those that were deleted are left out."""
+        """Return the entries' topics by name, as the catalog has them now, without deleted topics."""
         found: dict[str, Topic] = {}
         for name in {entry.group.owner.topic.name for entry in batch}:
             with contextlib.suppress(errors.UnknownTopic):
@@ -191,7 +192,7 @@ class Forwarder:
 
 
 def is_moved(group: OwnedGroup, m: Message) -> bool:
-    """Whether an entry of the group's lane belongs to another lane by its key."""
+    """True if an entry of the group's lane belongs to another lane by its key."""
     topic = group.owner.topic
     return m.key is not None and not topic.is_sorted and _home(m, topic) != group.index
 
@@ -205,6 +206,6 @@ def _leave(entry: _Entry) -> LaneSettle:
 
 
 def _stay(entry: _Entry) -> LaneSettle:
-    """It is looked at again soon, by a newer view of the catalog; or its new lane has another claim of it now."""
+    """Put the entry back; the host looks at it again after `AGAIN_MS`, when catalog and other lane may have changed."""
     group, m, due_ms = entry.group, entry.message, entry.due_ms + AGAIN_MS
     return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, due_ms, entry.body, priority=m.priority)

@@ -24,21 +24,23 @@ CLAIM_LANES = 500
 """Most lanes in one claim."""
 
 CLAIM_BYTES = 4 << 20
-"""Most bytes of bodies in one claim (or a single entry), so that it holds up neither the server nor this loop."""
+"""Most bytes of bodies in one claim, so that a claim holds up neither the server nor this loop. A single larger entry
+is claimed alone."""
 
 CROWDED_S = 0.25
-"""When a lane with more due than its group can take soon is looked at again."""
+"""Seconds after which a lane is claimed again that has more due than its group can take soon."""
 
 LOST_S = 60.0
-"""After a claim whose answer was lost: how long a group waits, at most, for what it holds of its lane to be settled."""
+"""Most seconds that a group, after a claim whose answer was lost, waits until all that it claimed before is settled."""
 
 
 class LaneClaimer:
-    """Claims from the lanes of all groups of the host by their due times; a lane with nothing in it costs nothing.
+    """Claims from the lanes of all groups of the host by their due times; an empty lane costs nothing.
 
-    If the answer of a claim is lost, what it took is claimed and nobody has it. It is put back by `LaneStore.recover`,
-    which puts back all that is claimed; so the group's lane first rests until what the host has of it is settled.
-    A lane whose server cannot serve it rests, longer each time; the lanes of other servers go on.
+    If the answer of a claim is lost, its entries are claimed and no host has them. `LaneStore.recover` puts these
+    entries back. It puts back all claimed entries of the lane, so the lane first rests until the host has settled the
+    entries that it holds. A lane whose server cannot serve it rests, longer each time; the lanes of other servers go
+    on.
     """
 
     def __init__(
@@ -57,7 +59,11 @@ class LaneClaimer:
         self._again: set[str] = set()
 
     def acquire(self, group: OwnedGroup) -> None:
-        """From now on the group's lane is claimed; at once first, to learn its next due time and to arm it."""
+        """Claim from the group's lane from now on.
+
+        The first claim comes at once: it tells the lane's next due time and arms the lane, so that the store wakes this
+        host when an earlier entry comes.
+        """
         self._groups[group.name] = group
         self.at(group.name, 0)
 
@@ -67,25 +73,25 @@ class LaneClaimer:
         self._troubles.well(group.name)
 
     def at(self, lane: str, due_ms: int) -> None:
-        """Something in the lane is due at `due_ms`."""
+        """An entry of the lane is due at `due_ms`."""
         if lane in self._groups:
             self._due.at(lane, due_ms)
 
     def woken(self, lanes: Iterable[str]) -> None:
-        """The store says that these lanes have something due earlier than they were armed with."""
+        """The store says that these lanes have entries due earlier than the time with which they were armed."""
         for lane in lanes:
             self.at(lane, 0)
 
     def doubted(self, group: OwnedGroup) -> None:
-        """The store may have come back from a crash: look at the lane, and put back what is claimed there by nobody.
+        """The store may have come back from a crash: put back the lane's entries that are claimed but on no host.
 
-        An entry whose acknowledgement the store has forgotten is claimed again in it, and would stay so.
+        If the store forgot an acknowledgement in the crash, the entry is claimed again, and would stay claimed forever.
         """
         group.lane_lost_ms = group.lane_lost_ms or int(self._clock.now() * 1000)
         self.at(group.name, 0)
 
     async def claim(self) -> None:
-        """Claim what is due, wait for what is next. Ends by cancellation."""
+        """Claim due entries; without any, wait for the next due time. Ends by cancellation."""
         await Aside().run(self._claims)
 
     async def _claims(self) -> list[Call]:
@@ -94,7 +100,7 @@ class LaneClaimer:
         lanes = self._due.pop(now_ms, CLAIM_LANES)
         if not lanes:
             await self._due.wait()
-        # A lane is with one claim at a time.
+        # Only one claim at a time takes from a lane.
         self._again.update(self._claiming.intersection(lanes))
         lanes = [lane for lane in lanes if lane not in self._claiming]
         return [partial(self._claim, part, now_ms) for part in self._troubles.apart(lanes, str)]
@@ -142,7 +148,7 @@ class LaneClaimer:
         return True
 
     async def _recover(self, groups: list[OwnedGroup], now_ms: int) -> None:
-        """Put back what a lost answer had brought; groups of which that fails keep their mark."""
+        """Put back the entries of lost answers. If that fails for a group, the group keeps its mark `lane_lost_ms`."""
         # Recovering is not fenced: ask first whether a newer owner's claims would be put back.
         asked = await of_each(self._store.claim([LaneClaim(g.name, 0, g.epoch) for g in groups], now_ms), len(groups))
         owned: list[OwnedGroup] = []
@@ -169,9 +175,9 @@ class LaneClaimer:
             try:
                 m = message.read(body)
             except message.UNREADABLE as exc:
-                # Nobody else adds to lanes, so this was a record of ours.
+                # Only EMQ adds to lanes, so this is one of its records, and damaged.
                 m, damage = message.Message(id=id_, payload=bytes(body)), message.damage(exc)
-            m.id = id_  # by which its verdict finds it, also if the body says otherwise
+            m.id = id_  # the verdict needs the lane's id, even if the body has another
             m.topic = group.owner.topic.name
             m.group = group.index
             m.priority = min(m.priority, len(group.buffers) - 1)
@@ -196,7 +202,7 @@ class LaneClaimer:
                 self._events.expiring(group)
         if claimed.entries:
             self._events.ready(group)
-        if claimed.next_due_ms is not None and _is_claimed(group):  # a resumed topic is looked at anew
+        if claimed.next_due_ms is not None and _is_claimed(group):  # a topic that resumes is looked at again
             rooms = _rooms(group, self._clock.now())
             more = any(rooms) if cut else _may_have_more(claim.rooms, rooms, taken)
             crowded = claimed.next_due_ms <= now_ms and not more
@@ -204,10 +210,11 @@ class LaneClaimer:
 
 
 def _rooms(group: OwnedGroup, now: float) -> list[int]:
-    """Retries to claim now of each priority: at most a buffer's worth waits at a time, and within its topic's share of
-    the host's memory; one if nothing of its topic is in memory.
+    """Return how many entries of each priority to claim now.
 
-    Each has room of its own, as in the queues: what waits of a low priority keeps no high one in the store.
+    At most a buffer's worth of a priority waits at a time, within the topic's share of the host's memory. If that share
+    is used up and nothing of the topic is in flight, a priority that holds no entries may claim one. Each priority has
+    room of its own, as in the queues: waiting messages of a low priority do not keep a higher priority in the store.
     """
     if group.stopping or not _is_claimed(group):
         return []
@@ -218,15 +225,15 @@ def _rooms(group: OwnedGroup, now: float) -> list[int]:
 
 
 def _is_claimed(group: OwnedGroup) -> bool:
-    """Also while nothing may start, where what is due may outlive its time."""
+    """True if the lane is claimed now: if a handler is bound, or if messages may expire while nothing may start."""
     return group.owner.handler is not None or group.owner.topic.may_expire
 
 
 def _may_have_more(had: Sequence[int], rooms: Sequence[int], taken: Counter[int]) -> bool:
-    """True if some priority was claimed as far as it had room, and has room again."""
+    """True if the claim filled the room of some priority, and that priority has room again."""
     return any(now and taken[p] >= then > 0 for p, (now, then) in enumerate(zip(rooms, had, strict=False)))
 
 
 def _passed_ms() -> int:
-    """Time that a correction of the clock does not change; above 0."""
+    """Milliseconds of a clock that corrections do not change; above 0."""
     return int(asyncio.get_running_loop().time() * 1000) + 1

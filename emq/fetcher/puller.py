@@ -25,17 +25,25 @@ log = logging.getLogger(__name__)
 READ_QUEUES = 300
 READ_MESSAGES = 2_000
 READ_BYTES = 1 << 20
-"""Bounds of one read, so that it holds up neither the server nor this loop for more than a few milliseconds."""
+"""Most queues, messages and bytes of one read, so that a read holds up neither the server nor this loop for more than
+a few milliseconds."""
 
 HELD_BACK_S = 0.05
-"""How soon a queue is looked at again that may not read, because its topic has its share of the host's memory."""
+"""Seconds until a queue is looked at again that may not read because its topic has used up its share of the host's
+memory."""
 
 
 class Puller:
-    """`pull` runs twice at once, so that the server reads one batch while this process works off the other.
+    """Reads ready queues. `pull` runs twice at once, so that the server reads one batch while this process works off
+    the other.
 
     A queue whose server cannot serve it rests, longer each time, and is then read again. A read that takes long steps
-    aside, so that the queues of other servers are read meanwhile.
+    aside (`emq.loops.aside`), so that the queues of other servers are read meanwhile.
+
+    Attributes:
+        holes: number of offsets read that held nothing.
+        damaged: number of records that could not be decoded.
+        fetched: number of messages read.
     """
 
     def __init__(
@@ -60,11 +68,11 @@ class Puller:
 
     @property
     def unreachable(self) -> str | None:
-        """Why some queue cannot be read, while that is so."""
+        """The reason why some queue cannot be read now; None if all can."""
         return self._troubles.latest
 
     async def pull(self) -> None:
-        """Read what is ready; wait where nothing is. Ends by cancellation."""
+        """Read the ready queues; wait while none is ready. Ends by cancellation."""
         await Aside().run(self._reads)
 
     async def _reads(self) -> list[Call]:
@@ -74,7 +82,7 @@ class Puller:
         if taken and self._gauge.pressed():
             taken = self._within_shares(taken)
         if not taken:
-            await asyncio.sleep(0)  # there may be thousands more that want nothing, or may have nothing
+            await asyncio.sleep(0)  # thousands more queues may be listed that want nothing or may read nothing
         return [partial(self._read, part) for part in self._troubles.apart(taken, lambda asked: asked[0].name)]
 
     async def _read(self, taken: Sequence[tuple[OwnedQueue, int]]) -> None:
@@ -98,7 +106,7 @@ class Puller:
                     self._events.broken("fetch", queue.group, exc)
 
     def _rest(self, queue: OwnedQueue, for_s: float) -> None:
-        """Leave the queue listed, so that nobody else adds it, and read it again after a pause; one timer for all."""
+        """Leave the queue listed, so that nothing else adds it, and read it again later. All queues share one timer."""
         loop = asyncio.get_running_loop()
         first = self._resting[0][0] if self._resting else None
         at = loop.time() + for_s
@@ -139,7 +147,7 @@ class Puller:
     def _decoded(self, queue: OwnedQueue, batch: Batch, now_us: int) -> list[message.Message]:
         group = queue.group
         topic, index, priority, tracker = group.owner.topic.name, group.index, queue.priority, queue.tracker
-        # Of a former owner's checkpoint: as ranges, or below the watermark once that has reached them.
+        # A former owner finished these: the checkpoint has them as ranges, or the watermark has passed them since.
         some_finished = bool(tracker.finished()) or batch.offsets[0] < tracker.watermark
         ttl_s = group.owner.topic.options.ttl_s
         decode, first_delivery = message.decode, message.FIRST_DELIVERY
@@ -159,7 +167,7 @@ class Puller:
                 m = message.Message(id=f"{queue.name}@{offset}", payload=bytes(body))
             m.topic = topic
             if m.key is not None:
-                m.layout = m.group  # a log queue stores it there
+                m.layout = m.group  # a log queue stores the layout in this field
                 if m.layout > group.owner.topic.layout and group.owner.gate is None:
                     group.owner.gate = KeyGate(group.owner.topic)
             m.group = index
@@ -177,7 +185,7 @@ class Puller:
         return messages
 
     def _put_aside(self, queue: OwnedQueue, damaged: Sequence[tuple[int, bytes, str]], now_us: int) -> None:
-        """Records that begin as ours and cannot be decoded become dead letters, with their raw bytes."""
+        """Dead-letter, with their raw bytes, records that begin as EMQ's own and cannot be decoded."""
         self.damaged += len(damaged)
         log.error(
             "%d records of queue %s from offset %d on: %s; each is a dead letter now, see emq dead",
@@ -199,7 +207,7 @@ class Puller:
             self._events.damaged(queue.group, m, reason)
 
     def _skip_holes(self, queue: OwnedQueue, start: int, batch: Batch) -> None:
-        """Offsets that hold nothing count as finished, each gap once."""
+        """Finish offsets that hold nothing, a gap at a time."""
         at = start
         for offset in [*batch.offsets, batch.next]:
             if offset > at:
@@ -218,7 +226,7 @@ class Puller:
         record(topic.name, queue.group.index, queue.priority, start, end, self._clock.now_us())
 
     def _within_shares(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
-        """What each may read of what it wants; those that may read nothing are looked at again a little later."""
+        """Return the queues that may read now, with how much; look at the others again after `HELD_BACK_S`."""
         now, within, without = self._clock.now(), [], []
         for queue, want in taken:
             group = queue.group

@@ -1,4 +1,4 @@
-"""Which queues are worth reading: those with more in the store and room in their buffer."""
+"""Lists the queues that are worth reading: they have more in the store, and room in their buffer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MOVING = 2_000
 
 
 LOOKED_AT = 500
-"""Queues that are looked at before the event loop serves everybody else."""
+"""Most queues that are looked at before the event loop serves other tasks."""
 
 
 class Readiness:
-    """The queues to read next, each at most once, in the order in which they became so.
+    """The queues to read next, each at most once, in the order in which they became ready.
 
-    A queue comes in when it is acquired, when the store wakes it, and when its buffer has drained to half while the
-    store holds more. Idle queues are not in here, and cost nothing.
+    A queue is listed when it is acquired, when the store wakes it, and when its buffer has drained to half while the
+    store holds more. Idle queues are not listed, and cost nothing.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Readiness:
     def woken(self, queue: OwnedQueue) -> None:
         """The store says that the queue received messages.
 
-        It may say so before the answer of an earlier read arrives on another connection, which found the queue empty:
-        `woken` outlives that answer.
+        This wake-up may arrive before the answer of an earlier read, on another connection, that found the queue empty.
+        So `queue.woken` stays set when that answer comes.
         """
         queue.more = queue.woken = True
         self.add(queue)
 
     def drained(self, group: OwnedGroup) -> None:
-        """Some of the group's messages were taken; list those of its queues that want a refill."""
+        """Some of the group's messages were taken: list those of its queues that want a refill."""
         for queue, buffer in zip(group.queues, group.buffers, strict=True):
             if queue.more and not queue.listed and len(buffer) * 2 <= queue.capacity:
                 self.add(queue)
@@ -62,7 +62,7 @@ class Readiness:
         self._add_again(list(waiting))
 
     def _add_again(self, waiting: list[OwnedQueue]) -> None:
-        """A slice at a time: after an outage of the database there are all queues in it."""
+        """Add queues a slice at a time: after an outage of the database, all queues may be waiting."""
         for queue in waiting[:LOOKED_AT]:
             if not queue.group.stopping:
                 self.add(queue)
@@ -70,11 +70,11 @@ class Readiness:
             asyncio.get_running_loop().call_soon(self._add_again, waiting[LOOKED_AT:])
 
     def take(self, max_queues: int, max_messages: int) -> list[tuple[OwnedQueue, int]]:
-        """Up to `max_queues` queues with what each wants, together about `max_messages`; they stay listed.
+        """Return up to `max_queues` queues with how many messages each wants, together about `max_messages`.
 
-        What a queue wants is counted as far as it is expected to be there, so that many nearly empty queues fill one
-        read as well as a few full ones. The answer may be empty although there are more: of a topic that was paused
-        many queues want nothing any more.
+        The queues stay listed. Towards `max_messages`, a queue counts with the messages that it is expected to hold, so
+        that many nearly empty queues fill one read as well as a few full ones. The result may be empty although more
+        queues are listed: after a topic is paused, many of its queues want nothing any more.
         """
         taken: list[tuple[OwnedQueue, int]] = []
         messages, looked = 0.0, 0
@@ -95,28 +95,29 @@ class Readiness:
         return taken
 
     def found(self, queue: OwnedQueue, messages: int, exhausted: bool) -> None:
-        """A read of the queue found so many messages; remembered as what the next one will find.
+        """Note how many messages a read of the queue found; the next read is expected to find about as many.
 
-        A queue that was never read is expected to hold what others held lately.
+        A queue that was never read is expected to hold as many as other queues held lately.
         """
         queue.expected = max(1, messages if exhausted else messages * 2)
         self._typical += (messages - self._typical) / 64
 
     async def wait(self) -> None:
-        """Return once there is something to take."""
+        """Return once a queue is listed."""
         await self._something.wait()
 
 
 def wanted(queue: OwnedQueue) -> int:
-    """Messages that the queue's buffer has room for; none while its group stops or pauses, or too many are held.
+    """Return how many messages the queue's buffer has room for; 0 while its group stops or pauses, or holds too many.
 
-    Each priority by itself: what waits for a busy key must not keep a higher priority from being read. Fewer where a
-    crash would repeat too many: see `OwnedGroup.allowance`.
+    Held messages wait for busy keys. They count by priority, because those of one priority must not keep a higher
+    priority from being read. The result is smaller where a crash would repeat too many messages: see
+    `OwnedGroup.allowance`.
     """
     group = queue.group
     owner = group.owner
     if group.stopping or (owner.handler is None and not owner.topic.may_expire):
-        return 0  # what may expire is read also of a topic that is paused, or that nothing is bound to
+        return 0  # messages that may expire are read even if the topic is paused or has no handler
     if group.held >= 4 * queue.capacity and group.held_of(queue.priority) >= _most_held(queue):
         return 0
     room = queue.capacity - len(group.buffers[queue.priority])
@@ -126,24 +127,26 @@ def wanted(queue: OwnedQueue) -> int:
 
 
 def _most_held(queue: OwnedQueue) -> int:
-    """How many messages of its priority may wait for their keys.
+    """Return how many messages of the queue's priority may wait for their keys.
 
-    More while keys move: right after the change an old message may lie behind new ones, which wait for it.
+    The limit is higher while keys move: right after the change, an old message may lie behind new ones that wait for
+    it.
     """
     most = 4 * queue.capacity
     return most if queue.group.owner.gate is None else max(most, MOVING)
 
 
 def is_ahead(queue: OwnedQueue) -> bool:
-    """Whether the queue may be read no further before its group's progress is saved."""
+    """True if the queue may be read no further before its group's progress is saved."""
     return queue.group.ahead + queue.capacity > queue.group.allowance and _left(queue) <= 0
 
 
 def _left(queue: OwnedQueue) -> int:
-    """Other buffers count as full, so that the backlog of a low priority does not keep a higher one from being read.
+    """Return how many more messages the group's allowance leaves to the queue.
 
-    Those of lower priorities never count as more than that. After a change to a lower quota they hold more, which must
-    not keep a higher priority in the store.
+    The buffers of the group's other queues count as full, so that the backlog of a low priority does not keep a higher
+    one from being read. Buffers of lower priorities never count as more than full: after a change to a lower quota they
+    hold more than their capacity, but must not keep a higher priority in the store.
     """
     group, left = queue.group, queue.group.allowance - queue.group.unsaved()
     for other in group.queues:

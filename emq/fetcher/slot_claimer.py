@@ -1,4 +1,4 @@
-"""The slot loops: bring messages of sorted topics into their buffers, and find those that nobody told of."""
+"""The slot loops: bring messages of sorted topics into their buffers, and find messages that came without a wake-up."""
 
 from __future__ import annotations
 
@@ -34,36 +34,40 @@ log = logging.getLogger(__name__)
 CLAIM_SLOTS = 200
 CLAIM_MESSAGES = 2_000
 CLAIM_BYTES = 4 << 20
-"""Bounds of one claim, so that it holds up neither the server nor this loop for more than a few milliseconds."""
+"""Most slots, messages and bytes of one claim, so that a claim holds up neither the server nor this loop for more than
+a few milliseconds."""
 
 FIRST_CLAIM = 16
-"""Most messages in the first claim of a slot, when it is not known yet how large they are."""
+"""Most messages in the first claim of a slot, before the size of its messages is known."""
 
 SWEEP_S = 5.0
-"""How often a slot is looked at for what woke nobody: members added by foreign producers, claims of lost consumers."""
+"""Seconds in which every slot is inspected once for changes without a wake-up: members that foreign producers added,
+and claims of lost consumers."""
 SWEEP_SLOTS = 500
-"""Most slots looked at in one call. Of many slots a part is looked at in each step, so that all are in `SWEEP_S`."""
+"""Most slots inspected in one call. A sweep of many slots takes several steps within `SWEEP_S`."""
 
 OVERHEAD_BYTES = 64
 
 LOOK_S = 1.0
-"""How soon a message that has outlived its time is found, while it waits behind others; see `SlotClaimer`."""
+"""Seconds within which an expired message is found while it waits behind others; see `SlotClaimer`."""
 LOOK_MESSAGES = 500
-"""Most members of a slot that are looked at for what has expired among those that cannot start yet."""
+"""Most members that a look for expired members claims from a slot, unless more can start."""
 LOOKED_AT_PER_S = 5_000
-"""Most members that a host looks at in a second. Where many slots have a backlog, each is looked at less often."""
+"""Most members in a second that a host looks at for expiry. If many slots have a backlog, each has its turn less
+often."""
 
 HELD_BACK_S = 0.05
-"""How soon a slot is looked at again whose topic has its share of the host's memory."""
+"""Seconds until a slot is looked at again whose topic has used up its share of the host's memory."""
 
 UNSURE_S = 0.05
-"""How soon a slot is looked at again that may not be claimed from, because verdicts on its members are in doubt."""
+"""Seconds until a slot is looked at again from which nothing may be claimed because verdicts on its members are in
+doubt."""
 
 
 class _Wanted(NamedTuple):
     """Attributes:
-    limit: how many members of the slot to claim.
-    startable: how many of them may start; the others are only looked at.
+    limit: number of members to claim from the slot.
+    startable: number of them that may start; the claimer only checks the others for expiry.
     """
 
     slot: OwnedSlot
@@ -72,24 +76,26 @@ class _Wanted(NamedTuple):
 
 
 class SlotClaimer(Claims):
-    """Claims what is due from the slots of this host, many slots in one round trip.
+    """Claims due members from the slots of this host, many slots in one round trip.
 
-    A slot is claimed when it is acquired, when its next member is due, when the store wakes it (something came in front
-    of what it was armed with), and when more of what is due can start. An idle one costs a look every few seconds, and
-    that only because other programs may add members without waking anybody. `claim` runs twice at once, so that the
+    A slot is claimed from when it is acquired, when its next member is due, when the store wakes it (a member came
+    before the time with which the slot was armed), and when more due members can start. An idle slot costs a look every
+    few seconds, because other programs may add members without a wake-up. `claim` runs twice at once, so that the
     server works on one claim while this process works off the other.
 
-    Only what can start now is claimed (`room`): what the group's counter still grants, as far as there is room in
-    flight, and one by one where they run one by one. For what waits in the store merges with what is sent again, and
-    takes its newer time or priority; what is on a host does neither. What finds, once claimed, that it cannot start
-    after all goes back (`stuck`), as if it had not been claimed. What waits for a running key stays on the host, since
-    it would be claimed again and again; before it starts, the store is asked whether it was sent again (`_ask`).
+    The claimer claims only members that can start now (`room`): as many as the group's counter still grants and as have
+    room in flight, and one by one if the group runs one by one. The reason: a member that waits in the store merges
+    with a newer publish of the same content or merge key and takes its newer time or priority; a member on a host does
+    neither. A claimed member that cannot start after all goes back (`stuck`), as if it had not been claimed. A member
+    that waits for a running key stays on the host, because the host would claim it again and again; before it starts,
+    the claimer asks the store whether the member was published again (`_ask`).
 
-    What failed may rest in the store until its next attempt. A claim tells when the first rest is over; at that time
-    `recover` brings it back, and the next claim may take it.
+    A failed member may rest in the store until its next attempt. A claim tells when the first rest is over; at that
+    time `recover` ends the rest, and the next claim may take the member.
 
-    Time to live: while more is due than can start, also of a paused topic, the first `LOOK_MESSAGES` of a slot are
-    claimed once in `LOOK_S` where messages may expire. What has expired is dead-lettered, the rest goes back at once.
+    Time to live: while more members are due than can start, also of a paused topic, the claimer claims the first
+    `LOOK_MESSAGES` of a slot once in `LOOK_S` if messages may expire. It dead-letters the expired ones and gives the
+    others back at once.
     """
 
     def __init__(
@@ -109,7 +115,7 @@ class SlotClaimer(Claims):
 
     @property
     def unreachable(self) -> str | None:
-        """Why some slot cannot be claimed from, while that is so."""
+        """The reason why some slot cannot be claimed from now; None if all can."""
         return self._troubles.latest
 
     def acquire(self, slot: OwnedSlot) -> None:
@@ -124,7 +130,7 @@ class SlotClaimer(Claims):
             self._troubles.well(slot.address)
 
     def drained(self, slot: OwnedSlot) -> None:
-        """Some of its messages were taken; claim more if there are any and half of what it may hold is free."""
+        """Some of the slot's messages were taken: claim more if more are due and half of its buffer is free."""
         group = slot.group
         if slot.more and slot.buffered * 2 <= (slot.run if group.serial else group.capacity):
             slot.more = False
@@ -134,7 +140,7 @@ class SlotClaimer(Claims):
             self._again(slot)
 
     def stuck(self, group: OwnedGroup, room: bool = False) -> None:
-        """See `Claims`. What goes back is claimed again once it can start."""
+        """See `Claims`. Members that go back are claimed again once they can start."""
         slot = group.slot
         if slot is None or self._slots.get(slot.address) is not slot:
             return
@@ -152,8 +158,8 @@ class SlotClaimer(Claims):
     def has_room(self, owner: OwnedTopic) -> None:
         """See `Claims`.
 
-        While all that is in flight waits for the store to hear of its success, room comes in large steps, soon: then
-        each claim waits until it may bring `worthwhile` messages.
+        While no handler runs and all messages in flight wait for their acknowledgement, room soon comes in large steps.
+        Then a slot waits until its claim may bring `worthwhile` messages.
         """
         worthwhile = 1 if owner.pace.running else min(MAX_BUFFER // 2, max(1, owner.limit // 8))
         for _ in range(min(len(owner.thirsty), max(0, owner.room() - owner.coming) // worthwhile)):
@@ -166,7 +172,7 @@ class SlotClaimer(Claims):
         self._at(slot, 0)
 
     def rests(self, address: str, rest_ms: int) -> None:
-        """A member of the slot rests until then."""
+        """A member of the slot rests until `rest_ms`."""
         if (slot := self._slots.get(address)) is not None:
             slot.rest_ms = min(slot.rest_ms or rest_ms, rest_ms)
             self._due.at(address, rest_ms)
@@ -177,7 +183,7 @@ class SlotClaimer(Claims):
                 self._due.at(address, 0)
 
     async def claim(self) -> None:
-        """Claim what is due, wait for what is next. Ends by cancellation."""
+        """Claim due members; without any, wait for the next due time. Ends by cancellation."""
         await Aside().run(self._claims)
 
     async def _claims(self) -> list[Call]:
@@ -188,7 +194,7 @@ class SlotClaimer(Claims):
         return [partial(self._claim_all, part) for part in self._troubles.apart(taken, lambda w: w.slot.address)]
 
     async def sweep(self) -> None:
-        """Look at all slots once in `SWEEP_S`, a part of them in each step. Ends by cancellation."""
+        """Inspect all slots once in `SWEEP_S`, a part of them in each step. Ends by cancellation."""
         while True:
             slots = list(self._slots.values())
             steps = max(1, -(-len(slots) // SWEEP_SLOTS), math.ceil(SWEEP_S) - 1)
@@ -206,7 +212,7 @@ class SlotClaimer(Claims):
             self._due.at(slot.address, due_ms)
 
     def _again(self, slot: OwnedSlot) -> None:
-        """More is due: claim it as soon as it can start."""
+        """More members of the slot are due: claim them as soon as they can start."""
         group, owner, now = slot.group, slot.group.owner, self._clock.now()
         if group.stopping:
             return
@@ -228,7 +234,7 @@ class SlotClaimer(Claims):
             slot.more = True
 
     def _plan_look(self, slot: OwnedSlot, now: float) -> None:
-        """Behind what cannot start yet, something may outlive its time."""
+        """Plan a look for expired members behind those that cannot start yet, if messages of the topic may expire."""
         if slot.group.owner.topic.may_expire:
             if not slot.look_ms:
                 self._looks_s = max(self._looks_s + LOOK_MESSAGES / LOOKED_AT_PER_S, now + LOOK_S)
@@ -244,9 +250,9 @@ class SlotClaimer(Claims):
     # --------------------------------------------------------------------------------------------------------- claiming
 
     def _take(self) -> list[_Wanted]:
-        """Slots that are due with how much each is to claim, together about `CLAIM_MESSAGES` and `CLAIM_BYTES`.
+        """Return due slots with how many members to claim, together about `CLAIM_MESSAGES` and `CLAIM_BYTES`.
 
-        Each is with one claim at a time. Sizes are those of its last messages.
+        Only one claim at a time takes from a slot. The sizes of a slot's last messages serve as estimates.
         """
         taken: list[_Wanted] = []
         messages, left_bytes, now = 0, float(CLAIM_BYTES), self._clock.now()
@@ -325,7 +331,7 @@ class SlotClaimer(Claims):
             self._at(slot, 0)
 
     def _failed(self, slot: OwnedSlot, failure: Failure, now_ms: int) -> None:
-        slot.suspect.add(now_ms // 1000)  # what a lost answer brought is in prepare, and nobody has it
+        slot.suspect.add(now_ms // 1000)  # the members of a lost answer are in prepare, but on no host
         self._rest(slot, failure)
 
     def _rest(self, slot: OwnedSlot, failure: Failure) -> None:
@@ -364,7 +370,7 @@ class SlotClaimer(Claims):
             self._again(slot)
 
     def _sound(self, slot: OwnedSlot, messages: list[message.Message]) -> list[message.Message]:
-        """Dead-letter those whose stored records are damaged, with what is there of them, and return the others."""
+        """Dead-letter messages whose stored records are damaged, with the bytes that are there; return the others."""
         sound, damaged = [], []
         for m in messages:
             if why := message.damage_of_member(m):
@@ -385,7 +391,7 @@ class SlotClaimer(Claims):
         return sound
 
     def _looked_at(self, wanted: _Wanted, messages: list[message.Message]) -> list[message.Message]:
-        """Dead-letter those that have expired, and return those that can start now; the others go back."""
+        """Dead-letter expired messages, return those that can start now, and give the others back."""
         slot, now_us = wanted.slot, self._clock.now_us()
         alive = []
         for m in messages:
@@ -400,15 +406,15 @@ class SlotClaimer(Claims):
         return alive[: wanted.startable]
 
     async def _return(self, slots: Sequence[OwnedSlot]) -> None:
-        """Give back what cannot start now. Until that is done, nothing is claimed from these slots."""
-        # Others add to what is to go back while the call is under way.
+        """Give back members that cannot start now. Until they are back, nothing is claimed from these slots."""
+        # While the call is under way, `slot.returning` may grow.
         given = [(slot, m, m.member) for slot in slots for m in slot.returning if m.member is not None]
         settles = [give_back(slot, member, m.token, m.score) for slot, m, member in given]
         answers = list(zip(given, await of_each(self._store.settle(settles), len(settles)), strict=True))
         for slot in slots:
             mine = [answer for (of, _, _), answer in answers if of is slot]
             gone = {id(m): member for (of, m, member), a in answers if of is slot and not isinstance(a, FAILURES)}
-            # What was not served is given back later: nothing else happens to it before.
+            # Members that the store could not take stay in `returning`, and nothing else happens to them before.
             slot.returning = [m for m in slot.returning if id(m) not in gone]
             slot.let_go(list(gone.values()))
             if any(isinstance(answer, errors.NotOwner) for answer in mine):
@@ -419,10 +425,10 @@ class SlotClaimer(Claims):
                 self._again(slot)
 
     async def _ask(self, slots: Sequence[OwnedSlot]) -> None:
-        """Ask the store about what waited for keys that run no more, and let the next of each key start.
+        """Ask the store about members that waited for keys that run no more; let the next member of each key start.
 
-        What was sent again meanwhile merges in the store. Then all that waits for its key goes back, so that the store
-        decides anew which is the first.
+        A member that was published again meanwhile merges in the store. Then all members that wait for its key go back,
+        so that the store decides again which is the first.
         """
         asked = [(slot, key, m) for slot in slots for key in slot.freed for m in slot.group.blocked.get((0, key), ())]
         asked = [(slot, key, m) for slot, key, m in asked if m.member is not None]
@@ -514,9 +520,9 @@ class SlotClaimer(Claims):
     async def _recover(
         self, slots: Sequence[OwnedSlot], now_ms: int, older_than_ms: int | None, lost: bool = False
     ) -> None:
-        """Roll back what is not on this host and was claimed before `older_than_ms`, or `lost`.
+        """Roll back members that are not on this host and were claimed before `older_than_ms`, or `lost`.
 
-        A slot of which that fails is suspect still.
+        If that fails for a slot, the slot stays suspect.
         """
         why = "its consumer timed out"
         asked = [Recover(s.slot, s.group.epoch, older_than_ms, list(s.held), why, lost) for s in slots]
@@ -535,7 +541,10 @@ class SlotClaimer(Claims):
 def give_back(
     slot: OwnedSlot, member: bytes, token: int, score: float, verdict: SlotVerdict = SlotVerdict.RETRY
 ) -> SlotSettle:
-    """What was claimed and not started waits again as it did before, for the next owner; folded with its twin."""
+    """Return the verdict by which a member that was claimed and not started waits again as before, for the next claim.
+
+    If a newer publish of the same member waits already, the two are folded.
+    """
     group = slot.group
     topic = group.owner.topic
     return SlotSettle(slot.slot, member, verdict, token, group.epoch, score, fold=topic.fold, keep=topic.keep)
@@ -546,10 +555,10 @@ def _look_is_due(slot: OwnedSlot, now: float) -> bool:
 
 
 def room(slot: OwnedSlot, now: float) -> int:
-    """Messages of the slot that can start now; none while its group stops or its topic is paused.
+    """Return how many messages of the slot can start now; 0 while its group stops or its topic is paused.
 
-    What its counter still grants, as far as there is room in flight and in the buffers. Where messages run one by one,
-    one, or as many as have run lately without waiting (`OwnedSlot.run`).
+    The number is what the group's counter still grants, as far as there is room in flight and in the buffers. If
+    messages run one by one, the number is 1, or as many as have run lately without waiting (`OwnedSlot.run`).
     """
     group, owner = slot.group, slot.group.owner
     if group.stopping or owner.handler is None or group.busy:
@@ -557,7 +566,7 @@ def room(slot: OwnedSlot, now: float) -> int:
     allowed = group.memory_room(now)
     if allowed <= 0:
         return 0 if slot.buffered or owner.flying else 1
-    ready = slot.buffered - group.held  # those that wait for their key use up nothing
+    ready = slot.buffered - group.held  # messages that wait for their key use up no quota
     startable = min(group.counter.available(now) - ready, group.capacity - slot.buffered, allowed)
     if group.serial:
         startable = min(startable, slot.run - slot.buffered)
@@ -565,7 +574,7 @@ def room(slot: OwnedSlot, now: float) -> int:
 
 
 def _ready_since_us(slot: OwnedSlot, m: message.Message) -> int:
-    """When a member became ready: at its time, or by priority when it was published; where that is not known, now."""
+    """Return when a member became ready: its time; for kind priority, its publish; if that is not known, now."""
     if slot.slot.kind is SlotKind.PRIORITY:
         return m.published_us or m.ready_us
     return int(m.score * 1000) if m.score > RETRIES else m.ready_us

@@ -1,4 +1,4 @@
-"""The readiness loop: turns the store's wake-ups into queues to read, lanes and slots to claim."""
+"""The readiness loop: turns the store's wake-ups into queues to read, and lanes and slots to claim from."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SWEEP_S = 120.0
-"""In this time every owned queue and lane is looked at once, in slices, in case a wake-up was lost in a way that the
-store's own sweep cannot see (a failover to a replica that lagged). At 60,000 queues of 20,000 groups that is one read
-of 500 queues and one claim of 170 lanes a second."""
+"""Seconds in which the host looks at every owned queue and lane once, in slices, in case a wake-up was lost in a way
+that the store's own sweep cannot see (a failover to a replica that lagged). At 60,000 queues of 20,000 groups, the
+sweep costs one read of 500 queues and one claim of 170 lanes a second."""
 
 SLICES = 120
 
 TOGETHER = 500
-"""Names that are looked at before the event loop serves everybody else."""
+"""Most names that are looked at before the event loop serves other tasks."""
 
 
 class Waker:
@@ -47,12 +47,12 @@ class Waker:
         self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
 
     def open(self) -> None:
-        """Start watching the store. Raises `HostConflict` where only one host may and another does."""
+        """Start watching the store. Raises `HostConflict` if only one host may watch it and another host does."""
         self._wakeups = self._store.watch()
 
     async def listen(self) -> None:
         """Pass on wake-ups as they come. Ends by cancellation, or when the store closes."""
-        if self._wakeups is None:  # it broke before: what was told meanwhile is lost
+        if self._wakeups is None:  # the watch broke before: wake-ups since then are lost
             self.open()
             await self._doubt()
         assert self._wakeups is not None
@@ -70,7 +70,7 @@ class Waker:
                     self._events.lanes_woken((name,))
 
     async def _doubt(self) -> None:
-        """Look at everything, lanes first: they note the moment."""
+        """Look at all lanes, queues and slots of the host. A group's lane comes first: it notes the time of this."""
         groups = list(self._groups.values())
         async for group in in_slices(groups, TOGETHER):
             if self._groups.get(group.name) is group:

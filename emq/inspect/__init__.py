@@ -1,1 +1,1 @@
-"""What an operator asks and does: administration, dead letters, recall, lag, what is planned, trace."""
+"""Tools for operators: administration, dead letters, recall, lag, planned messages, trace."""

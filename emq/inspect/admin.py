@@ -1,4 +1,4 @@
-"""Administration of topics across catalog, store and checkpoints, in the order that loses nothing."""
+"""Administration of topics: changes catalog, store and checkpoints in an order that loses no messages."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from emq.topics.raised_layouts import Old, raise_queues
 from emq.trail.sink import TrailSink
 
 CHUNK = 3_000
-"""Queues in one call to the store."""
+"""Most queues in one call to the store."""
 
 FAR_FUTURE_MS = 1 << 52
 
 TRIES = 20
-"""How often a deletion takes groups from hosts that have not heard of it. A host has heard after a look at the catalog,
-and takes a group back once between two looks."""
+"""Most times that a deletion takes groups from hosts that do not know of the deletion yet. A host learns of it at its
+next look at the catalog, and takes a group back at most once between two looks."""
 AGAIN = "nothing more is published to it; delete it again"
 
 
 class Admin:
-    """What the command line and the API may do to topics."""
+    """The operations on topics that the command line and the API offer."""
 
     def __init__(
         self,
@@ -80,13 +80,15 @@ class Admin:
         return await self.catalog.update(name, state=state)
 
     async def delete(self, name: str, *, force: bool = False) -> int:
-        """Delete a topic with its messages, retries, dead letters and checkpoints; answers how many messages went.
+        """Delete a topic with its messages, retries, dead letters and checkpoints; returns how many messages went.
 
-        Everything is sealed first, so that nothing is published between the look and the end; the catalog is changed
-        last. So a deletion that failed half-way leaves a topic that takes no messages, and is completed by another one.
+        The deletion first seals the topic, so that nothing is published between the count and the end, and removes the
+        topic from the catalog only after all else is empty. So a deletion that failed half-way leaves a topic that
+        takes no messages; a second deletion completes it.
 
         Raises:
-            StillConsumed: it holds messages and `force` is not set; drain it first, or insist. It is open again.
+            StillConsumed: the topic holds messages and `force` is not set; drain the topic first, or set `force`. The
+                topic is open again.
         """
         topic = await self.catalog.get(name)
         held = await self._held(topic)
@@ -102,12 +104,12 @@ class Admin:
         if topic.is_sorted:
             await self._empty_slots(topic)
         await self.catalog.delete(name)
-        # Last, since hosts save progress until they know. What is left of it would do a later topic no harm.
+        # Last, because hosts save progress until they know of the deletion. A leftover does a later topic no harm.
         await self._checkpoints.drop(topic.all_queues())
         return held
 
     async def recall(self, name: str, ids: Collection[str]) -> set[str]:
-        """Take back messages that nobody has claimed yet; see `emq.inspect.recall`."""
+        """Take back messages that no host has claimed yet; see `emq.inspect.recall`."""
         return await recall.recall(self._store, await self.catalog.get(name), ids, self._trail, self._clock)
 
     async def lag(self, topics: Sequence[Topic]) -> list[Lag]:
@@ -115,7 +117,7 @@ class Admin:
         return await of_queues(self._store.log, self._checkpoints, topics)
 
     async def slot_lag(self, topics: Sequence[Topic]) -> list[SlotLag]:
-        """What waits in lanes and slots, what is claimed from them, and dead letters, of each topic."""
+        """Counts of waiting and claimed messages of lanes and slots, and of dead letters, for each topic."""
         return await of_slots(self._store, topics, self._now_ms())
 
     async def offsets(self, topic: Topic) -> list[tuple[Checkpoint, int, int]]:
@@ -128,7 +130,7 @@ class Admin:
     # ------------------------------------------------------------------------------------------------------- details
 
     async def _holding(self, topic: Topic) -> set[int] | None:
-        """Groups that hold messages, so that those which retire empty take no share of the quota.
+        """Groups that hold messages, so that groups that retire empty get no share of the quota.
 
         None for a sorted topic, whose groups never retire, and while the store does not answer.
         """
@@ -149,7 +151,10 @@ class Admin:
         return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag([topic]))
 
     async def _open(self, topics: Sequence[Topic]) -> None:
-        """Open what may have been sealed; not groups that retire, which their host may be about to seal. Repeatable."""
+        """Open queues, lanes and slots that may be sealed. Safe to repeat.
+
+        Groups that retire are left out, because their host may be about to seal them.
+        """
         queues = [q for t in topics for group in range(t.active_groups) for q in t.queues(group)]
         for start in range(0, len(queues), CHUNK):
             served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in queues[start : start + CHUNK]]))
@@ -157,20 +162,21 @@ class Admin:
             await self._seal_lanes(topic, range(topic.active_groups), LaneVerdict.OPEN, slot_store.SlotVerdict.OPEN)
 
     async def _raise(self, topic: Topic) -> None:
-        """Have the queues refuse what producers route by an older layout.
+        """Have the queues refuse messages that producers route by an older layout.
 
-        The owners of the groups do the same when they see the change (see `emq.topics.key_layouts`). The sooner it is
-        done, the fewer messages of moved keys come to lie before older ones.
+        The owners of the groups do the same when they see the change (see `emq.topics.key_layouts`). The sooner the
+        queues refuse, the fewer messages of moved keys come to lie before older ones.
         """
         olds: list[Old] = [(topic, group, None) for group in range(topic.groups)]
         with contextlib.suppress(errors.DatabaseUnavailable):
             await raise_queues(self._store.log, self._passages, olds)
 
     async def _seal(self, topic: Topic, *, emptied: bool) -> bool:
-        """Seal a topic's queues, lanes and slots; False where a queue holds messages that are not finished.
+        """Seal a topic's queues, lanes and slots; return False if a queue holds messages that are not finished.
 
         Args:
-            emptied: drop what the queues hold.
+            topic: the topic to seal.
+            emptied: True to drop the queues' messages.
         """
         queues, upto = topic.all_queues(), {}
         if not emptied:
@@ -199,7 +205,7 @@ class Admin:
         return served(await self._store.log.bounds(topic.all_queues()))
 
     def _record_emptied(self, topic: Topic, before: Sequence[Bounds], after: Sequence[Bounds]) -> None:
-        """What lay in the queues was dropped on purpose; nothing was added after the second look."""
+        """Record that the queues' messages were dropped on purpose; nothing was added after the second look."""
         places = ((group, priority) for group in range(topic.groups) for priority in range(len(topic.priorities)))
         for (group, priority), (head, _), (_, tail) in zip(places, before, after, strict=False):
             if self._trail is not None and tail > head:
@@ -212,8 +218,9 @@ class Admin:
     async def _empty_lanes(self, topic: Topic) -> None:
         """Empty lanes under an epoch of our own, which fences off a host that still owns them.
 
-        A host that has not heard of the deletion takes its group back, with a newer epoch; then ours has to be newer
-        again, since what it has claimed would be delivered should a topic of this name be created again.
+        A host that does not know of the deletion yet takes its group back, with a newer epoch. Then ours has to be
+        newer again: otherwise the host's claimed messages would be delivered if a topic of this name were created
+        again.
         """
         left = list(range(topic.groups))
         for _ in range(TRIES):
@@ -229,7 +236,7 @@ class Admin:
                 served(await self._store.lanes.settle([LaneSettle(slot, d.id, LaneVerdict.PURGE) for d in page]))
 
     async def _emptied(self, topic: Topic, group: int, epoch: int) -> bool:
-        """Take all out of a lane; False if somebody with a newer epoch has come between."""
+        """Take all entries out of a lane; return False if a host with a newer epoch interferes."""
         lanes, slot = self._store.lanes, topic.group(group)
         while True:
             [claimed] = served(await lanes.claim([LaneClaim(slot, CHUNK, epoch)], FAR_FUTURE_MS))
@@ -245,12 +252,12 @@ class Admin:
                 return False
 
     async def _empty_slots(self, topic: Topic) -> None:
-        """As for lanes. Foreign producers may add again at any time; what they add then is an orphan of theirs."""
+        """Empty slots as `_empty_lanes` empties lanes. Foreign producers may add later; such members are orphans."""
         store = self._store.sorted
         emptied, now_ms = [topic.slot(group) for group in range(topic.slots)], self._now_ms()
         for _ in range(TRIES):
             epoch = await self._next_epoch()
-            # Whoever claimed it: what another program still runs, it cannot give back to a topic that is gone.
+            # Recover all members, whoever claimed them: another program cannot give members back to a deleted topic.
             served(await store.recover([slot_store.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
             for group, slot in enumerate(emptied):
                 while page := await store.waiting(slot, 0, CHUNK):

@@ -29,10 +29,10 @@ NO_TRAIL = NullTrail()
 
 class Letter(NamedTuple):
     """Attributes:
-    topic, group, priority: where it belongs; `priority` is a name, or "-" in a sorted topic.
-    id, payload, attempts: of the message.
-    reason: what the last attempt failed with.
-    dead_ms: when it died, milliseconds since the epoch.
+    topic, group, priority: the place to which the letter belongs; `priority` is a name, or "-" in a sorted topic.
+    id, payload, attempts: those of the message.
+    reason: the error of the last attempt.
+    dead_ms: time of death, milliseconds since the epoch.
     history: (milliseconds since the epoch, reason) of its failed attempts, the last 16 at most.
     """
 
@@ -48,11 +48,11 @@ class Letter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which dead letters are meant; every condition that is given must hold.
+    """Conditions that select dead letters; all given conditions must hold.
 
     Attributes:
-        since_ms, until_ms: time of death in [since_ms, until_ms).
-        reason: part of the reason, in any case.
+        since_ms, until_ms: the time of death is in [since_ms, until_ms).
+        reason: part of the reason, in upper or lower case.
         ids: message ids; empty for all.
     """
 
@@ -73,7 +73,7 @@ EVERY = Selection()
 
 
 async def find(store: Store, topic: Topic, selection: Selection = EVERY) -> AsyncIterator[Letter]:
-    """The topic's dead letters that are meant, group by group, oldest first in each; read in pages."""
+    """Yield the topic's selected dead letters, group by group, oldest first in each; reads them in pages."""
     async for letter, _ in _find(store, topic, selection):
         yield letter
 
@@ -89,28 +89,31 @@ async def replay(
     trail: TrailSink = NO_TRAIL,
     clock: Clock | None = None,
 ) -> int:
-    """Deliver dead letters again, as first attempts at their own priority; answers how many.
+    """Deliver dead letters again, as first attempts at their own priority; returns how many.
 
-    Each moves from dead to waiting in one step, so that none is lost or doubled if this is cut short; only a member
-    that would expire again at once waits anew before it leaves the dead.
+    Each letter moves from dead to waiting in one step, so an interrupted replay neither loses nor doubles a letter.
+    The exception is a member that would expire again at once: it is added as a new member before it leaves the dead.
 
     Args:
-        rate_per_s: most letters put back in a second, so that a large replay does not crowd out fresh messages; they
-            also count against the topic's quota like everything else. None for no limit of its own.
-        priority: for members of kind priority, whose slots do not keep the priority of what has failed; above 16, None
+        store: the environment's store.
+        topic: the topic whose letters are replayed.
+        selection: the letters to replay.
+        rate_per_s: most letters put back in a second, so that a large replay does not crowd out new messages; the
+            letters also count against the topic's quota. None for no limit of its own.
+        priority: for topics of kind priority, whose slots do not keep the priority of failed members; above 16. None
             for the lowest.
         on_replayed: called with the number so far.
-        trail: where each is recorded as replayed, with the time just before it was put back.
+        trail: records each letter as replayed, with the time just before it was put back.
         clock: keeps the environment's time; None for the machine's own.
 
     Raises:
-        InvalidMessage: a priority that is out of range, or for a topic of another kind.
+        InvalidMessage: the priority is out of range, or the topic is of another kind.
     """
     _check_priority(topic, priority)
     clock = clock or SystemClock()
     count, started = 0, time.monotonic()
     now_ms = clock.now_us() // 1000
-    # What dies again while this runs is not replayed twice.
+    # A message that dies again during the replay is not replayed twice.
     selection = selection._replace(until_ms=min(selection.until_ms, now_ms + 1))
     async for letter, dead in _find(store, topic, selection):
         now = clock.now()
@@ -135,10 +138,10 @@ async def replay(
 
 
 async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: float, now_us: int) -> bool:
-    """Let a dead member wait again, in one step; or, where its time to live would end it at once, as a new one first.
+    """Let a dead member wait again, in one step. If it would expire again at once, add it as a new member first.
 
-    What is put back as new begins its life anew and counts as one message. (A fold that counts would take its body for
-    another message's, so there it stays in one step.)
+    The new member begins a new life and counts as one message. (A fold that counts would take its body for another
+    message's, so with such a fold the member moves in one step.)
     """
     told = message.decode_note(dead.note)
     ends = bool(told.expires_us) or (topic.kind is Kind.PRIORITY and topic.options.ttl_s is not None)
@@ -164,14 +167,14 @@ def _check_priority(topic: Topic, priority: float | None) -> None:
 
 
 def _score(topic: Topic, priority: float | None, now: float) -> float:
-    """With which a letter of a slot waits again."""
+    """Return the score with which a letter of a slot waits again."""
     if topic.kind is not Kind.PRIORITY:
         return int(now * 1000)
     return score_of(topic, LOWEST_PRIORITY if priority is None else priority, None, None, int(now * 1e6))
 
 
 async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int:
-    """Throw dead letters away for good; answers how many."""
+    """Throw dead letters away for good; returns how many."""
     count = 0
     async for _, dead in _find(store, topic, selection):
         if isinstance(dead, DeadMember):

@@ -1,4 +1,4 @@
-"""The book of what is planned: what waits in the lanes of topics, in order of time, and taking it back."""
+"""The book of planned messages: lists the messages that wait in topics' lanes, by due time, and takes them back."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from emq.topics.model import Topic
 from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 100
-"""Entries of one lane that are read at a time."""
+"""Most entries of one lane that are read at a time."""
 
 CHUNK = 3000
-"""Lanes, or verdicts, in one call to the store."""
+"""Most lanes, or verdicts, in one call to the store."""
 
 OPEN_BYTES = 32 << 20
-"""Most bytes of bodies in the open pages of all lanes, beside the page that is read last."""
+"""Most bytes of bodies in the open pages of all lanes, not counting the page that was read last."""
 
 LISTED_BYTES = 64 << 20
-"""Most bytes of payloads in one list, where somebody asks for a list."""
+"""Most bytes of payloads in one list, for callers that ask for a list."""
 
 NO_PRIORITY = -1
-"""In the trail: the priority of what was taken back without having been looked at."""
+"""The priority, in the trail, of messages that were taken back unread."""
 
 Kind = Literal["delayed", "every", "cron", "retry"]
 
 
 class Planned(NamedTuple):
-    """Something that waits for its time.
+    """A message or schedule that waits for its time.
 
     Attributes:
-        topic, group, priority: where it belongs; `priority` is a name, "-" for a topic without names for them.
-        id, key, payload: of the message.
-        due_ms: milliseconds since the epoch; in the past if its group cannot keep up, or nobody consumes it.
-        kind: "delayed" (also a dead letter that was put back), "retry", or, of a schedule, "every" or "cron".
+        topic, group, priority: the place to which it belongs; `priority` is a name, or "-" if the topic has no priority
+            names.
+        id, key, payload: those of the message.
+        due_ms: milliseconds since the epoch; in the past if its group cannot keep up, or no host consumes it.
+        kind: "delayed" (also a dead letter that was put back), "retry", or, for a schedule, "every" or "cron".
         attempts: deliveries so far.
-        text: of a schedule, what it is; of a retry, what failed.
-        schedule: of "every" and "cron"; else None.
+        text: for a schedule, the schedule in words; for a retry, the error.
+        schedule: the schedule, for kinds "every" and "cron"; else None.
     """
 
     topic: str
@@ -74,7 +75,7 @@ class _Lane:
 
     @property
     def held_bytes(self) -> int:
-        """Of the bodies that are still to be told of."""
+        """Bytes of the page's bodies that were not yielded yet."""
         return sum([len(entry.body) for entry in self.page[self.at :]])
 
     async def turn(self, store: LaneStore) -> None:
@@ -84,13 +85,13 @@ class _Lane:
         self.read += len(self.page)
 
     def forget(self) -> None:
-        """Drop the rest of the page; it is read again when its turn comes."""
+        """Drop the rest of the page; the lane reads it again when its turn comes."""
         self.read -= len(self.page) - self.at
         self.page, self.at = [], 0
 
 
 class _Desk:
-    """The pages that lie open, of which those are put away that come last when they are too large together."""
+    """The open pages. When they are too large together, the desk puts away the pages that come last."""
 
     def __init__(self, lanes: Sequence[_Lane]) -> None:
         self._lanes = lanes
@@ -104,7 +105,7 @@ class _Desk:
         self._bytes += lane.held_bytes
         if self._bytes <= OPEN_BYTES:
             return
-        # What was taken from the pages since is not counted off one by one.
+        # `_bytes` still counts the entries that were taken from the pages since, so count again.
         open_pages = [(i, self._lanes[i]) for i in self._open if i != index]
         self._bytes = lane.held_bytes + sum(other.held_bytes for _, other in open_pages)
         self._open = {index, *(i for i, other in open_pages if other.at < len(other.page))}
@@ -120,16 +121,18 @@ class _Desk:
 async def find(
     store: LaneStore, topics: Sequence[Topic], *, skip: int = 0, limit: int | None = None, max_bytes: int | None = None
 ) -> AsyncIterator[Planned]:
-    """What waits in the lanes of all groups of the topics, by due time.
+    """Yield the entries that wait in the lanes of all groups of the topics, by due time.
 
     Lanes are read in pages and only as far as needed, and open pages are bounded in bytes, so memory does not grow with
-    what waits. The book is not closed while it is read: an entry that comes or goes meanwhile may be missing, or move
-    others by a place.
+    the number of entries. Lanes may change during the reading: an entry that comes or goes meanwhile may be missing, or
+    move others by a place.
 
     Args:
-        skip: leave out so many at the front. They are walked over, so a late page takes longer than an early one.
+        store: the store of lanes.
+        topics: the topics to list.
+        skip: number of entries to leave out at the front. They are still read, so a late page takes longer.
         limit: most entries, None for all.
-        max_bytes: end with the entry that brings the payloads to so many bytes; None for no such bound.
+        max_bytes: end with the entry that brings the payloads to this many bytes; None for no bound.
 
     Raises:
         StoreUnavailable: try again later.
@@ -149,7 +152,7 @@ async def find(
         _, _, index = heapq.heappop(ahead)
         lane = lanes[index]
         if lane.at == len(lane.page):
-            # What stood for it in the heap was a bound; its true next entry may come after those of others.
+            # The lane's item in the heap was only a lower bound; its true next entry may come after other lanes'.
             await desk.turn(index, store)
         else:
             entry = lane.page[lane.at]
@@ -167,7 +170,7 @@ async def find(
 
 
 async def get(store: LaneStore, topic: Topic, message_id: str) -> Planned | None:
-    """One entry that waits, or None. It is searched for, since only its group's lane knows it."""
+    """Return one waiting entry, or None. Searches all lanes of the topic, because an id does not tell its group."""
     async for planned in find(store, [topic]):
         if planned.id == message_id:
             return planned
@@ -177,17 +180,21 @@ async def get(store: LaneStore, topic: Topic, message_id: str) -> Planned | None
 async def recall(
     store: LaneStore, topic: Topic, ids: Collection[str], *, trail: TrailSink | None = None, clock: Clock | None = None
 ) -> set[str]:
-    """Take back messages and schedules that wait for their time; answers the ids of those that did.
+    """Take back messages and schedules that wait for their time; returns the ids of those taken back.
 
-    Each is either taken back or delivered, never both. What is not answered was not waiting: it has started, is
-    buffered on its host to start at any moment, is over, or never was; a schedule that is just being fired waits again
-    a moment later. Taking back a schedule leaves the occurrences that it has published already.
+    Each message is either taken back or delivered, never both. An id that is not returned was not waiting: the message
+    has started, is buffered on its host to start at any moment, is over, or never existed. A schedule that is just
+    being fired waits again a moment later. Taking back a schedule leaves the occurrences that it has already published.
 
     Args:
-        trail, clock: where to record it, and with which time.
+        store: the store of lanes.
+        topic: the topic of the messages.
+        ids: message or schedule ids.
+        trail: records each recall.
+        clock: gives the time of the record.
 
     Raises:
-        StoreUnavailable: some may have been taken back; repeat it, those are missing from the answer then.
+        StoreUnavailable: some may have been taken back; repeat the call, which then does not return these.
     """
     recalled: set[str] = set()
     distinct = list(dict.fromkeys(ids))

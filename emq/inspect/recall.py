@@ -1,4 +1,4 @@
-"""Taking messages back before they start: from lanes, and from the slots of sorted topics."""
+"""Takes messages back before they start: from lanes, and from the slots of sorted topics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PAGE = 1_000
 async def recall(
     store: Store, topic: Topic, ids: Collection[str], trail: TrailSink | None = None, clock: Clock | None = None
 ) -> set[str]:
-    """Take back waiting messages; answers the ids of those that were still there.
+    """Take back waiting messages; returns the ids of those that were still there.
 
-    What a host has claimed already is not taken back: it has started, or is about to. Neither is what lies in a queue
-    of a log topic. Atomic for each message. For a sorted topic the slot that an id names is searched, so the time grows
-    with what waits in it.
+    Messages that a host has claimed already are not taken back: they have started, or are about to. Neither are
+    messages in the queues of a log topic. Atomic for each message. For a sorted topic, the function searches the slot
+    that an id names, so the time grows with the number of messages in the slot.
     """
     clock = clock or SystemClock()
     taken = await planned.recall(store.lanes, topic, ids, trail=trail, clock=clock)

@@ -20,32 +20,36 @@ from emq.storage.log_store import LogStore, Trim
 log = logging.getLogger(__name__)
 
 CHECKPOINT_S = 1.0
-"""After a crash, at most this much of finished work is delivered again."""
+"""Seconds between checkpoints. After a crash, at most this much finished work is delivered again."""
 
 MAX_UNSAVED_S = 5.0
-"""While no checkpoint can be saved, a group goes on for so many seconds of its quota, and then waits. A crash then
-repeats no more than that, and what was in flight. Longer keeps deliveries going through longer outages of the database;
-shorter has a crash within one repeat less."""
+"""Seconds of its quota for which a group goes on while no checkpoint can be saved; then the group waits. A crash then
+repeats no more than this work and the messages in flight. A larger value keeps deliveries going through longer outages
+of the database; with a smaller value, a crash during an outage repeats less."""
 
 INTERVALS = 2
-"""The bound is at least so many intervals between checkpoints, and what is buffered, so that it never slows down a host
-that can save."""
+"""The bound on unsaved work is at least this many checkpoint intervals plus the buffers, so that the bound never slows
+down a host that can save."""
 
 TRIM_EVERY = 5
-"""Checkpoints between two trims: dropping in larger pieces costs the store less, and only costs it room."""
+"""Checkpoints between two trims. Fewer, larger trims cost the store less work, but more room."""
 
 TRIM_BATCH = 500
 
 TOGETHER = 500
-"""Queues whose progress is gathered before the event loop serves everybody else."""
+"""Most queues whose progress is gathered before the event loop serves other tasks."""
 
 
 class Checkpointer:
-    """Cost follows activity: only queues whose progress changed are saved, all in one statement.
+    """Saves the progress of queues. Only queues whose progress changed are saved, all in one statement.
 
-    Order is what makes it safe: a message is finished, then its offset saved, then its storage dropped. Queues are read
-    only so far beyond their last checkpoints as `allowance` says, so that a host that cannot save comes to a stop. The
-    bound is kept where queues are read (`emq.fetcher.readiness`), once for each read and not for each message.
+    The order makes it safe: first a message is finished, then its offset is saved, then the store drops the message.
+    The host reads queues beyond their last checkpoints only as far as `allowance` says, so a host that cannot save
+    comes to a stop. `emq.fetcher.readiness` keeps this bound, once for each read and not for each message.
+
+    Attributes:
+        saved: number of checkpoints saved.
+        unreachable: why the last save failed; None if it did not.
     """
 
     def __init__(
@@ -56,7 +60,10 @@ class Checkpointer:
         interval_s: float = CHECKPOINT_S,
         max_unsaved_s: float = MAX_UNSAVED_S,
     ) -> None:
-        """`max_unsaved_s`: see `MAX_UNSAVED_S`."""
+        """Args:
+        interval_s: seconds between checkpoints.
+        max_unsaved_s: see `MAX_UNSAVED_S`.
+        """
         self._clock = context.clock
         self._events = context.events
         self._checkpoints = checkpoints
@@ -72,7 +79,7 @@ class Checkpointer:
         self.unreachable: str | None = None
 
     def allowance(self, group: OwnedGroup) -> int:
-        """How many messages the group's queues may be ahead of their checkpoints, taken together."""
+        """Return how many messages the group's queues together may be ahead of their checkpoints."""
         topic = group.owner.topic
         rate = max(group.quota, topic.qps) if topic.options.borrow else group.quota
         buffers = group.capacity * max(1, len(topic.priorities))  # a higher priority's holds twice as much, if it may
@@ -84,13 +91,13 @@ class Checkpointer:
         self._dirty.append(queue)
 
     def resumed(self, queue: OwnedQueue) -> None:
-        """The queue goes on from a checkpoint; its former owner may have ended before it told the store to drop."""
+        """The queue goes on from a checkpoint. Trim it again: its former owner may have ended before its last trim."""
         queue.trimmed = 0
         self._retention.resumed(queue)
         self._untrimmed[queue.name] = queue
 
     def released(self) -> None:
-        """A group was let go of: its queues are forgotten at the next trim."""
+        """A group was released: forget its queues at the next trim."""
         self._retention.outdated = True
 
     async def checkpoint(self) -> None:
@@ -104,11 +111,11 @@ class Checkpointer:
                 await self.trim()
 
     async def save(self) -> None:
-        """Save the progress of all dirty queues now. Where the database does not answer they stay dirty.
+        """Save the progress of all dirty queues now. If the database does not answer, the queues stay dirty.
 
-        A lost group's is never saved: what the store refused to settle counts as finished here, and while its new owner
-        has saved nothing yet, nobody would refuse us. One save at a time: when it returns, all that was finished before
-        the call is saved, also by a save that was under way.
+        The progress of a lost group is never saved: messages that the store refused to settle count as finished on this
+        host, and until the new owner has saved, the database would not refuse our save. Only one save runs at a time.
+        When the call returns, all progress from before the call is saved, if the database answered.
         """
         async with self._saving:
             await self._save()
@@ -155,7 +162,7 @@ class Checkpointer:
         self._events.saved()
 
     async def trim(self) -> None:
-        """Drop from the store what the checkpoints are past, later by the topic's retention."""
+        """Drop from the store the messages below the checkpoints, after the topic's retention has passed."""
         now = self._clock.now()
         queues, self._untrimmed = self._untrimmed, {}
         ripe: dict[str, tuple[OwnedQueue, int]] = {}

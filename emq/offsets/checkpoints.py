@@ -26,12 +26,12 @@ _marks = msgspec.json.Decoder(tuple[Mark, ...])
 class Checkpoint(NamedTuple):
     """Attributes:
     queue: the queue's name.
-    epoch: under which the owner saved it.
+    epoch: the epoch under which the owner saved the checkpoint.
     watermark: everything below this offset is finished.
     finished: half-open ranges [start, end) that are finished above the watermark, ascending.
-    marks: messages that were read from the queue, newest first; see `emq.storage.marks`. A save without any keeps those
-        that are stored.
-    notes: of a topic with a retention: when the queue had come how far, oldest first.
+    marks: messages that were read from the queue, newest first; see `emq.storage.marks`. A save without marks keeps the
+        stored marks.
+    notes: for a topic with a retention: past watermarks with their times, oldest first.
     """
 
     queue: str
@@ -43,14 +43,15 @@ class Checkpoint(NamedTuple):
 
     @property
     def next_unread(self) -> int:
-        """The first offset of which it knows nothing."""
+        """The first offset of which the checkpoint knows nothing."""
         return max(self.watermark, self.marks[0].offset + 1 if self.marks else 0)
 
     def rewound(self, upto: int, marks: tuple[Mark, ...]) -> Checkpoint:
-        """As far as it holds for a store that has lost everything from offset `upto` on.
+        """Return the part of the checkpoint that holds for a store that has lost everything from offset `upto` on.
 
         Args:
-            marks: those that are still good.
+            upto: the first lost offset.
+            marks: the marks that the store still confirms.
         """
         finished = tuple((start, min(end, upto)) for start, end in self.finished if start < upto)
         notes = tuple(note for note in self.notes if note.watermark <= upto)
@@ -81,7 +82,7 @@ class CheckpointStore:
         return await self.database.run(lambda c: _checkpoints(c.execute(query)), read_only=True)
 
     async def load(self, queues: Sequence[str]) -> dict[str, Checkpoint]:
-        """The checkpoints of these queues; one that has none yet is not in the answer.
+        """Return the checkpoints of these queues by name; queues without a checkpoint are left out.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -94,13 +95,13 @@ class CheckpointStore:
         return await self.database.run(find, read_only=True)
 
     async def fence(self, epochs: Mapping[str, int]) -> list[str]:
-        """Have saves of lower epochs refused from now on, for queues that have a checkpoint.
+        """Have the database refuse saves of lower epochs from now on, for queues that have a checkpoint.
 
         Args:
-            epochs: of each queue, its new owner's.
+            epochs: the epoch of each queue's new owner, by queue.
 
         Returns:
-            Queues of which a higher epoch is stored: somebody else owns them.
+            Queues for which a higher epoch is stored: another host owns them.
 
         Raises:
             DatabaseUnavailable: nothing is known to have changed; repeat it later.
@@ -114,9 +115,9 @@ class CheckpointStore:
         return await self.database.run(fence) if epochs else []
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
-        """Save checkpoints, all in one statement and one transaction; answers the queues that were refused.
+        """Save checkpoints, all in one statement and one transaction; returns the queues that were refused.
 
-        A queue is refused where a higher epoch is stored: somebody else owns it now, and the caller must stop
+        A queue is refused if a higher epoch is stored: another host owns the queue now, and the caller must stop
         consuming it. A watermark never moves back; a late save with a lower one changes nothing but the epoch. If a
         queue is in the batch twice, its last entry counts. Safe to repeat, and safe to cancel: the batch is then
         either saved or not.
@@ -139,9 +140,9 @@ class CheckpointStore:
         return await self.database.run(save)
 
     async def rewind(self, batch: Sequence[Checkpoint]) -> list[str]:
-        """Set watermarks outright, because the store has lost what was behind them; answers the queues refused.
+        """Set watermarks outright, also back, because the store has lost messages; returns the queues refused.
 
-        Fenced as `save` is. Safe to repeat.
+        Fenced by epochs, as `save` is. Safe to repeat.
 
         Raises:
             DatabaseUnavailable: nothing is known to have changed; repeat it later.
@@ -155,10 +156,10 @@ class CheckpointStore:
         return await self.database.run(rewind) if batch else []
 
     async def reset(self, queue: str, watermark: int) -> Checkpoint:
-        """Set a queue's watermark outright, back or forward, and forget what was finished above it.
+        """Set a queue's watermark outright, back or forward, and forget the finished ranges above it.
 
-        Administration only, and only while no host consumes the queue: an owner would carry on from where it is
-        and save over this. The epoch is kept, so fencing is not weakened. Returns the new checkpoint.
+        For administration only, and only while no host consumes the queue: an owner would go on from its own position
+        and overwrite the watermark. The epoch is kept, so fencing is not weakened. Returns the new checkpoint.
 
         Args:
             queue: the queue's name.
@@ -179,7 +180,7 @@ class CheckpointStore:
         return await self.database.run(reset)
 
     async def drop(self, queues: Sequence[str]) -> int:
-        """Forget the checkpoints of queues whose topic is gone; answers how many there were. Safe to repeat.
+        """Forget the checkpoints of queues whose topic is gone; returns their number. Safe to repeat.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -206,7 +207,7 @@ def _checkpoints(rows: Iterable[Any]) -> dict[str, Checkpoint]:
 
 
 def _read(decoder: msgspec.json.Decoder[tuple[T, ...]], text: str, queue: str) -> tuple[T, ...]:
-    """What a column holds; nothing where it is damaged, so that some messages are delivered again."""
+    """Return a column's decoded values; none if the column is damaged, so that some messages are delivered again."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, ValueError) as exc:

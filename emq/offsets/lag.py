@@ -1,4 +1,4 @@
-"""Lag: what a topic still has to do; ready, delayed and in flight are never one lump."""
+"""Lag: counts of a topic's unfinished messages; ready, delayed and in flight are never one number."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from emq.topics.model import Topic
 
 AT_ONCE = 1_000
 GROUPS_AT_ONCE = 500
-"""Queues and groups that are looked at before the event loop serves everybody else."""
+"""Most queues (`AT_ONCE`) and groups (`GROUPS_AT_ONCE`) that are looked at before the event loop serves other tasks."""
 
 
 class Lag(NamedTuple):
     """Attributes:
-    unfinished: messages of one priority that are in the log and not finished by the last checkpoint: ready, or in
-        flight on a host. Offsets that hold nothing are counted until a host has met them.
+    unfinished: number of messages of one priority that are in the log and not finished by the last checkpoint: ready,
+        or in flight on a host. Offsets that hold nothing count until a host has read past them.
     """
 
     topic: str
@@ -29,12 +29,12 @@ class Lag(NamedTuple):
 
 
 class SlotLag(NamedTuple):
-    """What waits in a topic's lanes, and in the slots of a sorted topic.
+    """Counts of the messages in a topic's lanes, and in the slots of a sorted topic.
 
     Attributes:
-        ready: of a sorted topic, waiting in its slots and due.
-        delayed: waiting for their time, in lanes or slots.
-        claimed: out of a lane or slot: buffered, or in flight on a host.
+        ready: messages that wait in the slots of a sorted topic and are due.
+        delayed: messages that wait for their time, in lanes or slots.
+        claimed: messages claimed from a lane or slot: buffered, or in flight on a host.
         dead: dead letters.
     """
 
@@ -46,7 +46,7 @@ class SlotLag(NamedTuple):
 
 
 async def unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[int]:
-    """Messages of each queue that no checkpoint says are finished."""
+    """Return the number of messages of each queue that are not finished by its checkpoint."""
     counts: list[int] = []
     for start in range(0, len(queues), AT_ONCE):
         counts += await _unfinished(log, checkpoints, queues[start : start + AT_ONCE])
@@ -60,7 +60,7 @@ async def _unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Seque
     for queue, bounds in zip(queues, served(await log.bounds(queues)), strict=True):
         checkpoint = saved.get(queue)
         if checkpoint is not None and checkpoint.watermark > bounds.tail:
-            checkpoint = None  # of a store that came back without its last messages: what is there now is not finished
+            checkpoint = None  # the store came back without its last messages, and its present ones are unfinished
         start = bounds.head if checkpoint is None else max(bounds.head, checkpoint.watermark)
         beyond = 0 if checkpoint is None else sum(e - max(s, start) for s, e in checkpoint.finished if e > start)
         counts.append(max(0, bounds.tail - start - beyond))
@@ -68,13 +68,14 @@ async def _unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Seque
 
 
 SOON_MS = 5_000
-"""What is due of a lane within this time may as well be ready: giving a group its share takes some seconds."""
+"""Milliseconds ahead within which a lane's entries count as ready, because giving a group its share takes some
+seconds."""
 
 
 async def holding(
     store: Store, checkpoints: CheckpointStore, topic: Topic, groups: Iterable[int], now_ms: int
 ) -> set[int]:
-    """Those groups of a log topic that have something to start, or will have soon."""
+    """Return the groups of a log topic that have messages to start, or will have some within `SOON_MS`."""
     groups = list(groups)
     found: set[int] = set()
     for start in range(0, len(groups), GROUPS_AT_ONCE):
@@ -91,7 +92,7 @@ async def holding(
 
 
 async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequence[Topic]) -> list[Lag]:
-    """The lag of each topic and priority."""
+    """Return the lag of each topic and priority."""
     queues = [q for t in topics for q in t.all_queues()]
     counts = dict(zip(queues, await unfinished(log, checkpoints, queues), strict=True))
     return [
@@ -102,7 +103,7 @@ async def of_queues(log: LogStore, checkpoints: CheckpointStore, topics: Sequenc
 
 
 async def of_slots(store: Store, topics: Sequence[Topic], now_ms: int) -> list[SlotLag]:
-    """What waits in lanes and slots, topic by topic."""
+    """Return the counts of lanes and slots, topic by topic."""
     lanes = iter(served(await store.lanes.inspect([t.group(g) for t in topics for g in range(t.groups)])))
     places = [t.slot(g) for t in topics if t.is_sorted for g in range(t.groups)]
     slots = iter(served(await store.sorted.inspect(places, now_ms)) if places else ())

@@ -1,4 +1,4 @@
-"""When consumed messages of topics with a retention may be dropped."""
+"""Decides when the consumed messages of topics with a retention may be dropped."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from emq.groups.offset_tracker import Note
 from emq.groups.owned import OwnedQueue
 
 NOTES = 10
-"""Times in one retention at which a queue's progress is noted; what is retained stays up to a tenth longer."""
+"""Notes of a queue's progress in one retention time; messages therefore stay up to a tenth longer."""
 
 MOST_NOTES = 16
-"""Most notes of one queue, should its retention change; the oldest is left out, and what it spoke of stays longer."""
+"""Most notes of one queue, in case its retention changes. Beyond that, the oldest note is dropped, and the messages
+below it stay longer."""
 
 
 class Retention:
-    """Remembers how far queues had come when, and finds what has been kept for long enough.
+    """Notes the progress of queues over time, and finds messages that have been kept for long enough.
 
-    The notes are saved with the checkpoints, so that they outlive restarts and moves, however often these come. A queue
-    has some ten of them and one place in the heap.
+    The notes are saved with the checkpoints, so that they outlive all restarts and moves. A queue has about ten notes
+    and one place in the heap.
 
     Attributes:
-        outdated: queues were let go of, which are to be forgotten at the next look.
+        outdated: True if queues were released since the last `ripe`, which then forgets them.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Retention:
             self._expect(queue)
 
     def progressed(self, queue: OwnedQueue, now_s: float) -> bool:
-        """Note how far a queue has come, unless that was done lately; answers whether it is noted now."""
+        """Note a queue's progress, unless a note was made lately; return whether the progress is noted now."""
         notes = queue.notes
         if notes and queue.saved <= notes[-1].watermark:
             return True
@@ -49,7 +50,7 @@ class Retention:
         return True
 
     def ripe(self, now_s: float) -> Iterator[tuple[OwnedQueue, int]]:
-        """Queues, and up to where they may be dropped; say `dropped` or `failed` of each."""
+        """Return queues with the offset below which to drop messages; call `dropped` or `failed` for each."""
         if self.outdated:
             self.outdated = False
             self._due = [each for each in self._due if not each[2].group.stopping]
@@ -61,18 +62,18 @@ class Retention:
             upto = max((note.watermark for note in queue.notes if note.at_s + kept_s <= now_s), default=0)
             if upto:
                 found.append((queue, min(upto, queue.saved)))
-            elif queue.notes and not queue.group.stopping:  # it is kept for longer than it was then
+            elif queue.notes and not queue.group.stopping:  # the retention has grown since
                 self._expect(queue)
         return iter(found)
 
     def dropped(self, queue: OwnedQueue, upto: int) -> None:
-        """What lay below `upto` is gone."""
+        """The messages below `upto` are gone: forget their notes."""
         queue.notes = tuple(note for note in queue.notes if note.watermark > upto)
         if queue.notes:
             self._expect(queue)
 
     def failed(self, queue: OwnedQueue, now_s: float) -> None:
-        """The store could not drop it; look again soon."""
+        """The store could not drop the queue's messages: look at the queue again soon."""
         heapq.heappush(self._due, (now_s, next(self._tickets), queue))
 
     def _expect(self, queue: OwnedQueue) -> None:

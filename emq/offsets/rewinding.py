@@ -1,4 +1,4 @@
-"""How far checkpoints hold for a store that may have come back from a crash without its last messages."""
+"""Rewinds checkpoints for a store that may have come back from a crash without its last messages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ async def rewound(
     epochs: Mapping[str, int],
     waiting: dict[str, Failure],
 ) -> dict[str, Checkpoint]:
-    """The checkpoints that do not hold, taken back as far as they do; answers only those.
+    """Find the checkpoints that do not hold; return these only, taken back as far as needed.
 
-    The marks of each are tried from the newest on until one is still in the store. Where none is, and where there are
-    none and the watermark is beyond the tail, the queue has to be read from its head.
+    The function looks for the marks of each checkpoint in the store, from the newest on, until it finds one. The queue
+    has to be read from its head if the store has none of the marks, or if there are no marks and the watermark is
+    beyond the tail.
 
     Args:
         saved: checkpoints by queue.
-        bounds: of the same queues.
-        epochs: of each group, its new owner's, which has raised the fence.
-        waiting: groups that the store cannot serve are added here.
+        bounds: head and tail of the same queues.
+        epochs: the epoch of each group's new owner, which has raised the fence.
+        waiting: receives the groups that the store cannot serve, with the failure.
     """
     found: dict[str, Checkpoint] = {}
     doubtful = {name: checkpoint.marks for name, checkpoint in saved.items() if checkpoint.marks}

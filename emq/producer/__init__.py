@@ -1,4 +1,4 @@
-"""Publishing: to the queues of log topics, to the slots of sorted ones, and to lanes for what is meant for later."""
+"""Publishing: to the queues of log topics, to the slots of sorted topics, and to the lanes of delayed messages."""
 
 from emq.producer.producer import Producer
 

@@ -1,4 +1,4 @@
-"""Calls awaited at the same time, made into few round trips."""
+"""Turns calls that are awaited at the same time into few round trips."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 BATCH = 500
-"""Items in one call."""
+"""Most items in one call."""
 
 CALL_BYTES = 8 << 20
-"""Bytes in one call that is bounded by them; enough for round trips not to matter, and no store stumbles over it."""
+"""Most bytes in one call, where calls are bounded in bytes: enough that round trips do not matter, and not too much for
+any store."""
 
 IN_FLIGHT = 2
-"""Calls under way at once: the server works on one while the next is gathered."""
+"""Most calls under way at once: the server works on one while the next is gathered."""
 
 
 def fitting(sizes: Sequence[int]) -> int:
-    """How many of the first items go into one call: as many as have `CALL_BYTES` together, and at least one."""
+    """Return how many of the first items fit into one call: `CALL_BYTES` in all, but at least one item."""
     if sum(sizes) <= CALL_BYTES:
         return len(sizes)
     return max(1, bisect.bisect_right(list(itertools.accumulate(sizes)), CALL_BYTES))
@@ -35,9 +36,9 @@ class Batcher(Generic[Item, Answer]):
     """Gathers items that are sent while earlier calls are under way. Belongs to one event loop.
 
     Args:
-        call: takes up to `BATCH` items of one durability and answers for each, in order; an answer that is an exception
-            is raised to its sender, and what the call raises, to all senders of its items.
-        size: bytes of an item; with it, a call takes `CALL_BYTES` at most, or a single item.
+        call: takes up to `BATCH` items of one durability and returns an answer for each, in order. An answer that is an
+            exception is raised to its sender; an exception that the call raises, to the senders of all its items.
+        size: returns the bytes of an item. If given, a call takes at most `CALL_BYTES`, or a single item.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Batcher(Generic[Item, Answer]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, item: Item, durability: Durability) -> Answer:
-        """The answer for `item`. If this is cancelled, the item may or may not have been sent."""
+        """Send `item` and return its answer. If the caller is cancelled, the item may or may not have been sent."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, durability, future))
@@ -84,7 +85,7 @@ class Batcher(Generic[Item, Answer]):
             answers = await self._call([item for item, _ in batch], durability)
             if len(answers) != len(batch):
                 raise errors.OutcomeUnknown(f"the store gave {len(answers)} answers for {len(batch)} messages")
-        except Exception as exc:  # also of a kind that a store must not raise, or its senders would wait for ever
+        except Exception as exc:  # also kinds that a store must not raise, or the senders would wait forever
             answers = [exc] * len(batch)
         except BaseException:
             for _, future in batch:

@@ -1,4 +1,4 @@
-"""Publishing for later: delayed messages and schedules wait in the lane of the group that will run them."""
+"""Publishing for later: puts delayed messages and schedules into the lane of the group that will run them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from emq.topics.model import Topic
 from emq.trail.sink import TrailSink
 
 REOPENING_S = 0.05
-"""Lanes that a deletion has sealed and then spared are opened again soon."""
+"""Seconds added to the wait before each further try, because a deletion that gives up opens its sealed lanes again
+soon."""
 
 TRIES = 5
-"""How often a message is placed anew when its group turns out to be retired."""
+"""Most tries to place a message whose group turns out to be retired."""
 
 
 class _Item(NamedTuple):
@@ -42,18 +43,18 @@ class _Item(NamedTuple):
 class LaneProducer:
     """Adds messages to lanes.
 
-    The lanes of a topic are sealed before it is deleted, and an add to a sealed one is placed anew by the catalog. The
-    lanes of groups that retire are not, so a group might go between our look at the catalog and the add. The look is
-    therefore repeated after the add, and the message placed anew if its group is gone; whoever retires a group looks
-    at its lane once more after the catalog has changed. One of the two sees the message. While the database is away
-    the second look waits (`Doubts`).
+    The lanes of a topic are sealed before the topic is deleted; if a sealed lane refuses a message, the producer places
+    the message again by the catalog. The lanes of groups that retire are not sealed, so a group may go between our look
+    at the catalog and the add. Therefore the producer looks again after the add, and places the message again if its
+    group is gone. The host that retires a group looks at its lane once more after the catalog has changed. One of the
+    two sees the message. While the database is away, the second look waits (`Doubts`).
     """
 
     def __init__(
         self, lanes: LaneStore, trail: TrailSink, clock: Clock, look_again: Callable[[str], Awaitable[Topic]]
     ) -> None:
         """Args:
-        look_again: the topic of that name as the catalog has it now.
+        look_again: returns the topic of that name as the catalog has it now.
         """
         self._lanes = lanes
         self._trail = trail
@@ -65,10 +66,10 @@ class LaneProducer:
         self.published = 0
 
     async def publish(self, topic: Topic, group: int, m: Message, due_ms: int) -> str:
-        """Add one message, to be started at `due_ms`; adds awaited at the same time share a round trip.
+        """Add one message, due at `due_ms`; adds awaited at the same time share a round trip. Returns the message's id.
 
         Raises:
-            DatabaseUnavailable: it has been away for too many messages; nothing was published.
+            DatabaseUnavailable: too many messages wait for the database already; nothing was published.
         """
         self._doubts.refuse_more()
         return await self._batcher.send(_Item(topic, group, m, due_ms), topic.options.durability)
@@ -108,7 +109,7 @@ class LaneProducer:
     async def _astray(
         self, added: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
     ) -> list[tuple[int, _Item]]:
-        """Look at the catalog again; take back what lies in a group that is gone, and return it, to be placed anew."""
+        """Look at the catalog again; take messages back from groups that are gone, and return these messages."""
         topics: dict[str, Topic] = {}
         for name in {item.topic.name for _, item in added}:
             try:
@@ -122,14 +123,14 @@ class LaneProducer:
         for (place, item), mine in zip(astray, gone, strict=True):
             if isinstance(mine, FAILURES):
                 answers[place] = errors.OutcomeUnknown(f"stored in a group that is gone, and not taken back: {mine}")
-            elif mine is True:  # what is not there any more was found by whoever retired the group
+            elif mine is True:  # if it is there no more, the host that retired the group has found it
                 again.append((place, _moved(item, topics[item.topic.name])))
         return again
 
     async def _after_seal(
         self, refused: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
     ) -> list[tuple[int, _Item]]:
-        """Where to place anew what a sealed lane has refused: its topic was deleted, and perhaps created again."""
+        """Return new places for messages of a sealed lane: their topic was deleted, and perhaps created again."""
         again = []
         for place, item in refused:
             try:
@@ -145,7 +146,7 @@ class LaneProducer:
     # ------------------------------------------------------------------------------------ while the database was away
 
     async def _confirm(self, doubtful: Sequence[_Item]) -> Sequence[_Item]:
-        """Place those anew whose group is gone; returns what has to be looked at again."""
+        """Place messages again whose group is gone; return the messages that need another look."""
         topics: dict[str, Topic] = {}
         for name in {item.topic.name for item in doubtful}:
             with contextlib.suppress(errors.UnknownTopic):  # it was deleted, and its messages with it
@@ -154,7 +155,7 @@ class LaneProducer:
         astray = [item for item in known if item.group >= topics[item.topic.name].groups]
         left = []
         for item, mine in zip(astray, await self._recalled(astray), strict=True):
-            if mine is True or isinstance(mine, errors.OutcomeUnknown):  # rather twice than not at all
+            if mine is True or isinstance(mine, errors.OutcomeUnknown):  # a second delivery is better than none
                 self._unplaced.append(_moved(item, topics[item.topic.name]))
             elif isinstance(mine, FAILURES):
                 left.append(item)
@@ -174,7 +175,7 @@ class LaneProducer:
             now_us = self._clock.now_us()
             for topic, group, m, due_ms in items:
                 if m.schedule is not None:
-                    continue  # its occurrences are messages, it is none
+                    continue  # a schedule is not a message; its occurrences are
                 us = m.published_us
                 self._trail.published(topic.name, group, m.priority, None, [m.id], [m.key], us, now_us, [due_ms])
 
@@ -199,8 +200,11 @@ def delayed(
     due_ms: int,
     schedule: bytes | None = None,
 ) -> Message:
-    """The message as it waits in a lane. Its time to live counts from when it is due; a schedule's entry carries the
-    duration instead, for its occurrences."""
+    """Return the message as it waits in a lane.
+
+    Its time to live counts from the time at which it is due. A schedule's entry carries the duration instead, for its
+    occurrences.
+    """
     ttl_us = 0
     if ttl_s is not None:
         number("ttl_s", ttl_s)

@@ -1,4 +1,4 @@
-"""Delayed messages that were stored while the database was away, and whose groups may be gone."""
+"""Looks after delayed messages that were stored while the database was away, because their groups may be gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emq import errors
 
 MESSAGES = 10_000
 BYTES = 64 << 20
-"""How much may be in doubt at a time: messages, and bytes of their payloads."""
+"""Most messages, and most bytes of their payloads, that may be in doubt at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -21,21 +21,21 @@ ASK_AGAIN_S = 1.0
 class _Sized(Protocol):
     @property
     def size(self) -> int:
-        """Bytes of its payload."""
+        """Bytes of the payload."""
 
 
 Item = TypeVar("Item", bound=_Sized)
 
 
 class Doubts(Generic[Item]):
-    """Looks after these messages as soon as the database is back.
+    """Looks after the messages in doubt as soon as the database is back.
 
-    Only a process that ends before that leaves a doubt open. It matters only where others reach the database: nobody
-    can retire a group without it.
+    A doubt stays open only if this process ends before the database is back. Such a doubt matters only if other
+    processes reached the database meanwhile, because no process can retire a group without the database.
 
     Args:
-        place: places messages whose group is gone anew; returns those that have to be looked at again. Raises
-            `DatabaseUnavailable` while it is away, and then nothing was done.
+        place: places messages again whose group is gone; returns those that need another look. Raises
+            `DatabaseUnavailable` while the database is away; then nothing was done.
     """
 
     def __init__(self, place: Callable[[Sequence[Item]], Awaitable[Sequence[Item]]]) -> None:
@@ -48,7 +48,7 @@ class Doubts(Generic[Item]):
         return len(self._items)
 
     def refuse_more(self) -> None:
-        """Raise `DatabaseUnavailable` if there are too many already; to be called before anything is stored."""
+        """Raise `DatabaseUnavailable` if too many messages are in doubt. Call this before you store a message."""
         if len(self._items) >= MESSAGES or self._bytes >= BYTES:
             raise errors.DatabaseUnavailable(
                 f"{len(self._items)} delayed messages wait for the database to confirm their groups; nothing was "
@@ -56,7 +56,7 @@ class Doubts(Generic[Item]):
             )
 
     def put(self, items: Sequence[Item]) -> None:
-        """These were stored, and it is not known whether their groups are still there."""
+        """Take over messages that were stored, and whose groups may be gone."""
         self._items += items
         self._bytes += sum(item.size for item in items)
         if self._items and (self._task is None or self._task.done()):
@@ -70,7 +70,7 @@ class Doubts(Generic[Item]):
                 left: Sequence[Item] = await self._place(items)
             except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull):
                 left = items
-            except Exception:  # what is in doubt must not be forgotten
+            except Exception:  # messages in doubt must not be forgotten
                 log.exception("%d delayed messages could not be confirmed; trying again", len(items))
                 left = items
             self._items += left

@@ -10,16 +10,17 @@ from emq.clock import Clock
 from emq.topics.catalog import Catalog
 
 WAIT_S = 1.0
-"""How long a publish waits for the catalog at most; without its note, hosts find what has expired later."""
+"""Most seconds that a publish waits for the catalog; without the note, hosts find expired messages later."""
 
 AGAIN_S = 5.0
-"""How soon a topic is noted again: its note is known here by then, or has failed."""
+"""Seconds until a topic may be noted again: by then this process knows the note, or the note has failed."""
 
 
 class Expiring:
-    """Notes a topic at the first publish with a time to live, so that its hosts look ahead for what expires.
+    """Notes a topic at the first publish with a time to live, so that its hosts look ahead for expired messages.
 
-    A host cannot know that by itself: such a message may lie behind more than it reads, or in a paused topic.
+    A host cannot find such a message by itself: it may lie behind more messages than the host reads, or in a paused
+    topic.
     """
 
     def __init__(self, catalog: Catalog, clock: Clock) -> None:
@@ -28,7 +29,7 @@ class Expiring:
         self._noted: dict[str, float] = {}
 
     async def note(self, topic: str) -> None:
-        """Note the topic, unless that was tried lately. Raises nothing: the publish goes on without the database."""
+        """Note the topic, unless this was tried lately. Raises nothing: the publish goes on without the database."""
         now = self._clock.now()
         if abs(now - self._noted.get(topic, 0.0)) < AGAIN_S:
             return

@@ -1,4 +1,4 @@
-"""Publishing to the queues of log topics: appended many in one round trip, routed anew where a group was retired."""
+"""Publishing to the queues of log topics: many messages in one round trip, routed again if their group was retired."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from emq.storage.log_store import LogStore, Put
 from emq.trail.sink import TrailSink
 
 SEALED_TRIES = 5
-"""How often a message is routed anew when its group turns out to be retired."""
+"""Most tries to route a message whose group turns out to be retired."""
 
 REOPENING_S = 0.05
-"""Groups that come back when a topic grows are opened a moment after the catalog shows them."""
+"""Seconds added to the wait before each further try: groups that come back when a topic grows are opened a moment after
+the catalog shows them."""
 
 
 class _Single(NamedTuple):
@@ -67,7 +68,7 @@ class QueueProducer:
         raise AssertionError("unreachable")
 
     async def _rerouted(self, before: Route, priority: int, attempt: int) -> Route:
-        """The topic's route now that a queue of it was found to be sealed."""
+        """Return the topic's newest route after one of its queues was found sealed."""
         await asyncio.sleep(attempt * REOPENING_S)
         await self._router.refresh()
         return _fit(before, await self._router.route(before.topic.name), priority)
@@ -81,7 +82,7 @@ class QueueProducer:
         headers: dict[str, str] | None,
         given_ids: Sequence[str] | None = None,
     ) -> list[str]:
-        """Append many messages, 500 at a time; answers their ids."""
+        """Append many messages, 500 at a time; returns their ids."""
         ids = [self._ids.next() for _ in bodies] if given_ids is None else list(given_ids)
         start, route = 0, await self._router.route(name)
         while start < len(bodies):
@@ -103,7 +104,7 @@ class QueueProducer:
         headers: dict[str, str] | None,
         ids: Sequence[str],
     ) -> list[Exception | None]:
-        """Append one batch; returns what each message failed with, None where it went in."""
+        """Append one batch; returns the error of each message, None for a stored message."""
         outcomes: list[Exception | None] = [None] * len(bodies)
         now_us = self._clock.now_us()
         layout = route.topic.layout
@@ -145,12 +146,12 @@ class QueueProducer:
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[str | Exception]:
         places: dict[str, list[int]] = {}
         for i, single in enumerate(singles):
-            # A put is stored whole or not at all: where room may be short, each message is one of its own.
+            # A put is stored whole or not at all: if room may be short, each message gets a put of its own.
             alone = single.route.max_length is not None
             place = single.id if alone else single.route.queues[single.group][single.priority]
             places.setdefault(place, []).append(i)
         has_keys = any(single.key is not None for single in singles)
-        # By the oldest route: if the queue refuses its layout, all of the put is routed again.
+        # A put goes by its oldest route: if the queue refuses that route's layout, all of the put is routed again.
         firsts = [
             singles[min(at, key=lambda i: singles[i].route.topic.layout) if has_keys else at[0]]
             for at in places.values()
@@ -201,10 +202,10 @@ class QueueProducer:
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:
-    """`route`, in which the message's priority must be what it was in the one before.
+    """Return `route` after checking that the message's priority means the same in it as in `before`.
 
     Raises:
-        InvalidMessage: the topic was deleted and created again with others.
+        InvalidMessage: the topic was deleted and created again with other priorities.
     """
     topic, names = route.topic, before.topic.priorities
     if topic is not before.topic and (

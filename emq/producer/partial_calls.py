@@ -1,4 +1,4 @@
-"""Calls of which a part was published."""
+"""The error of a call of which only a part was published."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from emq.storage.answers import FAILURES
 def raise_first(outcomes: Sequence[object], of: int, before: int = 0) -> None:
     """Raise the first failure among the outcomes of messages, if there is one.
 
-    "Nothing was published", which `StoreUnavailable` and `StoreFull` say, would be wrong where a part was: it could be
-    published twice by whoever believes that.
+    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller who believes
+    them would publish this part twice; so the function raises `OutcomeUnknown` instead.
 
     Args:
-        outcomes: of those that were tried last, an exception for each that failed.
-        of: how many there were to publish.
-        before: how many were published before them.
+        outcomes: outcomes of the messages tried last; an exception for each failure.
+        of: number of messages to publish.
+        before: number of messages published before these.
     """
     if not any(issubclass(kind, Exception) for kind in set(map(type, outcomes))):  # as nearly always, for thousands
         return

@@ -1,4 +1,4 @@
-"""The producer's face: checks what is to be published, and hands it to those who put it where it belongs."""
+"""The public producer: checks messages, and hands them to the producers of queues, slots and lanes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from emq.trail.sink import NullTrail, TrailSink
 T = TypeVar("T")
 
 ADDING_UP = frozenset({"sum", "count", "lua"})
-"""Folds by which a repeated publish is not the same as one."""
+"""Folds under which publishing a message twice differs from publishing it once."""
 
 MAX_ID = 128
-"""Characters of a message id."""
+"""Most characters of a message id."""
 
 
 class Producer:
@@ -63,7 +63,7 @@ class Producer:
 
     @property
     def shrunk(self) -> int:
-        """How often a queue was found without messages that were published here: its store came back from a crash."""
+        """Number of times that a store came back from a crash without messages of a queue that were published here."""
         return self._queues.tails.shrunk
 
     async def publish(
@@ -84,7 +84,7 @@ class Producer:
     ) -> str:
         """Publish one message; returns its id once the store has it, as durably as the topic asks.
 
-        Publishes awaited at the same time share a round trip. Times are by the environment's, see
+        Publishes awaited at the same time share a round trip. Times are those of the environment's clock, see
         `emq.loops.timekeeping`.
 
         Args:
@@ -97,12 +97,12 @@ class Producer:
                 the topic's delay levels, an enum member with such a value, a timedelta, or seconds; as a datetime with
                 a time zone, or seconds since the epoch.
                 The fixed time of a topic of that kind, or the end of a range_merge's time range.
-            ttl_s: seconds from when it is ready; what has not started by then is dead-lettered as `expired`. The
-                topic's own counts if it is shorter.
-            time_range_ms: for topics of kind range_merge: when it is due, from now.
-            merge_key: for sorted topics with merge='key': what is merged; None for the payload.
-            message_id: by which who publishes again after an unknown outcome recognises the message; to be chosen
-                unique, of 1 to 128 characters. None for a fresh one. In a slot the id follows from what is merged.
+            ttl_s: seconds from the time at which the message is ready; if it has not started by then, it is
+                dead-lettered as `expired`. The topic's own ttl_s counts if it is shorter.
+            time_range_ms: for topics of kind range_merge: milliseconds from now until the message is due.
+            merge_key: for sorted topics with merge='key': messages of one merge key merge; None for the payload.
+            message_id: your own unique id of 1 to 128 characters; reuse it when you retry after `OutcomeUnknown`. None
+                for a new id. Not for slots, where the id follows from the merge key or content.
 
         Raises:
             UnknownTopic: create the topic first.
@@ -110,8 +110,8 @@ class Producer:
             TopicClosed: the topic is draining.
             TopicFull: the topic is at its `max_length`.
             StoreFull, StoreUnavailable: nothing was published; try again later.
-            DatabaseUnavailable: the topic is not known here, or was last seen an hour ago, and the catalog cannot be
-                read; or it must be read, since the store refused the message as routed by what is known. Nothing was
+            DatabaseUnavailable: the catalog cannot be read, and this process does not know the topic, or has not seen
+                the catalog for an hour, or the store refused the message as routed by an outdated catalog. Nothing was
                 published; try again later.
             OutcomeUnknown: the message may or may not have been published.
         """
@@ -134,7 +134,7 @@ class Producer:
             _refuse_sorted_options(found, time_range_ms, merge_key)
             if due_ms is not None:
                 m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
-                # A lane takes an id once: who publishes the same one again has to come to the same lane.
+                # A lane takes an id only once, so a repeated publish of the id must go to the same lane.
                 group = self._router.group(found, message_id if key is None else key)
                 return await self._lanes.publish(found, group, m, due_ms)
             index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
@@ -178,7 +178,7 @@ class Producer:
     async def _to_slots(
         self, name: str, publish: Callable[[Topic], Awaitable[T]], tries: int = log_topics.SEALED_TRIES
     ) -> T:
-        """Publish to a sorted topic as the catalog has it; again where a slot was sealed, since it was deleted then."""
+        """Publish to a sorted topic as the catalog has it; try again if a slot was sealed by the topic's deletion."""
         for attempt in range(tries):
             topic = (await self._router.route(name)).topic
             if not topic.is_sorted:
@@ -210,21 +210,22 @@ class Producer:
         merge_keys: Sequence[bytes | str] | None = None,
         message_ids: Sequence[str] | None = None,
     ) -> list[str]:
-        """Publish messages to one topic in as few round trips as may be; returns their ids, in order.
+        """Publish messages to one topic in few round trips; returns their ids, in order.
 
-        Atomic for each queue and batch of 500 (for a sorted topic, 2,000 or 8 MiB), not as a whole: where an error is
-        raised, `published` messages of it went in before. Repeating the call is safe if duplicates are harmless.
+        Atomic for each queue and batch of 500 (for a sorted topic, 2,000 or 8 MiB), not as a whole: before an error,
+        some messages may have been published. Repeating the call is safe if duplicates are harmless. Arguments that are
+        not listed here are as for `publish`, and apply to all messages.
 
         Args:
-            payloads: as for `publish`, and so are the others, which hold for all of them, except
-            keys: one for each payload;
-            scores: for sorted topics, a time (milliseconds since the epoch) or priority for each payload;
-            merge_keys: for sorted topics with merge='key', one for each payload; None for the payloads.
-            message_ids: one for each payload, as for `publish`.
+            payloads: the payloads, each as for `publish`.
+            keys: a key for each payload.
+            scores: for sorted topics, a time (milliseconds since the epoch) or priority for each payload.
+            merge_keys: for sorted topics with merge='key', a merge key for each payload; None for the payloads.
+            message_ids: an id for each payload, as for `publish`.
 
         Raises:
-            As for `publish`; `StoreUnavailable` and `StoreFull` only where nothing of it was published.
-            OutcomeUnknown: a part of it was published; the text says how much is known.
+            As for `publish`; `StoreUnavailable` and `StoreFull` only if nothing was published.
+            OutcomeUnknown: a part of the messages may have been published; the text says how many are known.
         """
         payloads = list(payloads)
         _check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
@@ -256,7 +257,7 @@ class Producer:
             async def add_all(now: Topic) -> list[str]:
                 return await self._slots.publish_many(now, bodies, given, all_keys, headers, ttl_s, merge_keys)
 
-            # What adds up would count twice where only some of the slots were sealed.
+            # A second try would count twice, in folds that add up, the messages of slots that were not sealed.
             return await self._to_slots(topic, add_all, 1 if found.fold.name in ADDING_UP else log_topics.SEALED_TRIES)
         _refuse_sorted_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None or ttl_s is not None:
@@ -289,17 +290,17 @@ class Producer:
         headers: Mapping[str, str] | None = None,
         ttl_s: float | None = None,
     ) -> str:
-        """Publish a message again and again; returns the schedule's id, by which it can be recalled.
+        """Publish a message on a schedule; returns the schedule's id, by which you can recall the schedule.
 
         Its n-th occurrence is a message with the id `<schedule id>.<n>`, delivered and retried on its own. In a topic
         of kind range_merge an occurrence waits for the topic's time range and merges, as if it were published when
         due; its id then follows from its content.
 
         Args:
-            every_s, repeat, cron, tz, missed: when; see `emq.schedule.schedule.create`.
-            delay_ms: before the first; with cron, after each time that it fires.
-            at: when it begins, as for `publish`; None for now.
-            key, priority, headers, ttl_s: of each occurrence, as for `publish`.
+            every_s, repeat, cron, tz, missed: times of the occurrences; see `emq.schedule.schedule.create`.
+            delay_ms: milliseconds before the first occurrence; with cron, after each firing.
+            at: start of the schedule, as for `publish`; None for now.
+            key, priority, headers, ttl_s: apply to each occurrence, as for `publish`.
 
         Raises:
             As for `publish`.

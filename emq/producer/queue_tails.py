@@ -1,8 +1,8 @@
-"""How far queues reached when this process put to them last; tells that a store has lost what nobody had read yet.
+"""Tails of queues after this process's last puts; they reveal that a store has lost messages that no host had read.
 
-An owner notices that messages are gone which it has read (`emq.storage.marks`). What waited in the store unread, nobody
-but its producer has seen. The offsets of a queue only grow. So a put that was sent after the answer of another, and
-that gets a lower offset, tells that the store came back from a crash without the messages in between.
+An owner notices the loss of messages that it has read (`emq.storage.marks`). Only the producer has seen a message that
+waited unread. The offsets of a queue only grow. So if a put is sent after the answer of another put, and gets a lower
+offset, the store came back from a crash without the messages in between.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from emq.trail.sink import TrailSink
 log = logging.getLogger(__name__)
 
 SAY_AGAIN_S = 1.0
-"""A store loses messages of many queues at once; one line a second says so."""
+"""Seconds between two log lines about lost messages, because a store loses messages of many queues at once."""
 
 Place = tuple[str, int, int]
 """topic, group, priority"""
 
 
 class Tails:
-    """The tails of one process's queues.
+    """The tails of the queues to which one process publishes.
 
     Attributes:
-        shrunk: how often a queue was found to be shorter than it was.
+        shrunk: number of times that a queue was found shorter than before.
     """
 
     def __init__(self, trail: TrailSink, clock: Clock) -> None:
@@ -38,16 +38,18 @@ class Tails:
         self.shrunk = 0
 
     def known(self, topic: str, group: int, priority: int) -> int:
-        """The queue's tail as far as known; ask before a put is sent."""
+        """Return the queue's tail as far as known, else 0. Call this before you send a put."""
         of_topic = self._tails.get(topic)
         return 0 if of_topic is None else of_topic.get((group, priority), 0)
 
     def put(self, topic: Topic, group: int, priority: int, known: int, offsets: Sequence[int], sent_us: int) -> None:
-        """A put was answered.
+        """Note the answer of a put.
 
         Args:
-            known: the tail that was known when it was sent.
-            sent_us: when it was sent.
+            topic, group, priority: name the queue.
+            known: the tail that was known when the put was sent.
+            offsets: offsets that the put got.
+            sent_us: when the put was sent, microseconds since the epoch.
         """
         if not offsets:
             return
@@ -59,7 +61,7 @@ class Tails:
             of_topic[group, priority] = max(of_topic.get((group, priority), 0), offsets[-1] + 1)
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forget the tails of a deleted topic."""
         self._tails.pop(topic, None)
 
     def _lost(self, topic: Topic, group: int, priority: int, start: int, end: int, sent_us: int) -> None:

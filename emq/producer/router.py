@@ -1,4 +1,4 @@
-"""The producer's picture of the catalog: which topics there are, and which group a message goes to."""
+"""The producer's view of the catalog: knows the topics, and chooses the group of each message."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from emq.topics.model import State, Topic
 log = logging.getLogger(__name__)
 
 CATALOG_POLL_S = 1.0
-"""How old the producer's picture of the catalog may be. It is corrected at once where the store finds it outdated."""
+"""Most seconds between two looks at the catalog. If the store finds the producer's view outdated, the producer looks at
+once."""
 
 PATIENCE_S = 1.0
-"""How long a publish waits for a look at the catalog, before it goes by what is known."""
+"""Seconds that a publish waits for a look at the catalog before it goes by the catalog as last seen."""
 
 STALE_S = 3600.0
-"""How long publishing goes on by what is known while the database is away."""
+"""Seconds for which publishing goes on by the catalog as last seen while the database is away."""
 
 _now_s = boot_s
-"""Goes on while the machine is suspended: what was seen before that is old."""
+"""A clock that goes on while the machine is suspended, because a look from before the suspension is old."""
 
 
 class Route(NamedTuple):
     """A topic as the producer needs it.
 
     Attributes:
-        queues: names of its queues, by group and priority.
-        max_length: what one group may hold, or None.
+        queues: names of the topic's queues, by group and priority.
+        max_length: most messages that one group may hold; None for no limit.
     """
 
     topic: Topic
@@ -44,11 +45,11 @@ class Route(NamedTuple):
 class Router:
     """Knows the catalog's topics, and deals messages out to their groups.
 
-    While the database is away, messages are routed by the catalog as last seen, for `STALE_S` at most. That is safe:
-    a topic changes only in the database, and what a host that still reaches it has retired refuses messages.
+    While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`. This is safe: a
+    topic changes only in the database, and groups retired by a host that still reaches the database refuse messages.
 
     Attributes:
-        on_deleted: called with the name of each topic that was deleted.
+        on_deleted: functions called with the name of each deleted topic.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -66,19 +67,19 @@ class Router:
         self._readings = 0
 
     async def route(self, name: str) -> Route:
-        """The topic's route.
+        """Return the topic's route.
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicClosed: it is draining.
-            DatabaseUnavailable: the topic is not known here, or what is known is older than `STALE_S`.
+            TopicClosed: the topic is draining.
+            DatabaseUnavailable: this process does not know the topic, or has not seen the catalog for `STALE_S`.
         """
         if self._version < 0:
             await self.refresh()
         elif _now_s() - self._checked_at > CATALOG_POLL_S:
             await self._look()
         elif self._looking is not None and not self._looking.done() and not self._away:
-            await self._wait_for(self._looking)  # or this message would overtake those that wait for the look
+            await self._wait_for(self._looking)  # or this message would overtake messages that wait for the look
         if self._away:
             self._refuse_stale()
         route = self._routes.get(name)
@@ -93,7 +94,7 @@ class Router:
         return route
 
     async def _look(self) -> None:
-        """See whether the catalog has changed; wait for that only while the database answers promptly."""
+        """Look for changes of the catalog; wait for the look only while the database answers promptly."""
         self._checked_at = _now_s()
         look = self._begin_look()
         if not self._away:
@@ -108,14 +109,14 @@ class Router:
             )
 
     async def topic_now(self, name: str) -> Topic:
-        """The topic as the catalog has it now, for certain.
+        """Return the topic as the catalog has it now, read after the call began.
 
         Raises:
-            UnknownTopic: it was deleted in the meantime.
-            DatabaseUnavailable: nobody knows; ask again later.
+            UnknownTopic: the topic was deleted in the meantime.
+            DatabaseUnavailable: the catalog cannot be read; ask again later.
         """
         if not self._away:
-            self._looking = None  # one that is under way may have been answered before the call
+            self._looking = None  # the database may have answered a look that is under way before the call
         look = self._begin_look()
         if not self._away:
             await self._wait_for(look)
@@ -162,8 +163,8 @@ class Router:
     async def refresh(self) -> None:
         """Read the catalog's changes now.
 
-        Those who ask at the same time share a reading that began after they asked. An app that starts to publish to
-        many topics at once would otherwise read the whole catalog once for each.
+        Callers that ask at the same time share a reading that began after they asked. Otherwise an app that starts to
+        publish to many topics at once would read the whole catalog once for each topic.
         """
         needed = self._readings + 1 + self._reading.locked()
         async with self._reading:
@@ -185,7 +186,7 @@ class Router:
         self._seen()
 
     def group(self, topic: Topic, key: str | None) -> int:
-        """The group for a message of that key, or the next in turn."""
+        """Return the group of the key; without a key, the next group in turn."""
         groups = topic.active_groups
         if groups == 1:
             return 0

@@ -1,4 +1,4 @@
-"""Publishing to sorted topics: which slot, which score, and what became of it."""
+"""Publishing to sorted topics: chooses the slot and the score of a message, and adds the message."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from emq.topics.model import MAX_DELAY_S, Kind, Topic
 from emq.trail.sink import TrailSink
 
 AGING_EPOCH_S = 1 << 33
-"""Aging topics count down to this second (in the year 2242), so that their scores stay above the retries'."""
+"""Second since the epoch (in the year 2242) to which aging topics count down, so that their scores stay above those
+that count retries."""
 
 CHUNK = 2_000
-"""Messages in one call of `publish_many`, fewer if they are large."""
+"""Most messages in one call to the store by `publish_many`; fewer if they are large."""
 
 
 class SortedOptions(NamedTuple):
-    """What a producer may say of a message for a sorted topic; see `Producer.publish`."""
+    """Optional properties of a message for a sorted topic; see `Producer.publish`."""
 
     key: str | None = None
     headers: Mapping[str, str] | None = None
@@ -47,7 +48,8 @@ class _Item(NamedTuple):
 
 
 class SlotProducer:
-    """Adds messages to slots; the slot is CRC32 of the key (the slot basis), or of the content, modulo their number."""
+    """Adds messages to slots. The slot is the CRC32 of the key (the slot basis), or of the merge key or content, modulo
+    the number of slots."""
 
     def __init__(self, store: SortedStore, trail: TrailSink, clock: Clock) -> None:
         self._store = store
@@ -72,7 +74,7 @@ class SlotProducer:
         ttl_s: float | None,
         merge_keys: Sequence[bytes | str] | None = None,
     ) -> list[str]:
-        """Add many messages, in calls of 2,000 or 8 MiB. Where an error is raised, those of earlier calls went in."""
+        """Add many messages, in calls of 2,000 or 8 MiB. Before an error, messages of earlier calls were stored."""
         for merge_key in merge_keys or ():
             _bytes(merge_key)
         if topic.options.merge == "key":
@@ -103,7 +105,7 @@ class SlotProducer:
         outcomes: list[str | Exception],
         of: int,
     ) -> None:
-        """Add contents that come alone, in as few calls as their sizes allow; ids go into `outcomes`."""
+        """Add bare contents, in as few calls as their sizes allow; append their ids to `outcomes`."""
         slots = self._slots_of(topic)
         while payloads:
             n = fitting([*map(len, payloads)])
@@ -115,7 +117,7 @@ class SlotProducer:
     async def _add_items(
         self, items: Sequence[_Item], durability: Durability, outcomes: list[str | Exception], of: int
     ) -> None:
-        """Add in as few calls as their sizes allow; ids go into `outcomes`."""
+        """Add items in as few calls as their sizes allow; append their ids to `outcomes`."""
         while items:
             n = fitting([*map(_size, items)])
             part = await self._add(items[:n], durability)
@@ -124,7 +126,7 @@ class SlotProducer:
             items = items[n:]
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forget a deleted topic."""
         self._slots.pop(topic, None)
 
     def _slots_of(self, topic: Topic) -> list[Slot]:
@@ -163,7 +165,7 @@ class SlotProducer:
     async def _add_bare(
         self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
     ) -> Sequence[str | Exception]:
-        """As `_add`, for contents that come alone and by the thousand: without the questions that do not arise."""
+        """Do the same as `_add` for bare contents by the thousand, faster: without checks that they do not need."""
         share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
         places = [crc32(payload) & mask for payload in payloads]
         each = zip(places, payloads, scores, strict=True)
@@ -198,10 +200,11 @@ class SlotProducer:
 def score_of(
     topic: Topic, priority: float | str | None, due_ms: int | None, range_ms: int | None, now_us: int
 ) -> float:
-    """The score that a message gets, checked: its due time or priority.
+    """Return a message's score, checked: its due time in milliseconds since the epoch, or its priority.
 
     Raises:
-        InvalidMessage: what the topic's kind needs is missing or out of range; the text says what would be right.
+        InvalidMessage: a value that the topic's kind needs is missing or out of range; the text says what would be
+            right.
     """
     now_ms = now_us // 1000
     if topic.kind is Kind.PRIORITY:
@@ -229,10 +232,10 @@ def score_of(
 
 
 def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequence[float]:
-    """Scores as given for many messages: times ahead of now, or priorities.
+    """Check the scores of many messages and return them: times ahead of now, or priorities.
 
     Raises:
-        InvalidMessage: one is out of range; the text says which and what would be right.
+        InvalidMessage: a score is out of range; the text says which score, and what would be right.
     """
     if topic.kind is Kind.PRIORITY:
         return [_priority_score(topic, score, now_us) for score in scores]
@@ -247,7 +250,7 @@ def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequen
 
 
 def _shown(due_ms: float, now_ms: int) -> str:
-    """A time for people: as it was given, and how far away that is."""
+    """Return a time for people: as given, and its distance from now."""
     away_s = (due_ms - now_ms) / 1000
     return f"{due_ms:.0f} ms ({abs(away_s):,.1f} s {'ahead' if away_s > 0 else 'ago'})"
 
@@ -260,13 +263,13 @@ def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> 
             "count retries"
         )
     if topic.options.priority_policy == "aging":
-        # Waiting lifts a message by 1 for each aging_s: the order by this is the same at any time.
+        # Waiting lifts a message by 1 for each aging_s, so the order of these scores is the same at any time.
         return given + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
     return given
 
 
 def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) -> int:
-    """When a message's own time to live ends, from when it is ready; 0 for none."""
+    """Return the microsecond at which a message's own time to live, which starts when it is ready, ends; 0 for none."""
     if ttl_s is None:
         return 0
     ready_us = now_us if topic.kind is Kind.PRIORITY else int(due_ms * 1000)
@@ -274,7 +277,7 @@ def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) ->
 
 
 def _check_bare(topic: Topic, told: SortedOptions) -> None:
-    """Nothing but the content is stored in such a topic, so nothing else can be said."""
+    """Refuse options that a topic of bare contents cannot store."""
     given = [name for name, value in told._asdict().items() if value is not None and name != "key"]
     if given:
         raise errors.InvalidMessage(

@@ -1,4 +1,4 @@
-"""When a message may start, in the ways in which a producer may say it."""
+"""Converts the options for delays and times of a publish into the time at which a message may start."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def due_ms_of(
     at: datetime.datetime | float | None,
     now_us: int,
 ) -> int | None:
-    """Milliseconds since the epoch, or None if nothing was said.
+    """Return the start time in milliseconds since the epoch; None if no option was given.
 
     Args:
         delay_ms: milliseconds from now, 0 to ten years.
         delay: as for `emq.schedule.delay_levels.delay_s`.
-        at: a datetime with a time zone, or seconds since the epoch; in the past means now.
+        at: a datetime with a time zone, or seconds since the epoch; a past time means now.
         now_us: microseconds since the epoch.
 
     Raises:
-        InvalidMessage: more than one was given, or one that is out of range.
+        InvalidMessage: more than one option was given, or a value is out of range.
     """
     if delay_ms is None and delay is None and at is None:
         return None
@@ -43,15 +43,15 @@ def due_ms_of(
         raise errors.InvalidMessage(f"delay_ms {wait_ms:g} must be from 0 to ten years in milliseconds")
     if wait_ms == 0:
         return now_us // 1000
-    # Rounded up from the microsecond, so that nothing waits for less than it was told to.
+    # Rounded up from the microsecond, so that no message waits for less than its delay.
     return min(math.ceil(now_us / 1000 + wait_ms), now_us // 1000 + int(MAX_DELAY_S * 1000))
 
 
 def ttl_us(ttl_s: object) -> int:
-    """Microseconds of a time to live.
+    """Return a time to live in microseconds.
 
     Raises:
-        InvalidMessage: it is not a number above 0, or above ten years.
+        InvalidMessage: `ttl_s` is not a number above 0, or is above ten years.
     """
     seconds = number("ttl_s", ttl_s)
     if not 0 < seconds <= MAX_DELAY_S:

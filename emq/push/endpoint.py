@@ -1,4 +1,4 @@
-"""Where a tenant's messages go, as kept in its topic's attributes."""
+"""A tenant's HTTP endpoint, as kept in the attributes of its topic."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Endpoint:
 
 
 FEW = 1_000
-"""Endpoints among which deleted ones are not looked for."""
+"""Number of known endpoints up to which deleted ones are not searched for."""
 
 
 class Endpoints:
@@ -110,7 +110,7 @@ class Endpoints:
         return known[1]
 
     def _forget_deleted(self) -> None:
-        """Nobody asks for a deleted topic again; twice as many as are left may come before the next look."""
+        """Forget endpoints of deleted topics; search again when twice as many are known as remain now."""
         self._known = {name: known for name, known in self._known.items() if self._topic_of(name) is known[0]}
         self._most = max(FEW, 2 * len(self._known))
 

@@ -11,23 +11,23 @@ from emq.message import Message
 from emq.push.endpoint import Endpoint
 
 MESSAGE_PREFIX = "emq-header-"
-"""Before the name of each of the message's own headers, so that none can pose as another."""
+"""Prefix of the name of each of the message's own headers, so that they cannot pose as other headers."""
 
 _NAME_SAFE = "!#$&'*+^`|"
 _VALUE_SAFE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[str, str]:
-    """The headers to send.
+    """Return the headers to send.
 
-    `webhook-id` is the message's id, the same through all its retries; the receiver drops a repeat by it.
-    `webhook-timestamp` is the time of this attempt. What HTTP cannot carry in the names and values of topics,
-    priorities and message headers (and the percent sign itself) arrives percent-encoded UTF-8.
+    `webhook-id` is the message's id, the same through all its retries, so that the receiver can drop a repeat.
+    `webhook-timestamp` is the time of this attempt. In the names and values of topics, priorities and message headers,
+    characters that HTTP cannot carry (and the percent sign) arrive as percent-encoded UTF-8.
 
     Args:
-        endpoint: where the message goes.
-        message: what goes there.
-        timestamp_s: seconds since the epoch.
+        endpoint: the endpoint that gets the message.
+        message: the message to send.
+        timestamp_s: time of the attempt, seconds since the epoch.
     """
     priorities = endpoint.priorities
     priority = priorities[message.priority] if message.priority < len(priorities) else str(message.priority)

@@ -17,15 +17,15 @@ from emq.push.endpoint import Endpoint
 from emq.push.resolver import FairResolver
 
 CONNECT_TIMEOUT_S = 5.0
-"""Most time for name look-up, connection and TLS; longer waits are for endpoints that got so far."""
+"""Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
 KEEPALIVE_S = 4.0
-"""Idle connections are dropped after this. Below the 5 s at which common servers drop theirs: a POST sent into a
-connection that is just being closed fails, and must not be repeated unseen."""
+"""Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
+a connection that is just being closed fails, and must not be repeated unseen."""
 DNS_TTL_S = 30
 BODY_BYTES = 1024
-"""At most so much of an answer's body is read, for the reason; an answer with more costs its connection."""
+"""Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
 BODY_TIMEOUT_S = 1.0
-"""At most so long is waited for the body once the status is there."""
+"""Most seconds to wait for the body once the status is there."""
 _READ_BUFFER_BYTES = 4096
 _USER_AGENT = "emq-push"
 

@@ -1,4 +1,4 @@
-"""What an endpoint's answer, or its silence, means for the message.
+"""Decides the fate of a message by the endpoint's answer, or its silence.
 
 - 2xx: delivered; the body is not looked at.
 - 410: reject. It is the only status by which an endpoint says "never again".
@@ -6,7 +6,7 @@
   tenant corrects the URL, and until then no message is lost.
 - 408, 425, 429 and 5xx: retry, as the endpoint asks.
 - other 4xx: retry. Nearly always the endpoint is half deployed or misconfigured (401, 404) and gets fixed within the
-  hours that the retries last; what does not ends in the dead letters, where it can be replayed.
+  hours that the retries last; otherwise the message ends in the dead letters, from where it can be replayed.
 - no answer (connection, TLS or name error, time-out, bytes that are not HTTP): retry.
 
 `Retry-After` is honoured with every status that is retried. Nothing here does I/O.
@@ -57,7 +57,7 @@ def of_response(status: int, retry_after: str | None, body: bytes, now_s: float)
 
 
 def of_error(exc: Exception, timeout_s: float) -> errors.Retry:
-    """Decide where no answer came.
+    """Decide without an answer.
 
     Args:
         exc: what the HTTP client raised.
@@ -67,7 +67,7 @@ def of_error(exc: Exception, timeout_s: float) -> errors.Retry:
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:
-    """Seconds to wait by a `Retry-After` header, from 1 second to a day; None where it says nothing usable."""
+    """Return the seconds to wait by a `Retry-After` header, from 1 second to a day; None without a usable value."""
     if not value:
         return None
     value = value.strip()

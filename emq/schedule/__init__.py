@@ -1,14 +1,15 @@
 """Messages for later: delays by level, and schedules that publish again and again.
 
 delay_levels         names for delays
-cron                 at which times a cron expression fires
-schedule             a schedule and its state, as it travels with its message
-occurrences          what is due of a schedule, and how it goes on; pure
+cron                 computes the times at which a cron expression fires
+schedule             a schedule and its state, as stored with its message
+occurrences          computes due occurrences of a schedule and its next state; pure functions
 merged_occurrences   occurrences in topics that merge within a time range
-firing               the loop that publishes what is due of the schedules of this host
+firing               the loop that publishes due occurrences of this host's schedules
 
-`emq.inspect.planned` lists what waits in a topic's lanes, and takes it back.
+`emq.inspect.planned` lists and recalls the messages and schedules that wait in a topic's lanes.
 
-Everything delayed waits in the lane of its group, so it moves with the group, outlives crashes and runs under the
-group's quota. A schedule is one entry of a lane, each occurrence of it an entry of its own.
+Each delayed message waits in the lane of its group. (A lane holds a group's delayed messages and retries by due time.)
+So the message moves with the group, outlives crashes and runs under the group's quota. A schedule is one entry of a
+lane; each of its occurrences is an entry of its own.
 """

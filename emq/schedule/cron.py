@@ -1,11 +1,11 @@
-"""At which times a cron expression fires in a time zone; by the rules of cronsim, which are those of Debian's cron.
+"""Computes the times at which a cron expression fires in a time zone, by the rules of cronsim and Debian's cron.
 
 Five fields (minute, hour, day of month, month, day of week), or six with seconds in front. When clocks change:
 
-- What runs at fixed times of day (neither the minute nor the hour begins with `*`, five fields) follows the wall clock.
-  In an hour that is skipped it runs once, at the first minute that exists; in an hour that comes twice it runs in the
-  first of the two only.
-- Everything else goes by elapsed time: it runs in both of two like hours, and not in one that does not exist.
+- An expression with fixed times of day (five fields; neither the minute nor the hour begins with `*`) follows the wall
+  clock. If an hour is skipped, it fires once, at the first minute that exists; if an hour comes twice, it fires only in
+  the first of the two.
+- Every other expression goes by elapsed time: it fires in both of two like hours, and not in an hour that is skipped.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from cronsim import CronSim, CronSimError
 from emq import errors
 
 MAX_LENGTH = 200
-"""Characters of an expression; a list of sixty minutes has 170."""
+"""Most characters of an expression; a list of sixty minutes has 170."""
 
 
 def firings(cron: str, tz: str, after_ms: int) -> Iterator[int]:
-    """The times at which `cron` fires after `after_ms`, ascending, in milliseconds since the epoch.
+    """Return the times at which `cron` fires after `after_ms`, ascending, in milliseconds since the epoch.
 
-    They end where nothing fires for fifty years.
+    The times end before a gap of fifty years.
 
     Args:
+        cron: an expression of five or six fields.
         tz: an IANA name such as "Europe/Berlin".
+        after_ms: milliseconds since the epoch.
 
     Raises:
         InvalidMessage: at once, if the expression or the zone is not valid. Correct it.
@@ -48,7 +50,7 @@ def firings(cron: str, tz: str, after_ms: int) -> Iterator[int]:
 def _ascending(times: CronSim, last_ms: int) -> Iterator[int]:
     for time in times:
         ms = int(time.timestamp() * 1000)
-        # Started in the second of two like hours, fixed times come as those of the first, which is over.
+        # If started in the second of two like hours, cronsim gives fixed times as those of the first, which is over.
         if ms > last_ms:
             last_ms = ms
             yield ms

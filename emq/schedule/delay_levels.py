@@ -1,4 +1,4 @@
-"""Delays by name: one place for the delays of a topic, and RocketMQ's customary ones."""
+"""Delays by name: the delay levels of a topic, and RocketMQ's customary levels."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ROCKETMQ: dict[str, float] = {
 """RocketMQ's 18 levels, in seconds by name; for a topic's `delay_levels`."""
 
 ROCKETMQ_BY_NUMBER: dict[str, float] = {str(number): s for number, s in enumerate(ROCKETMQ.values(), 1)}
-"""The same by RocketMQ's numbers, "1" to "18"; for topics whose publishers keep to those."""
+"""The same delays by RocketMQ's numbers, "1" to "18", for topics whose publishers use the numbers."""
 
 Delay = str | float | datetime.timedelta | enum.Enum
 """A level's name, seconds, a duration, or a member of an enumeration whose value is one of these."""
 
 
 def delay_s(topic: Topic, delay: Delay) -> float:
-    """Seconds of a delay, as it is given to a publish.
+    """Return the seconds of a delay that was given to a publish.
 
     Args:
         delay: the name of a level in the topic's `delay_levels`; seconds, from 0 to ten years; a `timedelta`; or a
@@ -49,7 +49,7 @@ def delay_s(topic: Topic, delay: Delay) -> float:
         raise errors.InvalidMessage(
             f"delay {inputs.shown(delay)} is no level's name, number of seconds or timedelta; give one"
         )
-    # The comparison refuses infinities and NaN, too; of an integer it does not ask whether a float could hold it.
+    # The comparison refuses infinities and NaN, too, and works for integers that are too large for a float.
     if not 0 <= seconds <= MAX_DELAY_S:
         raise errors.InvalidMessage(
             f"delay {inputs.shown(delay)} must be from 0 to {MAX_DELAY_S:.0f} seconds (ten years)"
@@ -67,7 +67,7 @@ def _level(topic: Topic, name: str) -> float:
 
 
 def written(ms: float) -> str:
-    """A span of time for people, exact to the millisecond: `5 m`, `1 h 30 m`, `250 ms`."""
+    """Return a span of time for people, exact to the millisecond: `5 m`, `1 h 30 m`, `250 ms`."""
     rest, parts = math.floor(ms), []
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, rest = divmod(rest, size)

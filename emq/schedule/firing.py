@@ -1,4 +1,4 @@
-"""The firing loop: publishes what is due of the schedules of this host's groups."""
+"""The firing loop: publishes due occurrences of the schedules of this host's groups."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from emq.storage.slot_store import SortedStore
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-"""Occurrences added in one call, about; also the most of one schedule in its turn."""
+"""Approximate number of occurrences added in one call; also the most occurrences of one schedule in its turn."""
 BATCH_BYTES = 8 << 20
-"""Bytes of payload in one call, about."""
+"""Approximate bytes of payload in one call."""
 
 UNREACHABLE_S = 1.0
 
@@ -36,12 +36,12 @@ class _Turn(NamedTuple):
     """One schedule's turn.
 
     Attributes:
-        entry: its message, with the schedule as it is to be from now on.
-        occurrences: (number, due time in ms) of what is due now.
-        due_ms: when it is due next; None when it has ended.
-        proven: ids of its entry or occurrences that were claimed after they were sent: so that was carried out. It must
-            not be repeated, for it would act on the new claim, or deliver what was handled.
-        reason: why it can never be fired; empty if all is well.
+        entry: the schedule's message, with the schedule's state after this turn.
+        occurrences: (number, due time in ms) of each occurrence that is due now.
+        due_ms: next due time of the schedule; None when it has ended.
+        proven: ids of the entry or of occurrences that were claimed after they were sent. So the store carried out
+            these calls. A repeat would act on the new claim, or deliver a handled occurrence again.
+        reason: why the schedule can never be fired; empty if it can.
     """
 
     group: OwnedGroup
@@ -84,7 +84,7 @@ class _Turn(NamedTuple):
 
     @property
     def entry_add(self) -> LaneAdd:
-        """Adds the schedule's entry as it is to be from now on; for one that `stays`."""
+        """The add of the schedule's entry with its new state; only for a schedule that `stays`."""
         group, m = self.group, self.entry
         assert self.due_ms is not None
         return LaneAdd(group.name, m.id, message.encode_retry(m), self.due_ms, epoch=group.epoch, priority=m.priority)
@@ -101,22 +101,24 @@ class _Turn(NamedTuple):
 
 
 class Firing:
-    """Takes schedules that their group's claimer found due, and adds their occurrences to the group's lane.
+    """Takes schedules that the lane claimer found due, and adds their occurrences to their group's lane.
 
-    In a topic that merges within a time range they are added to slots, as if they were published then.
+    In a topic that merges within a time range, the occurrences are added to slots instead, as if they were published at
+    their due time.
 
     An occurrence is a message of its own, `<schedule's id>.<number>`, so its failures are retried apart from the
-    schedule and never add to it. A schedule's entry is settled only after its occurrences are in the lane: put back
-    with its next due time, or acknowledged when it has ended. A crash in between repeats the adds, which change
-    nothing for those that are there still; one that was handled meanwhile is delivered again. After a lost answer the
-    host goes by what it has claimed since (`claimed`), and repeats nothing of that.
+    schedule and add nothing to it. A schedule's entry is settled only after its occurrences are in the lane: it is put
+    back with its next due time, or acknowledged when the schedule has ended. A crash in between repeats the adds. These
+    change nothing for occurrences that are still there; an occurrence that was handled meanwhile is delivered again.
+    After a lost answer, the host does not repeat calls for entries that it has claimed since (`claimed`).
 
-    Both steps carry the group's epoch. Schedules of a group that stops before the first step are dropped, those of a
-    lost one at any time; they are still claimed in the store, from where the next owner recovers them. After the first
-    step a stopping group's are settled, or the next owner would publish the same occurrences again.
+    Both steps carry the group's epoch. If a group stops before the first step, its schedules are dropped here; those of
+    a lost group are dropped at any time. The store still holds them as claimed, and the next owner recovers them. After
+    the first step, the schedules of a stopping group are settled, or the next owner would publish the same occurrences
+    again.
 
-    What the store cannot serve now rests for a second and then goes on with the step at which it is; schedules of other
-    groups do not wait for it.
+    A schedule that the store cannot serve now rests for a second and then goes on with its present step; schedules of
+    other groups do not wait for it.
     """
 
     def __init__(
@@ -151,7 +153,8 @@ class Firing:
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
 
-        If a call that put it there is under way, or its answer was lost, it was carried out.
+        If a call that put the entry there is under way, or its answer was lost, the claim proves that the store carried
+        the call out.
         """
         if self._sent and (turn := self._sent.pop((group.name, id_), None)) is not None:
             turn.proven.add(id_)
@@ -161,12 +164,12 @@ class Firing:
         await self._idle.wait()
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """Schedules of the group that were put and are not settled; after it began to stop it comes down to 0."""
+        """Number of the group's schedules that were put and not settled; it falls to 0 once the group stops."""
         waiting = sum(1 for of, _ in self._pending if of is group)
         return waiting + sum(1 for turn in self._turns.values() if turn.group is group)
 
     async def run(self) -> None:
-        """Fire what waits, a batch at a time. Ends by cancellation."""
+        """Fire the schedules that wait, a batch at a time. Ends by cancellation."""
         await Aside().run(self._calls)
 
     async def _calls(self) -> list[Call]:
@@ -233,7 +236,7 @@ class Firing:
         turns = [turn for turn in turns if turn.entry.id not in turn.proven]
         self._sent.update(((turn.group.name, turn.entry.id), turn) for turn in turns)
         answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
-        # A store that came back from a crash may have forgotten an entry; one that is there is left as it is.
+        # A store that came back from a crash may have forgotten an entry. The add leaves an existing entry as it is.
         vanished = [
             turn
             for turn, answer in zip(turns, answers, strict=True)
@@ -284,7 +287,7 @@ class Firing:
         self._something.set()
 
     def _record_placed(self, turn: _Turn, answers: Sequence[object]) -> None:
-        """A repeat merges with what it repeats, unless that was started meanwhile."""
+        """Record occurrences in slots. A repeated add merges with the first one, unless that was started meanwhile."""
         name, now_us = turn.group.owner.topic.name, self._clock.now_us()
         for each, answer in zip(turn.placed, answers, strict=True):
             published_us, due_ms = each.due_ms * 1000, [int(each.add.score)]
@@ -296,7 +299,7 @@ class Firing:
                 self._trail.merged(name, each.group, [each.id], published_us, now_us)
 
     def _record(self, turn: _Turn) -> None:
-        """Also those that were there before: whoever added them may not have lived to record it."""
+        """Record all occurrences, also those that were there before: the host that added them may have crashed."""
         if not self._trail.enabled:
             return
         group, m, now_us = turn.group, turn.entry, self._clock.now_us()
@@ -312,7 +315,7 @@ def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
         schedule = spec.decode(m.schedule or b"")
         limit = max(1, min(BATCH, BATCH_BYTES // (len(m.payload) + 1)))
         occurrences, following = course.fire(schedule, now_ms, limit)
-    except Exception as exc:  # one that cannot be fired must not keep the others from it
+    except Exception as exc:  # a schedule that cannot be fired must not keep others from firing
         return _Turn(group, m, (), None, set(), str(exc) or repr(exc))
     if following is None:
         return _Turn(group, m, occurrences, None, set())

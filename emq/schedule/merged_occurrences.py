@@ -13,10 +13,10 @@ from emq.topics.model import Kind, Topic
 
 class Placed(NamedTuple):
     """Attributes:
-    add: puts the occurrence into its slot, or merges it with its like there.
+    add: puts the occurrence into its slot, or merges it with an equal member there.
     group: the slot's index.
-    id: the message's, which follows from its content.
-    due_ms: when the occurrence is published; its time range begins then.
+    id: the message's id, which follows from its content.
+    due_ms: time at which the occurrence is published, milliseconds since the epoch; its time range begins then.
     """
 
     add: SlotAdd
@@ -26,16 +26,18 @@ class Placed(NamedTuple):
 
 
 def merges(topic: Topic) -> bool:
-    """Whether occurrences wait in slots. In the other kinds their time is the schedule's, and they keep their ids."""
+    """True if occurrences wait in the topic's slots. In topics of other kinds they wait in lanes and keep their ids."""
     return topic.kind is Kind.RANGE_MERGE
 
 
 def placed(topic: Topic, m: Message, due_ms: int, ttl_us: int) -> Placed:
-    """Where an occurrence waits.
+    """Return the place in a slot where an occurrence waits.
 
     Args:
+        topic: a topic that merges within a time range.
         m: the schedule's entry.
-        ttl_us: its time to live from the end of the time range, in microseconds; 0 for none.
+        due_ms: due time of the occurrence, milliseconds since the epoch.
+        ttl_us: time to live of the occurrence from the end of the time range, in microseconds; 0 for none.
     """
     member = m.payload
     index = zlib.crc32(member if m.key is None else m.key.encode()) % topic.slots

@@ -1,4 +1,4 @@
-"""How a schedule goes on: what is due of it now, and what it is after that. Pure functions of their arguments."""
+"""Computes the due occurrences of a schedule and its state after them. All functions are pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from emq.schedule import cron
 from emq.schedule.schedule import Schedule
 
 MISSED_AFTER_MS = 10_000
-"""An occurrence that is come to later than this is a missed one: more than a move of its group or a restart takes."""
+"""Milliseconds after its due time from which an unfired occurrence counts as missed: more than a restart, or a move of
+its group, takes."""
 
 STEPS = 1000
-"""Most occurrences looked at in one call, so that catching up with a year of minutes holds nobody up for long."""
+"""Most occurrences looked at in one call, so that catching up with a year of minutes does not block others for long."""
 
 
 class Fired(NamedTuple):
     """Attributes:
-    occurrences: (number, due time in ms) of each to publish, ascending in both.
-    following: the schedule as it is after them, which may be due already; None when it has ended.
+    occurrences: (number, due time in ms) of each occurrence to publish, ascending in both.
+    following: the schedule after these occurrences, which may be due already; None if it has ended.
     """
 
     occurrences: list[tuple[int, int]]
@@ -29,13 +30,15 @@ class Fired(NamedTuple):
 
 
 def fire(schedule: Schedule, now_ms: int, limit: int = STEPS) -> Fired:
-    """What a schedule publishes at `now_ms`, and how it goes on.
+    """Return the occurrences that a schedule publishes at `now_ms`, and the schedule after them.
+
+    Only the choice of missed occurrences depends on `now_ms`. So if the outcome of a first call is unknown, a repeated
+    call gives the same numbers with the same due times.
 
     Args:
-        limit: most occurrences to publish at once, at least 1; what is due beyond that is left to the next call.
-
-    Deterministic but for what counts as missed, which depends on `now_ms`: called again for want of knowing what became
-    of the first call, the same numbers come with the same due times.
+        schedule: the schedule.
+        now_ms: milliseconds since the epoch.
+        limit: most occurrences to publish at once, at least 1; the next call returns the other due ones.
     """
     course = ScheduleProgress(schedule)
     missed_before = now_ms - MISSED_AFTER_MS
@@ -55,7 +58,7 @@ def fire(schedule: Schedule, now_ms: int, limit: int = STEPS) -> Fired:
 
 
 def upcoming(schedule: Schedule, count: int) -> list[tuple[int, int]]:
-    """Numbers and due times of the next `count` occurrences, or fewer where it ends before."""
+    """Return numbers and due times of the next `count` occurrences, or fewer if the schedule ends before."""
     course = ScheduleProgress(schedule)
     found: list[tuple[int, int]] = []
     while len(found) < count and (due_ms := course.due_ms) is not None:
@@ -64,7 +67,7 @@ def upcoming(schedule: Schedule, count: int) -> list[tuple[int, int]]:
 
 
 class ScheduleProgress:
-    """A schedule on its way, occurrence by occurrence."""
+    """Steps through a schedule, occurrence by occurrence."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -75,7 +78,7 @@ class ScheduleProgress:
 
     @property
     def due_ms(self) -> int | None:
-        """When the next occurrence is due; None when there is none."""
+        """Due time of the next occurrence, milliseconds since the epoch; None if there is none."""
         first = self._runs[0][0] if self._runs else None
         if self._firing_ms is None:
             return first
@@ -83,7 +86,7 @@ class ScheduleProgress:
         return begins if first is None else min(first, begins)
 
     def advance(self) -> int:
-        """Go past the next occurrence; answers its number."""
+        """Go past the next occurrence; return its number."""
         self._fired += 1
         due_ms, left = self._take()
         if left is None or left > 0:
@@ -91,9 +94,9 @@ class ScheduleProgress:
         return self._fired
 
     def jump(self, before_ms: int, *, keep: bool) -> None:
-        """Go past all that is due before a time, but for the last of it if `keep`, where that can be computed.
+        """Go past all occurrences that are due before a time; with `keep`, all but the last of them.
 
-        With cron it is not, and left to `advance`.
+        Does nothing for a schedule with cron, where the number of occurrences cannot be computed: use `advance`.
         """
         if self._schedule.cron or not self._runs or self._runs[0][0] >= before_ms:
             return
@@ -108,7 +111,7 @@ class ScheduleProgress:
             self._runs = [(due_ms + passed * self._schedule.every_ms, None if left is None else left - passed)]
 
     def schedule(self) -> Schedule | None:
-        """The schedule from here on; None when it has ended."""
+        """Return the schedule from here on; None if it has ended."""
         if self.due_ms is None:
             return None
         return msgspec.structs.replace(
@@ -116,7 +119,7 @@ class ScheduleProgress:
         )
 
     def _take(self) -> tuple[int, int | None]:
-        """Take out the next occurrence of the run that comes first; one that begins goes after those under way."""
+        """Take the next occurrence from the first run; at equal times, a run under way precedes a new one."""
         if self._firing_ms is not None:
             begins = self._firing_ms + self._schedule.delay_ms
             if not self._runs or begins < self._runs[0][0]:

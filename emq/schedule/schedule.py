@@ -1,4 +1,4 @@
-"""A schedule: what makes one message be published again and again, and how far it has come."""
+"""A schedule: the times at which one message is published again and again, and its progress."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ MAX_RUNS = 100
 class Schedule(msgspec.Struct, frozen=True, array_like=True):
     """A schedule and its state; make it with `create`.
 
-    It lies, encoded, in `Message.schedule` of an entry of a lane, which is due at `due_ms`. The other fields of that
-    message are those of each occurrence; but its `expires_us` is a *duration*, the time to live of each occurrence in
-    microseconds, 0 for none of its own. The entry itself is never delivered, and counts as no published message.
+    The encoded schedule is stored in `Message.schedule` of a lane entry, which is due at `due_ms`. The other fields of
+    that message are those of each occurrence, except `expires_us`: it is a *duration*, the time to live of each
+    occurrence in microseconds, 0 for no time to live of its own. The entry itself is never delivered, and does not
+    count as a published message.
 
-    A *run* is `delay_ms`, a first occurrence, then `repeat` more, each `every_ms` after the one before. Without `cron`
-    there is one run. With it, each time that it fires begins a run; runs may overlap. (These are the rules of
-    ActiveMQ's delay, period, repeat and cron.) Due times are computed from the start of their run, so nothing drifts.
+    A *run* is a pause of `delay_ms`, a first occurrence, and then `repeat` more, each `every_ms` after the one before.
+    Without `cron`, there is one run. With `cron`, each firing begins a run; runs may overlap. (These are the rules of
+    ActiveMQ's delay, period, repeat and cron.) Due times are computed from the start of their run, so they do not
+    drift.
 
-    Occurrences are numbered in order of their due times, from 1; a number means the same due time however often, and
-    however late, it is computed. What is skipped for being missed has its number, too, and counts as a repeat.
+    Occurrences are numbered in order of their due times, from 1. A number always means the same due time, however often
+    and however late it is computed. A missed occurrence that is skipped has a number, too, and counts as a repeat.
 
     Attributes:
-        every_ms: from one occurrence of a run to the next; 0 for runs of one.
-        repeat: occurrences of a run after its first; None for ever.
+        every_ms: milliseconds from one occurrence of a run to the next; 0 for runs of one occurrence.
+        repeat: occurrences of a run after its first; None for no end.
         cron: an expression as in `emq.schedule.cron`, or empty.
         tz: the time zone of `cron`.
-        delay_ms: from the start of a run to its first occurrence.
-        missed: what becomes of occurrences that are due for more than `course.MISSED_AFTER_MS` when they are come to,
-            because no host was there or the topic was paused: "skip" drops them, "once" publishes the last of them,
-            "all" each.
-        fired: how many occurrences there have been, including skipped ones.
-        firing_ms: when `cron` fires next, milliseconds since the epoch; None for no more, and without one.
-        runs: those under way, in order: (due time of the next occurrence, repeats still to come after that).
+        delay_ms: milliseconds from the start of a run to its first occurrence.
+        missed: policy for missed occurrences, which no host fired within `occurrences.MISSED_AFTER_MS` of their due
+            time, because no host ran or the topic was paused: "skip" drops them, "once" publishes the last, "all"
+            publishes all.
+        fired: number of occurrences so far, including skipped ones.
+        firing_ms: next firing of `cron`, milliseconds since the epoch; None for no more firings, or without `cron`.
+        runs: the runs under way, in order: (due time of the next occurrence, repeats still to come after it).
     """
 
     every_ms: int = 0
@@ -60,7 +62,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def due_ms(self) -> int:
-        """When the next occurrence is due, milliseconds since the epoch."""
+        """Due time of the next occurrence, milliseconds since the epoch."""
         first = self.runs[0][0] if self.runs else None
         if self.firing_ms is None:
             assert first is not None, "a schedule that has ended is not kept"
@@ -72,7 +74,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
         return _encoder.encode(self)
 
     def __str__(self) -> str:
-        """In words: `every 5 m, 3 more`, `cron 0 9 * * 1-5 Europe/Berlin`."""
+        """Return the schedule in words: `every 5 m, 3 more`, `cron 0 9 * * 1-5 Europe/Berlin`."""
         if not self.cron:
             left = self.runs[0][1]
             more = {None: "", 0: ", the last one"}.get(left, f", {left} more")
@@ -90,7 +92,11 @@ _decoder = msgspec.msgpack.Decoder(Schedule)
 
 
 def decode(schedule: bytes) -> Schedule:
-    """Raises `InvalidMessage` for bytes that are no schedule, or one that cannot go on."""
+    """Decode a schedule.
+
+    Raises:
+        InvalidMessage: the bytes are not a schedule, or the schedule cannot go on.
+    """
     try:
         found = _decoder.decode(schedule)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -120,20 +126,20 @@ def create(
     delay_s: float = 0.0,
     missed: Missed = "once",
 ) -> Schedule:
-    """A new schedule; the entry that carries it is due at its `due_ms`.
+    """Make a new schedule; the lane entry that carries it is due at its `due_ms`.
 
     Args:
-        start_ms: from when on, milliseconds since the epoch. The first run starts then; with `cron`, when that fires
-            next after it.
+        start_ms: milliseconds since the epoch. The first run starts at this time; with `cron`, at the first firing
+            after it.
         every_s: seconds between the occurrences of a run, 0.001 to ten years; kept to the millisecond.
-        repeat: occurrences of a run after its first, at least 0. Without `cron`, None means for ever; with it, none.
+        repeat: occurrences of a run after its first, at least 0. None means no end; with `cron`, None means 0.
         cron: an expression as in `emq.schedule.cron`.
         tz: time zone of `cron`, an IANA name; None means UTC.
         delay_s: seconds from the start of a run to its first occurrence, 0 to ten years.
         missed: see `Schedule`.
 
     Raises:
-        InvalidMessage: a value is out of range, or they do not go together; the text says what would be right.
+        InvalidMessage: a value is out of range, or two values exclude each other; the text says what would be right.
     """
     if every_s is None and cron is None:
         raise errors.InvalidMessage("a schedule needs every or cron; give one, or delay for a single message")
@@ -171,7 +177,7 @@ def _ms(name: str, seconds: float, least: float) -> int:
 
 
 def _check_overlap(schedule: Schedule, firing_ms: int) -> None:
-    """The state holds each run under way, so there must not be many."""
+    """Refuse a schedule with more than `MAX_RUNS` runs under way at once, because the state holds each of them."""
     length_ms = schedule.every_ms * (schedule.repeat or 0)
     last = (
         next(islice(crons.firings(schedule.cron, schedule.tz, firing_ms), MAX_RUNS - 1, None), None)

@@ -1,5 +1,5 @@
-"""What became of one message: its life by the trail, where it is now by the store, and why it waits.
+"""The trace of one message: its life by the trail, its present place by the store, and the reasons why it waits.
 
-`look_up` (in `emq.inspect.trace.lookup`) puts it together; `why` (in `emq.inspect.trace.waiting_reasons`) is the
-reasoning, free of any store.
+`look_up` (in `emq.inspect.trace.lookup`) puts the trace together; `why` (in `emq.inspect.trace.waiting_reasons`) finds
+the reasons, without a store.
 """

@@ -1,4 +1,4 @@
-"""What is known of a message that has not ended: plain records, so that the reasoning needs no store."""
+"""Known facts about a message that has not ended: plain records, so that the reasoning needs no store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emq.topics.model import Topic
 
 
 class Where(enum.StrEnum):
-    """Which part of the store holds it."""
+    """The part of the store that holds the message."""
 
     QUEUE = "queue"
     LANE = "lane"
@@ -18,24 +18,24 @@ class Where(enum.StrEnum):
 
 
 class State(enum.StrEnum):
-    """What the store says of it there."""
+    """The state of the message in its part of the store."""
 
     WAITING = "waiting"
     CLAIMED = "claimed"
     """Something of its lane or slot is in prepare, and it is neither waiting nor dead."""
     DEAD = "dead"
     FINISHED = "finished"
-    """Its offset was checkpointed as finished or trimmed, and it is nowhere else."""
+    """The message's offset was checkpointed as finished or trimmed, and the message is nowhere else."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where it is.
+    """The place of a message in the store.
 
     Attributes:
-        name: of the queue, lane or slot.
+        name: name of the queue, lane or slot.
         group: index in the topic.
-        id: under which it is there: a message that left its slot has a longer one in its lane.
+        id: the message's id at this place: a message that left its slot has a longer id in its lane.
         offset: in a queue.
         due_ms: of a lane or a slot by time: when it may be claimed, milliseconds since the epoch.
         priority: name of its priority, or the number that it has in a slot by priority; empty where there is none.

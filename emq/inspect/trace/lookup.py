@@ -1,4 +1,4 @@
-"""Putting together what is known of one message: trail, catalog, store, checkpoints, and the hosts' snapshots."""
+"""Puts together a message's trace from trail, catalog, store, checkpoints, and the hosts' snapshots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDED = frozenset((events.SETTLED, events.RECALLED, events.SKIPPED, events.DROPP
 
 
 class Sources(Protocol):
-    """Where a message's life is looked up. An `emq.App` has all of these."""
+    """The sources from which a message's life is looked up. An `emq.App` has all of these."""
 
     @property
     def settings(self) -> Settings: ...

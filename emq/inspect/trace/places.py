@@ -1,4 +1,4 @@
-"""Finding one message in the store, page by page, changing nothing.
+"""Finds one message in the store, page by page, and changes nothing.
 
 Where the trail tells a message's queue and offset nothing is searched. Else lanes and slots are paged through, which
 takes as long as what waits there; pages shift while hosts consume, so that a message on its way from one state to the
@@ -29,11 +29,11 @@ from emq.trail.events import COPY
 
 PAGE = 500
 QUEUE_SEARCH = 20_000
-"""Messages of a topic's queues that are looked at, one by one, where nothing tells the offset."""
+"""Most messages of a topic's queues that are looked at, one by one, if the offset is not known."""
 AT_ONCE = 50
 
 Progress = Callable[[int, int], None]
-"""Told how many messages were looked at, and about how many there are."""
+"""Called with the number of messages looked at so far, and about how many there are."""
 
 
 class Finder:

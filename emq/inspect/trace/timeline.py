@@ -71,7 +71,7 @@ def running(of_message: Sequence[Event]) -> Event | None:
 
 
 def owner(of_group: Sequence[Event]) -> str | None:
-    """Who owns the group, by its highest epoch; None if that one has released it, or nothing is known."""
+    """Return the group's owner by the highest epoch; None if that owner has released the group, or none is known."""
     owned = [e for e in of_group if e.event == events.OWNED]
     if not owned:
         return None

@@ -1,8 +1,8 @@
-"""Why a message that has not ended is where it is.
+"""Finds the reasons why a message that has not ended is where it is.
 
-The reasons that hold are given in this order; the first is the one to look at:
+The reasons that hold are given in this order; look at the first one first:
 
-    dead           it stays until somebody replays or purges it
+    dead           it stays until an operator replays or purges it
     running        a handler has it
     claimed        a host has taken it from its lane or slot
     not due        it is delayed
@@ -14,7 +14,7 @@ The reasons that hold are given in this order; the first is the one to look at:
     priority       more urgent messages of its group go first
     rate           its group starts only so many a second; also when nothing at all stands in its way
 
-What comes below "not due" matters only once it is due; "paused" and "no owner" are said all the same.
+Reasons below "not due" matter only once the message is due; "paused" and "no owner" are given even before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, State, Wher
 from emq.topics.model import Topic, quota_of
 
 ASKED_MS = 1000
-"""By how much a retry's time must differ from the topic's backoff to have been asked for."""
+"""Milliseconds by which a retry's time differs from the topic's backoff, at least, if the handler asked for it."""
 
 
 class Name(enum.StrEnum):
@@ -128,7 +128,7 @@ def _retry(topic: Topic, failure: Failure | None, attempt: int, reason: str, unt
 
 
 def _is_backoff(topic: Topic, failure: Failure) -> bool:
-    """Whether the wait is what the topic's schedule gives for this attempt."""
+    """True if the wait is the one that the topic's backoff gives for this attempt."""
     o = topic.options
     scheduled_ms = o.backoff_s[min(failure.attempt, len(o.backoff_s)) - 1] * 1000
     return scheduled_ms * (1 - o.jitter) - ASKED_MS <= failure.due_ms - failure.at_ms <= scheduled_ms + ASKED_MS
