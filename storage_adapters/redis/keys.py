@@ -188,7 +188,7 @@ class SlotKeys:
 
 
 def shard_of(group: str, shards: int) -> int:
-    """The shard of a group; its queues and its retry slot lie together."""
+    """Return the shard of a group, which holds the group's queues and its lane."""
     return zlib.crc32(group.encode()) % shards if shards > 1 else 0
 
 
