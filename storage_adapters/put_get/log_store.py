@@ -198,7 +198,7 @@ class PutGetLogStore:
         return Batch(offsets, bodies, position, exhausted)
 
     def _is_hole(self, known: QueueProbe, offset: int) -> bool:
-        """Whether an offset that a GET has just missed was missing for long enough to be given up."""
+        """Return whether an offset that a GET has just missed was missing for at least `hole_grace_s`."""
         since = known.missing_since.get(offset)
         return since is not None and _now() - since >= self._options.hole_grace_s
 
