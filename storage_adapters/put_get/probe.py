@@ -11,7 +11,7 @@ from storage_adapters.put_get.limits import QueueLimits
 
 
 class QueueProbe:
-    """What this instance knows of one queue.
+    """This instance's knowledge of one queue.
 
     Attributes:
         head: first offset not trimmed, here.
@@ -47,7 +47,7 @@ class QueueProbe:
         self.surveyed = False
 
     def forget_below(self, offset: int) -> None:
-        """Drop what was remembered of offsets that nobody will ask for again."""
+        """Forget the offsets below `offset`, which nobody will read again."""
         for memory in (self.ahead, self.missing_since):
             for old in [known for known in memory if known < offset]:
                 del memory[old]

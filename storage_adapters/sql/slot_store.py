@@ -50,10 +50,10 @@ from storage_adapters.sql.texts import restored
 
 RECOVERED_AT_ONCE = 1_000
 FOLDED_AT_ONCE = 8
-"""Members that are rolled back together; few where bodies may be folded, since they and their twins' come to memory."""
+"""Most members that roll back together where bodies may be folded, since all these bodies come to memory."""
 
 _EVERYTHING = 1 << 62
-"""Above all tokens."""
+"""A number above all tokens."""
 
 _LAST_MS = (1 << 53) - 1
 """No dead member died later: the largest whole number that each double up to it has."""
