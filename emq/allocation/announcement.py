@@ -1,4 +1,4 @@
-"""What a host says of itself in the tree, and how it changes that."""
+"""The announcement: the node in which a host tells the cluster about itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Announcement:
     """The node `running/<host>` of one session; nobody else writes it.
 
     Attributes:
-        said: what it holds, as far as is known; None while there is none of this session's.
+        said: the record in the node, as far as this host knows; None while this session has no node.
     """
 
     def __init__(self, coordination: protocol.Tree, paths: Paths, host: str) -> None:
@@ -26,18 +26,18 @@ class Announcement:
         self._path = paths.host(host)
         self._host = host
         self._version = 0
-        self._unsure = False  # the answer of a write was lost: others may have read what this host means no more
+        self._unsure = False  # the reply to a write was lost: others may have read a record that is out of date
         self.said: Running | None = None
 
     async def make(self, running: Running) -> bool:
-        """Say it for the first time; False while another one of this name is there."""
+        """Create the node; return False while another host of this name has one."""
         try:
             await self._tree.create(self._path, records.encode(running), ephemeral=True)
         except protocol.NodeExists:
             node = await self._own()
             if node is None:
                 return False
-            # Made by a call whose answer was lost.
+            # A call whose reply was lost made this node.
             self._version = await self._tree.write(self._path, records.encode(running), node.version)
         else:
             self._version = 0
@@ -45,10 +45,10 @@ class Announcement:
         return True
 
     async def say(self, **changes: object) -> bool:
-        """Change what is said, if it does change; False if that did not succeed and is to be tried again.
+        """Write changed fields of the record, if their values differ; return False if the caller must try again.
 
         Raises:
-            ClusterUnavailable: it may have been written; try again.
+            ClusterUnavailable: the write may have happened; try again.
             NodeMissing: somebody deleted the node, and the others take this host for gone; make another.
         """
         said = self.said
@@ -73,11 +73,11 @@ class Announcement:
         return True
 
     def forget(self) -> None:
-        """The session is no more, and the node with it."""
+        """Note that the session ended, and the node with it."""
         self.said = None
 
     async def conflict(self) -> errors.HostConflict:
-        """Who has the name."""
+        """Return the error that names the process which has this host's name."""
         node = await self._tree.read(self._path)
         where = ""
         if node is not None:
@@ -89,7 +89,7 @@ class Announcement:
         )
 
     async def _look_again(self) -> None:
-        """A write may have been carried out whose answer was lost."""
+        """Read the node's version again: a write whose reply was lost may have happened."""
         node = await self._own()
         if node is not None:
             self._version = node.version

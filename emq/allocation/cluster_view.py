@@ -1,4 +1,4 @@
-"""A cluster as the coordination tree shows it, for those who look at it without being a member."""
+"""The cluster view: a cluster as the coordination tree shows it, for readers that are not members."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from emq.allocation.records import EVERYBODY, Entry, Order, Paths, Record, Runni
 from emq.allocation.tree.protocol import SessionState, Tree
 
 OPEN_S = 10.0
-"""How long who only looks waits for an ensemble to answer; a host would wait for ever."""
+"""Seconds that a reader waits for an ensemble to answer; a host waits without limit."""
 
 TRIES = 20
 AGAIN_S = 0.1
 
 
 class Holding(enum.StrEnum):
-    """How far a group is on its way to the host that the plan gives it to."""
+    """The progress of a group towards the host that the plan gives the group to."""
 
     HELD = "held"
-    """Its host has it, or takes it at this moment."""
+    """Its host has the group, or takes it at this moment."""
     WAITING = "waiting"
-    """A former owner has not let go of it yet."""
+    """A former owner has not let go of the group yet."""
     UNSEEN = "unseen"
-    """Its host has not followed the plan so far yet."""
+    """Its host has not read the plan that gives it the group."""
     FENCED = "fenced"
-    """Somebody outside of the cluster took it from its host, which asks for a new epoch."""
+    """Somebody outside of the cluster took the group, and its host asks for a new epoch."""
     ORPHANED = "orphaned"
     """Its host is gone, and there is no newer plan yet."""
     NOBODYS = "nobody's"
@@ -42,7 +42,7 @@ class Holding(enum.StrEnum):
 
 
 class Owned(NamedTuple):
-    """A group and the host that the plan gives it to, `NOBODY` where there is none."""
+    """A group's entry in the plan, and the host that the plan gives the group to; `NOBODY` for no host."""
 
     host: str
     entry: Entry
@@ -50,14 +50,14 @@ class Owned(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """A cluster at one moment, nearly: members may have moved on a little since the plan was read.
+    """A cluster at nearly one moment: members may have moved on a little after the read of the plan.
 
     Attributes:
-        record: the plan in force; None if there never was one.
-        members: by host.
-        orders: of an operator, by host; hosts that are no members may be among them.
+        record: the plan in force; None before the first plan.
+        members: host to its announcement.
+        orders: host to the operator's order; the host need not be a member.
         groups: every group of the plan.
-        leader: the host that leads; empty if nobody does.
+        leader: the host that leads; empty if no host leads.
     """
 
     environment: str
@@ -69,27 +69,27 @@ class View:
 
     @property
     def generation(self) -> int:
-        """Of the plan; 0 if there is none."""
+        """The number of the plan; 0 before the first plan."""
         return 0 if self.record is None else self.record.generation
 
     @property
     def hosts(self) -> list[str]:
-        """Every host that is a member, has groups by the plan, or has an order that changes anything; by name."""
+        """Every host that is a member, has groups by the plan, or has an order with an effect; sorted by name."""
         ordered = {host for host, order in self.orders.items() if order != Order()}
         return sorted((self.members.keys() | self._by_host.keys() | ordered) - {NOBODY})
 
     @functools.cached_property
     def weights(self) -> dict[str, float]:
-        """The weight by which each member takes part now; see `drafting.shares`."""
+        """Member to its effective weight; see `drafting.shares`."""
         return drafting.shares(self.members, self.orders)
 
     @property
     def owners(self) -> dict[str, str]:
-        """Group to host, `NOBODY` included."""
+        """Group to host; the host may be `NOBODY`."""
         return {group: owned.host for group, owned in self.groups.items()}
 
     def of(self, host: str) -> dict[str, Entry]:
-        """The groups that the plan gives to a host."""
+        """Return the groups that the plan gives to a host."""
         return self._by_host.get(host, {})
 
     @functools.cached_property
@@ -100,13 +100,13 @@ class View:
         return found
 
     def is_planned(self, host: str) -> bool:
-        """Whether the plan is of this very life of a member."""
+        """Return whether the plan knows the present incarnation of a member."""
         member = self.members.get(host)
         pointer = None if self.record is None else self.record.lists.get(host)
         return member is not None and pointer is not None and pointer.incarnation == member.incarnation
 
     def holding(self, group: str) -> Holding:
-        """How far a group of the plan is."""
+        """Return the progress of a group of the plan."""
         host, entry = self.groups[group]
         member = self.members.get(host)
         if host == NOBODY:
@@ -120,7 +120,7 @@ class View:
         return Holding.HELD if member.generation >= entry.epoch else Holding.UNSEEN
 
     def awaited(self, group: str) -> list[str]:
-        """Hosts that may still hold a group which the plan gives to another one, by name."""
+        """Return the hosts that may still hold a group of another owner, sorted by name."""
         owner, entry = self.groups[group]
         found: set[str] = set()
         for former in entry.after:
@@ -137,27 +137,27 @@ class View:
 
     @functools.cached_property
     def _all_let_go(self) -> int:
-        """The generation of which every member has let go of everything; so most groups need no look at each."""
+        """The newest generation that every member has fully followed; spares most groups a look at each member."""
         return min((0 if m.draining else m.generation for m in self.members.values()), default=0)
 
     def has_let_go(self, host: str) -> bool:
-        """Whether a host holds nothing any more but what the plan gives it."""
+        """Return whether a host holds only the groups that the plan gives it."""
         member = self.members.get(host)
         return member is None or (member.generation >= self.generation and not member.draining)
 
 
 @contextlib.asynccontextmanager
 async def opened(tree: Tree, servers: str, timeout_s: float = OPEN_S) -> AsyncIterator[Tree]:
-    """The tree, open for the length of a block.
+    """Open the tree for the length of a block.
 
     Args:
-        tree: not opened yet.
-        servers: whom nobody answers for, for the error's text: "no ZooKeeper server of ...".
-        timeout_s: how long to wait for an answer.
+        tree: a tree that is not open yet.
+        servers: first words of the error's text: "no ZooKeeper server of ...".
+        timeout_s: most seconds to wait for a server.
 
     Raises:
-        ClusterUnavailable: none came; start the ensemble, or correct `cluster`.
-        InvalidSettings: the credentials or the certificate were refused; correct them.
+        ClusterUnavailable: no server answered; start the ensemble, or correct `cluster`.
+        InvalidSettings: the ensemble refused the credentials or the certificate; correct them.
     """
     try:
         try:
@@ -173,11 +173,11 @@ async def opened(tree: Tree, servers: str, timeout_s: float = OPEN_S) -> AsyncIt
 
 
 async def read(tree: Tree, environment: str) -> View:
-    """The cluster as it is now, read again while a new plan comes into force.
+    """Return the cluster as it is now; read again while a new plan comes into force.
 
     Raises:
         ClusterUnavailable: no server answers; try again later.
-        ForeignTree: a node was not written by EMQ, or is missing; the text names it.
+        ForeignTree: EMQ did not write a node, or a node is missing; the text names the node.
     """
     paths = Paths(environment)
     missing = ""
@@ -222,4 +222,4 @@ async def _leader(tree: Tree, paths: Paths) -> str:
 
 
 def _ignore(state: SessionState) -> None:
-    """Calls fail by themselves while there is no connection."""
+    """Ignore the session's states: without a connection, each call raises its own error."""

@@ -1,4 +1,4 @@
-"""What a plan would look like: the real allocation code over hosts and groups that there need not be."""
+"""The forecast: runs the real planner on hypothetical hosts and groups."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from emq.topics import model
 from emq.topics.model import Topic
 
 GROUPS = 20_000
-"""As many as are shared out where nothing else is said."""
+"""Default number of groups in a forecast."""
 
 MESSAGE_US = 2.6
-"""Microseconds of one core for a message with a handler that does nothing, as measured with 60,000 queues."""
+"""Microseconds of one core for a message whose handler does nothing, measured with 60,000 queues."""
 
 UTILISATION = 0.6
-"""How busy a host is to be at most: the rest is for bursts, and for the groups of hosts that fail."""
+"""Largest planned share of a core that a host uses; the rest is for bursts, and for groups of hosts that fail."""
 
 WINDOW_S = 1.0
-"""A new owner starts nothing in the second in which it takes over."""
+"""Seconds of a window; a new owner starts nothing in the window in which it takes over."""
 
 LEAST_QPS = 0.01
 
 GENERATION = 1_800_000_000
-"""Generations are about the time of day in seconds; this one is as long as real ones, for the sizes of nodes."""
+"""First generation of a forecast; real ones are seconds since 1970, so this one gives nodes of the real size."""
 
 Quotas = Mapping[str, float]
 
 
 class Pause(NamedTuple):
-    """For how long a group that moves is not served, in seconds, apart from the messages in flight.
+    """Seconds for which no host serves a group that moves, without the time for messages in flight.
 
     Attributes:
-        typical: the next second begins half a second later, on average.
-        most: it has just begun.
+        typical: the average case: the next second begins half a second later.
+        most: the worst case: a second has just begun.
     """
 
     typical: float
@@ -55,16 +55,16 @@ class Step(NamedTuple):
     """One change of a cluster.
 
     Attributes:
-        what: in words.
-        hosts: how many there are then.
-        loads: of each, over its fair share, the emptiest first.
-        max_over_mean: the largest of these.
-        groups_moved: how many got another host.
-        least: how many had to, at the least; a lower bound where hosts were added.
-        plan_s: how long planning took here.
-        pause: of the groups that moved.
-        writes, reads: nodes of the coordination tree, by all hosts together.
-        written_bytes: in the nodes of the plan.
+        what: the change in words.
+        hosts: number of hosts after the change.
+        loads: load of each host over its fair share, the emptiest host first.
+        max_over_mean: the largest of these loads.
+        groups_moved: number of groups that got another host.
+        least: the fewest groups that had to move; a lower bound where hosts were added.
+        plan_s: seconds that this process took to plan.
+        pause: the pause of the groups that moved.
+        writes, reads: nodes of the coordination tree that all hosts together write and read.
+        written_bytes: bytes of the plan's nodes.
     """
 
     what: str
@@ -81,29 +81,29 @@ class Step(NamedTuple):
 
     @property
     def moves_over_minimum(self) -> float:
-        """1 where nothing had to move and nothing did."""
+        """Moved groups over the fewest possible; 1 where no group had to move and none did."""
         return self.groups_moved / self.least if self.least else 1.0 if not self.groups_moved else math.inf
 
 
 def hosts_for(qps: float, message_us: float = MESSAGE_US, utilisation: float = UTILISATION) -> int:
-    """Host processes for so many messages a second, at least 1.
+    """Return the number of host processes for a rate of `qps` messages a second, at least 1.
 
     Args:
         message_us: microseconds of one core for a message.
-        utilisation: how busy each may be, above 0, at most 1.
+        utilisation: largest share of a core that each host may use, above 0, at most 1.
     """
-    # Sums of quotas are a few millionths off; that must not take another host.
+    # Sums of quotas are a few millionths off; the rounding keeps this error from adding a host.
     return max(1, math.ceil(round(qps * message_us / 1e6 / utilisation, 3)))
 
 
 def skewed(topics: int, qps: float | None, skew: float, seed: int = 1) -> dict[str, float]:
-    """Quotas of the groups of made-up topics, whose sizes fall by Zipf's law.
+    """Return the quotas of the groups of made-up topics, whose sizes fall by Zipf's law.
 
     Args:
-        topics: how many, at least 1.
-        qps: of all together; None for as much as makes `GROUPS` groups.
-        skew: the exponent; 0 makes all alike, 1 the tenth largest a tenth of the largest.
-        seed: other topics of the same sizes have other names, hence other places on the ring.
+        topics: number of topics, at least 1.
+        qps: rate of all topics together; None for the rate that makes `GROUPS` groups.
+        skew: the exponent; 0 makes all topics equal, 1 makes the tenth topic a tenth of the largest.
+        seed: another seed gives the topics other names, hence other places on the ring.
     """
     sizes = [rank**-skew for rank in range(1, topics + 1)]
     total = math.fsum(sizes)
@@ -117,7 +117,7 @@ def skewed(topics: int, qps: float | None, skew: float, seed: int = 1) -> dict[s
 
 
 def _qps_for_groups(sizes: Sequence[float]) -> float:
-    """Found by bisection; whole groups leave it open by a few. With more topics than that, one a second each."""
+    """Return, by bisection, the rate that makes about `GROUPS` groups; 1 a second each for `GROUPS` topics or more."""
     if len(sizes) >= GROUPS:
         return float(len(sizes))
     total, low, high = math.fsum(sizes), 0.0, model.DEFAULT_GROUP_QPS * GROUPS
@@ -129,17 +129,17 @@ def _qps_for_groups(sizes: Sequence[float]) -> float:
 
 
 def quotas_of(topics: Iterable[Topic]) -> dict[str, float]:
-    """Quota of each group of the topics, whether they were split before or not."""
+    """Return the quota of each group of the topics; split topics that have no groups yet."""
     split = (topic if topic.groups else model.split(topic) for topic in topics)
     return {topic.group(i): quota for topic in split for i, quota in enumerate(model.quotas(topic))}
 
 
 class Forecast:
-    """A cluster that is only planned for; each step starts from the plan of the one before.
+    """A hypothetical cluster; each step starts from the plan of the step before.
 
     Args:
-        quotas: of each group, starts a second.
-        session_timeout_s: after which a host that was killed is given up.
+        quotas: group to its quota in starts a second.
+        session_timeout_s: seconds after which the cluster gives up a killed host.
     """
 
     def __init__(self, quotas: Quotas, session_timeout_s: float = 10.0, seed: int = 1) -> None:
@@ -152,12 +152,12 @@ class Forecast:
         self._named = 0
 
     def start(self, hosts: int) -> Step:
-        """A cluster of so many hosts, from nothing."""
+        """Plan for a new cluster of `hosts` hosts."""
         self._name(hosts, 1.0)
         return self._step(f"{hosts:,} hosts start", 0, lost=False)
 
     def kill(self, count: int) -> Step:
-        """So many hosts, chosen at random, are gone without a word."""
+        """Kill `count` hosts, chosen at random."""
         gone = set(self._random.sample(sorted(self.weights), count))
         before = self._owner()
         for host in gone:
@@ -166,7 +166,7 @@ class Forecast:
         return self._step(f"{count:,} of them killed", least, lost=True)
 
     def add(self, count: int, weight: float = 1.0) -> Step:
-        """So many hosts join."""
+        """Let `count` hosts join."""
         before = self._owner()
         new = self._name(count, weight)
         return self._step(f"{count:,} added", self._least_to_add(before, new), lost=False)
@@ -207,9 +207,10 @@ class Forecast:
         return {host: load[host] / share for host, share in shares.items()}
 
     def _pause(self, plan_s: float, lost: bool) -> Pause:
-        """A host that lives goes on until it hears of the plan; one that was killed does not.
+        """Return the pause of a move; a live host serves its groups until it hears of the plan, a killed one does not.
 
-        Its session was renewed up to a third of the time-out before, so it ends after two thirds of it to all of it.
+        A killed host renewed its session at most a third of the time-out before. So the session ends two thirds of the
+        time-out to a whole time-out after the kill.
         """
         pause = Pause(WINDOW_S / 2, WINDOW_S)
         if not lost:
@@ -218,12 +219,12 @@ class Forecast:
         return Pause(pause.typical + self._timeout_s * 5 / 6 + given_up, pause.most + self._timeout_s + given_up)
 
     def _publish(self, owner: Mapping[str, str], why: Mapping[str, str]) -> tuple[int, int, int]:
-        """Put the plan into force; answers writes, reads and written bytes, counted as `leader` and `member` do it.
+        """Put the plan into force; return the writes, reads and written bytes of `leader` and `member`.
 
-        The leader writes the lists that change, the record and the catalog's version, and deletes the former lists;
-        each host reads the record and, if it changed, its list, and says that it has; who loses groups says so again
-        when it let go of them, and who gains them reads that of each former owner, before and after. The leader
-        reads what each host says.
+        The leader writes the lists that change, the record and the catalog's version, and deletes the former lists.
+        Each host reads the record and its list, if the list changed, and announces that it did. A losing host
+        announces again when it let go of its groups. A gaining host reads the announcement of each former owner before
+        and after. The leader reads all announcements.
         """
         self._generation += 1
         members = {h: Running(h, "", 0, w, 0.0, generation=self._generation - 1) for h, w in self.weights.items()}
@@ -255,7 +256,7 @@ class Forecast:
         return writes, reads, len(record) + sum(map(len, nodes))
 
     def _least_to_add(self, before: Mapping[str, str], new: Sequence[str]) -> int:
-        """A lower bound: the largest groups that fill the new hosts, or, if more, that the others must shed."""
+        """Return a lower bound: the fewest groups that fill the new hosts, or that the others must shed, if more."""
         shares = shares_of(math.fsum(self.quotas.values()), self.weights, self.weights)
         fill = _largest(self.quotas.values(), ENOUGH * math.fsum(shares[host] for host in new))
         owned: dict[str, list[float]] = {}
@@ -266,7 +267,7 @@ class Forecast:
 
 
 def _largest(quotas: Iterable[float], need: float) -> int:
-    """How many of the largest make up the need."""
+    """Return how many of the largest quotas together reach `need`."""
     count = 0
     for quota in sorted(quotas, reverse=True):
         if need <= 0:

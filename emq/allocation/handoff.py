@@ -1,4 +1,4 @@
-"""What a host holds, what the plan gives it, and what it must wait for in between."""
+"""Handoff: the groups that a host holds, those that the plan gives it, and those that it must wait for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from emq.allocation.records import Entry, Former
 
 Released = Callable[[Former, str], bool]
-"""Whether a former owner has let go of a group."""
+"""Returns whether a former owner has let go of a group."""
 
 
 class Handoff:
@@ -15,11 +15,12 @@ class Handoff:
 
     States of a group here, and what causes each:
 
-    *planned*: the plan gives it to this host, and a former owner has not let go of it; entered when a plan names it.
-    *free*: nobody else holds it any more; `free` answers it. The host may take it.
-    *held*: the host was told that it may have it (`taken`).
-    *draining*: it is held, and the plan took it away or gives it anew under another epoch; the host is letting go.
-    *gone*: the host has let go of it (`released`); if the plan gives it anew, it is planned again.
+    *planned*: the plan gives the group to this host, and a former owner has not let go of it. A new plan causes this.
+    *free*: no other host holds the group any more; `free` returns it. The host may take it.
+    *held*: the host was told that it may have the group (`taken`).
+    *draining*: the host holds the group, and the plan took it away or gives it under another epoch; the host is
+        letting go.
+    *gone*: the host has let go of the group (`released`). If a plan gives it to this host again, it is planned again.
     """
 
     def __init__(self) -> None:
@@ -31,14 +32,14 @@ class Handoff:
         self._refused: dict[str, int] = {}
 
     def plan(self, generation: int, entries: Mapping[str, Entry]) -> None:
-        """A new plan is in force, and gives this host these groups."""
+        """Take the groups that a new plan gives to this host."""
         self.generation = generation
         touched = {**self._planned, **entries}  # in an order that does not change from run to run
         self._planned = dict(entries)
         self._sort(touched)
 
     def free(self, has_released: Released) -> dict[str, int]:
-        """Group to epoch of what the host may have now: what it holds and keeps, and what nobody else holds."""
+        """Return group to epoch of the groups that the host may have: those that it keeps and those that are free."""
         free = {g: e for g, e in self._held.items() if g not in self._draining}
         for group, entry in self._pending.items():
             if group not in self._draining and all(has_released(former, group) for former in entry.after):
@@ -46,22 +47,23 @@ class Handoff:
         return free
 
     def taken(self, groups: Mapping[str, int]) -> None:
-        """The host was told of these; it will say `released` of each that it is to give up."""
+        """Note that the host was told of these groups; it calls `released` for each one that it must give up."""
         new = [group for group in groups if group not in self._held]
         self._held.update((group, groups[group]) for group in new)
         self._sort(new)
 
     def released(self, groups: Iterable[str]) -> None:
-        """The host has let go of these, as far as it was to."""
+        """Note that the host let go of these groups; those that it need not give up stay held."""
         done = [group for group in groups if group in self._draining]
         for group in done:
             self._held.pop(group, None)
         self._sort(done)
 
     def refused(self, group: str, epoch: int) -> bool:
-        """A store has refused the host's epoch: it is not free again before the plan gives it under another one.
+        """Note that a store refused the host's epoch: the group is not free again before a plan gives another epoch.
 
-        Answers whether the plan still wants it here, so that somebody outside of the cluster must have taken it.
+        Returns whether the plan still gives the group to this host under the epoch. If so, somebody outside of the
+        cluster took the group.
         """
         if self._held.get(group) == epoch:
             del self._held[group]
@@ -73,7 +75,10 @@ class Handoff:
         return wanted
 
     def renew(self, group: str) -> int | None:
-        """The host must let go of the group and take it anew; answers the epoch that no longer counts, if any."""
+        """Make the host let go of the group and take it under a new epoch; return the epoch that no longer counts.
+
+        Returns None if the plan does not give the group to this host.
+        """
         planned = self._planned.get(group)
         if planned is None:
             return None
@@ -82,7 +87,7 @@ class Handoff:
         return planned.epoch
 
     def reset(self) -> None:
-        """The membership ended: nothing is held or planned any more."""
+        """Forget all groups, since the membership ended."""
         self.__init__()  # type: ignore[misc]
 
     @property
@@ -91,15 +96,15 @@ class Handoff:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is held, and the plan gives nothing."""
+        """Whether this host holds no group and the plan gives it none."""
         return not self._held and not self._planned
 
     def awaited(self) -> set[str]:
-        """Names of the hosts that somebody waits for here."""
+        """Return the names of the former owners that this host waits for."""
         return {former.host for entry in self._pending.values() for former in entry.after}
 
     def _sort(self, groups: Iterable[str]) -> None:
-        """Say again of these in which states they are; of the others nothing has changed."""
+        """Recompute the states of these groups; the states of the others have not changed."""
         for group in groups:
             planned, held = self._planned.get(group), self._held.get(group)
             if planned is None or self._refused.get(group) != planned.epoch:

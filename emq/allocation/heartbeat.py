@@ -16,30 +16,31 @@ from emq.loops.lease import Lease
 log = logging.getLogger(__name__)
 
 LEASE_SHARE = 2 / 3
-"""Of the session's time-out since the last heartbeat that was answered: so long a host goes on by itself. The rest is
-for what it has started to end before others may begin."""
+"""Share of the session's time-out for which a host goes on after the last heartbeat with a reply.
+
+The rest gives started messages time to end before another host may begin."""
 
 BEATS = 8
-"""Heartbeats in one time-out. The more there are, the longer an outage may last that the lease outlives."""
+"""Number of heartbeats in one time-out. More heartbeats let the lease outlive a longer outage."""
 
 MAX_AHEAD_S = 0.5
-"""A clock that is further off is complained about: seconds of caps are counted by it, and schedules go by it."""
+"""Clock error, in seconds, above which the host logs a warning: caps and schedules go by the clock."""
 
 JITTER_S = 0.03
-"""Differences that are the network's; not worth telling everybody."""
+"""Change of the measured clock error, in seconds, that may be the network's; the host does not announce it."""
 
 AHEAD_EVERY = 30
-"""Heartbeats between two looks at the ensemble's clock."""
+"""Number of heartbeats between two looks at the ensemble's clock."""
 
 
 class Heartbeat:
-    """Writes a node of the session again and again, which nobody watches.
+    """Writes a node of the session again and again; nobody watches the node.
 
-    A write that the servers took proves that the session was alive after it was sent. A read would prove nothing: a
+    A successful write proves that the session was alive after the host sent the write. A read would prove nothing: a
     server that is cut off from the others answers reads for a while.
 
     Attributes:
-        ahead_s: how far the clock here is ahead of the ensemble's, about.
+        ahead_s: seconds by which the clock here is ahead of the ensemble's, roughly.
     """
 
     def __init__(
@@ -55,29 +56,29 @@ class Heartbeat:
         self.ahead_s = 0.0
 
     async def begin(self, incarnation: str) -> None:
-        """Create the node of a new session, and renew the lease with it."""
+        """Create the node of a new session, and so renew the lease."""
         sent_us = self._clock.passed_us()
         await self._tree.create(self._paths.lease(incarnation), b"", ephemeral=True)
         self._incarnation = incarnation
         self._renew(sent_us)
 
     async def give_up(self) -> None:
-        """The session is not used, after all."""
+        """End the lease and delete the node, since the host does not use this session."""
         incarnation, self._incarnation = self._incarnation, ""
         self._lease.end()
         await self._tree.delete(self._paths.lease(incarnation))
 
     def end(self) -> None:
-        """The session is no more."""
+        """End the lease, since the session ended."""
         self._incarnation = ""
         self._lease.end()
 
     def connected(self) -> None:
-        """The connection is back: renew the lease now, which may be about to end."""
+        """Send a heartbeat now, since the connection is back and the lease may be about to end."""
         self._wanted.set()
 
     async def beat(self) -> None:
-        """Ends by cancellation."""
+        """Send heartbeats, `BEATS` in each time-out. Ends by cancellation."""
         beats = 0
         while True:
             if incarnation := self._incarnation:
@@ -94,14 +95,14 @@ class Heartbeat:
                     left_s = max(0.0, self._lease.until - self._clock.now())
                     self._complain(f"{exc}; this host goes on for {left_s:.1f} s")
                 except protocol.NodeMissing:
-                    self._lease.suspend()  # the session is no more; the tree is about to say so
+                    self._lease.suspend()  # the session ended; the tree is about to report that
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._tree.timeout_s / BEATS):
                     await self._wanted.wait()
             self._wanted.clear()
 
     def _renew(self, sent_us: int) -> None:
-        """By what has passed: a clock that was corrected meanwhile, or stands still, would lengthen the lease."""
+        """Renew the lease by elapsed time: a wall clock that was set back or stands still would lengthen the lease."""
         self._lease.renew(self._clock.at_us(sent_us) / 1e6 + self._tree.timeout_s * LEASE_SHARE)
 
     async def _compare_clocks(self, path: str, sent_us: int) -> None:

@@ -1,4 +1,4 @@
-"""The leader: one host of the cluster, which plans for all of them."""
+"""The leader: the one host of the cluster that makes the plan for all hosts."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from emq.clock import Clock
 log = logging.getLogger(__name__)
 
 DEBOUNCE_S = 0.2
-"""How long changes are collected, so that ten hosts that start together make one plan."""
+"""Seconds that a leader collects changes, so that ten hosts that start together cause one plan."""
 
 CATALOG_WAIT_S = 5.0
-"""How long a new leader waits for its catalog to be as new as the last leader's."""
+"""Most seconds that a new leader waits for its catalog to be as new as the last leader's."""
 
 RESIGN_S = 5.0
-"""How long a leader may be without the database while others wait to lead, who may reach it."""
+"""Seconds without the database after which a leader resigns, if another candidate waits that may reach it."""
 
 RETRY_S = 0.5
 FOREIGN_S = 10.0
 
 TOGETHER = 100
-"""Nodes written at a time."""
+"""Number of nodes written at a time."""
 
 LARGE = 200_000
 MANY_GROUPS = 2_000
-"""From so many groups times hosts, or groups, on the plan is computed beside the event loop, which has messages to
-start."""
+"""Least number of groups (`LARGE`: of groups times hosts) for which a thread computes the plan.
+
+The event loop meanwhile starts messages."""
 
 T = TypeVar("T")
 
 
 class _InForce(NamedTuple):
-    """What the tree holds: the record with its node's version (-1 where there is none), and what its lists say."""
+    """The plan in the tree: its record, the version of the record's node (-1 if there is none), and its lists."""
 
     record: Record | None
     version: int
@@ -50,15 +51,15 @@ class _InForce(NamedTuple):
 
 
 class Leader:
-    """Stands for election; while elected, plans anew at every change of members, groups, weights or orders.
+    """Stands for election; while elected, makes a plan at every change of members, groups, weights or orders.
 
-    Election: candidates are ephemeral nodes with numbers; the lowest leads, each other one watches the one before it
-    (the election recipe of ZooKeeper's documentation). It is only for economy: should two lead at a time, the plan is
-    safe all the same, since it comes into force by one write that fails for who has not seen the last one. Who cannot
-    reach the database for `RESIGN_S` seconds, and so cannot plan, lets the next one lead.
+    Election: candidates are ephemeral nodes with numbers. The lowest number leads; each other candidate watches the one
+    before it (the election recipe of ZooKeeper's documentation). The election only saves work. Two leaders at a time do
+    no harm: a plan comes into force by one write, and that write fails for a leader that has not seen the last plan.
+    A leader that cannot reach the database for `RESIGN_S` seconds cannot plan, and lets the next candidate lead.
 
-    The plan is computed in full each time, from the members, the groups and the plan in force, and is the same
-    whoever computes it.
+    The leader computes the full plan each time, from the members, the groups and the plan in force. Every host would
+    compute the same plan.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class Leader:
     ) -> None:
         """
         Args:
-            database_away_s: for how many seconds the database has not answered this host; 0.0 while it does.
-            debounce_first: collect changes also before the first plan, as hosts that start together want it; False for
-                who most likely starts alone, and should not wait for others.
+            database_away_s: returns for how many seconds the database has not answered this host; 0.0 while it answers.
+            debounce_first: collect changes also before the first plan, for hosts that start together; False for a host
+                that most likely starts alone and should not wait for others.
         """
         self._tree = coordination
         self._environment = environment
@@ -104,7 +105,7 @@ class Leader:
         self.plans = 0
 
     def offer(self, quotas: Mapping[str, float], catalog: int) -> None:
-        """The groups that there are, with their quotas, by this version of the catalog."""
+        """Take the groups of version `catalog` of the catalog, with their quotas, for the next plan."""
         self._quotas, self._catalog = quotas, catalog
         self._changed.set()
 
@@ -123,7 +124,7 @@ class Leader:
                 if self.leading:
                     await self._round()
                     self._told, self._unable_since = "", None
-                # A leader looks whether it still can plan, also when nothing changes.
+                # A leader checks every few seconds whether it can still plan, also when nothing changes.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RESIGN_S if self.leading else None):
                         await self._changed.wait()
@@ -171,9 +172,9 @@ class Leader:
         return False
 
     def _is_unable(self) -> bool:
-        """Whether the database has been away for so long that another should try.
+        """Return whether the database has been away for so long that another host should lead.
 
-        Not only where a plan could not be made: without the database a leader knows of no change of the catalog.
+        A leader without the database does not hear of changes of the catalog, so a failed plan is not the only sign.
         """
         now = self._clock.now()
         if self._unable_since is not None and now > self._unable_since + RESIGN_S:
@@ -181,14 +182,14 @@ class Leader:
         return self._database_away_s() > RESIGN_S and now > self._leading_since + RESIGN_S
 
     async def _resign(self) -> None:
-        """Stand anew, behind the others."""
+        """Delete this host's candidate; the host stands again, behind the others."""
         log.info("host %s cannot reach the database and lets another lead", self._host)
         candidate, self._candidate, self._unable_since = self._candidate, "", None
         self._changed.set()
         await self._tree.delete(f"{self._paths.leader}/{candidate}")
 
     async def _stand(self, names: list[str]) -> None:
-        for name in names:  # one of ours may be there, made by a call whose answer was lost
+        for name in names:  # a call whose reply was lost may have made our candidate already
             node = await self._tree.read(f"{self._paths.leader}/{name}")
             if node is not None and node.session == self._tree.session:
                 self._candidate = name
@@ -199,7 +200,7 @@ class Leader:
     # ------------------------------------------------------------------------------------------------------ planning
 
     async def _round(self) -> None:
-        """Make the plan that members, groups and orders ask for, unless it is in force already."""
+        """Make the plan that members, groups and orders ask for, unless that plan is in force already."""
         members = await self._records(self._paths.running, Running)
         orders = await self._records(self._paths.operator, Order)
         quotas, catalog = self._quotas, self._catalog
@@ -214,7 +215,7 @@ class Leader:
         record, _, previous = self._in_force
         if record is not None and self._is_behind(record):
             return
-        self._done = None  # until it is known to be in force
+        self._done = None  # until the plan is known to be in force
         is_large = len(quotas) >= MANY_GROUPS or len(quotas) * len(weights) >= LARGE
         made, owner, differs = await _beside(is_large, _planned, quotas, weights, members, previous)
         if differs or record is None or record.catalog != catalog:
@@ -222,7 +223,7 @@ class Leader:
         self._done = asked
 
     def _is_behind(self, record: Record) -> bool:
-        """Whether to wait for the catalog here to be as new as what the plan in force was made of."""
+        """Return whether to wait, because the catalog here is older than the catalog of the plan in force."""
         if self._catalog >= record.catalog:
             self._behind_since = None
             return False
@@ -240,7 +241,7 @@ class Leader:
     async def _publish(
         self, owner: Mapping[str, str], made: plan.Plan, members: Mapping[str, Running], catalog: int, is_large: bool
     ) -> None:
-        """Write the lists that change, then the record that names them; only that puts the plan into force."""
+        """Write the lists that change, then the record that names them; the record puts the plan into force."""
         assert self._in_force is not None
         old, version, _ = self._in_force
         least = max(self._clock.now_us(), 0 if old is None else old.generation + 1)
@@ -253,7 +254,7 @@ class Leader:
         record = Record(self._environment, generation, catalog, self._host, now, pointers, made.max_over_mean)
         data = records.encode(record)
         if version < 0:
-            # Its node may be there as the lists' parent, with nothing in it.
+            # The record's node may be there, empty, as the lists' parent.
             node = await self._tree.read(self._paths.serverlist)
             if node is not None and node.data:
                 raise protocol.Conflict("another plan came into force")
@@ -277,7 +278,7 @@ class Leader:
         in_force: _InForce,
         now: float,
     ) -> tuple[dict[str, dict[str, Entry]], dict[str, Pointer], list[tuple[str, bytes]]]:
-        """The lists of the new plan by host, where each one is, and the nodes to write for those that change."""
+        """Return the new plan's lists by host, a pointer to each list, and the nodes to write for changed lists."""
         old, _, previous = in_force
         lists = drafting.draft(generation, owner, made.moved, members, previous, now)
         standing = _by_host(previous)
@@ -295,9 +296,9 @@ class Leader:
         return lists, pointers, written
 
     async def _after(self, record: Record, old: Record | None, catalog: int) -> None:
-        """Note the catalog's version, and delete what no plan names any more.
+        """Write the catalog's version, and delete the lists that no plan names any more.
 
-        A new leader looks at all hosts' lists once, for what others left who died while they wrote.
+        A new leader once looks at the lists of all hosts, for nodes that a former leader wrote before it died.
         """
         version = str(catalog).encode()
         if await self._tree.read(self._paths.catalog) is None:
@@ -311,8 +312,8 @@ class Leader:
                 continue
             for name in await self._tree.children(self._paths.lists(host)):
                 text = name.partition("-")[0]
-                generation = int(text) if text.isdecimal() else record.generation  # what others put there stays
-                # A later one is being written by somebody who leads by now.
+                generation = int(text) if text.isdecimal() else record.generation  # foreign nodes stay
+                # A newer leader is writing the lists of a later generation.
                 if generation < record.generation and generation != record.lists[host].generation:
                     await self._tree.delete(f"{self._paths.lists(host)}/{name}")
 
@@ -339,10 +340,10 @@ class Leader:
         return _InForce(record, node.version, Previous(places, incarnations))
 
     async def _records(self, parent: str, kind: type[records.Kind]) -> dict[str, records.Kind]:
-        """What the children of a node hold; only those that changed are read again."""
+        """Return the records of a node's children; read only those again that changed."""
         names = await self._tree.children(parent, self._changed.set)
         paths = [f"{parent}/{name}" for name in names]
-        # A copy: what changes while others are read is dropped from `_nodes`, but its host is a member all the same.
+        # A copy: a node that changes during the reads leaves `_nodes`, but its host is still a member.
         known = {path: self._nodes[path] for path in paths if path in self._nodes}
         unread = [path for path in paths if path not in known]
         self._outdated.difference_update(unread)
@@ -359,12 +360,12 @@ class Leader:
         for name, path in zip(names, paths, strict=True):
             if (node := known[path]) is not None:
                 found[name] = records.decode(node.data, kind, path)
-            if path in self._outdated:  # it changed while the others were read
+            if path in self._outdated:  # the node changed during the reads
                 self._nodes.pop(path, None)
         return found
 
     def _watcher(self, path: str) -> Callable[[], None]:
-        """The same function for each path each time, so that watches do not pile up."""
+        """Return the watch function of a path, the same one each time, so that watches do not pile up."""
 
         def changed() -> None:
             self._nodes.pop(path, None)
@@ -374,14 +375,14 @@ class Leader:
         return self._watchers.setdefault(path, changed)
 
     def _complain(self, text: str) -> None:
-        """Once, until something has worked again."""
+        """Log a text once, until something has worked again."""
         if text.partition(";")[0] != self._told:
             self._told = text.partition(";")[0]
             log.warning("%s", text)
 
 
 async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object) -> T:
-    """What `compute` returns; on a thread if that takes long."""
+    """Call `compute` and return its result; use a thread if `is_large`."""
     return await asyncio.to_thread(compute, *arguments) if is_large else compute(*arguments)
 
 
@@ -391,7 +392,7 @@ def _planned(
     members: Mapping[str, Running],
     previous: Previous | None,
 ) -> tuple[plan.Plan, dict[str, str], bool]:
-    """The new plan, the host of each group, and whether anything moves."""
+    """Return the new plan, the host of each group, and whether anything moves."""
     before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
     made = handler_sets.plan_for(
         {h: m.serves for h, m in members.items()}, quotas, weights, before, drafting.recent(previous)
@@ -403,7 +404,7 @@ def _planned(
 def _in_force(
     record: Record, version: int, lists: Mapping[str, Mapping[str, Entry]], members: Mapping[str, Running]
 ) -> tuple[_InForce, int]:
-    """What the tree holds now, and how many groups the plan assigns anew."""
+    """Return the plan in the tree now, and the number of groups that got a new epoch."""
     places = {g: Place(h, e) for h, entries in lists.items() for g, e in entries.items()}
     incarnations = {host: member.incarnation for host, member in members.items()}
     new = sum(e.epoch == record.generation for entries in lists.values() for e in entries.values())

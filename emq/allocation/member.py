@@ -31,29 +31,29 @@ RETRY_S = 0.2
 FOREIGN_S = 10.0
 
 FENCED_S = 2.0
-"""How long a group that somebody outside of the cluster took is left to them at first; doubled each time."""
+"""Seconds before a host first asks again for a group that somebody outside of the cluster took; doubled each time."""
 MAX_FENCED_S = 300.0
 
 MAX_NAMED_BYTES = 400_000
-"""Of names that a host gives of groups that it drains, and again of those that it wants anew: a node takes 1 MB.
+"""Most bytes of names in a host's node: once for the groups that it drains, once for those that it wants again.
 
-Where more drain, the others wait until they can be named; where more are wanted anew, the rest follow with the plans
-that give the first of them."""
+A node takes 1 MB. Where more groups drain, the host stays silent until the names fit. Where a host wants more groups
+again, the rest follow with the plans that give the first of them."""
 
 NAME_BYTES = 30
-"""Of a name in a record beside its characters, with an epoch, and with characters that take more than a byte each."""
+"""Bytes of a name in a record beside its characters: its epoch, and the extra bytes of characters beyond ASCII."""
 
 MAX_PATTERN_BYTES = 50_000
-"""A host with handlers for more counts as one that has handlers for everything."""
+"""Most bytes of topic patterns that a host announces; a host with more counts as having a handler for every topic."""
 
 CLOSE_S = 0.02
-"""Clocks that differ by less than this agree, as far as can be told over a network."""
+"""Difference of two clocks, in seconds, below which they count as equal; a network hides smaller ones."""
 
 MAX_SKEW_WAIT_S = 5.0
 
 
 class Reachable(Protocol):
-    """A database, as far as the cluster has to know of it; see `emq.database.Database`."""
+    """The part of a database that the cluster needs to know; see `emq.database.Database`."""
 
     @property
     def away_s(self) -> float: ...
@@ -68,11 +68,11 @@ class ClusterMembership:
     States, and what causes each:
 
     *outside*: before `join` and after `leave`.
-    *member*: its nodes are in the tree; the lease is renewed by each heartbeat. Entered by `join`, and again from
-        expired by itself.
-    *suspended*: the connection broke or a heartbeat was not answered: the host goes on until its lease ends; past that
-        it claims and starts nothing. The next heartbeat that is answered leads back.
-    *expired*: the servers ended the session, or somebody deleted its node: whatever was held belongs to others now.
+    *member*: the host's nodes are in the tree; each heartbeat renews the lease. `join` causes this state; an expired
+        host returns to it by itself.
+    *suspended*: the connection broke, or a heartbeat got no reply. The host goes on until its lease ends; after that
+        the host claims and starts nothing. The next heartbeat with a reply makes the host a member again.
+    *expired*: the servers ended the session, or somebody deleted the host's node. All its groups belong to others now.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class ClusterMembership:
     ) -> None:
         """
         Args:
-            coordination: a tree that was not opened; closed by `leave`.
-            host: unique in the cluster.
-            next_generation: takes the least that it may return; returns a number above all it returned before.
+            coordination: a tree that is not open yet; `leave` closes it.
+            host: a name that is unique in the cluster.
+            next_generation: takes the least number that it may return; returns a number above all that it returned.
             weight: the host's share, compared with the others'.
-            database: says since when it has been away, which the cluster is told; None for one that always answers.
+            database: reports for how long it has been away, for the cluster; None for a database that always answers.
             debounce_first: as for `Leader`.
-            serves: returns patterns of the topics that have a handler here, which may change; None for all.
+            serves: returns the patterns of the topics that have a handler here, at each call; None for all topics.
         """
         records.validate_host(host)
         self.host = host
@@ -142,15 +142,15 @@ class ClusterMembership:
     # -------------------------------------------------------------------------------------------- what the host calls
 
     async def join(self) -> None:
-        """Become a member, as soon as the ensemble answers, however long that takes.
+        """Become a member as soon as the ensemble answers; wait without limit for the first reply.
 
         Raises:
-            HostConflict: a host of that name is a member, and stays one.
-            ForeignTree: the tree holds what EMQ did not write; nothing was changed.
+            HostConflict: a host of the same name is a member, and stays one; choose another `host_name`.
+            ForeignTree: the tree holds nodes that EMQ did not write; nothing was changed.
             InvalidSettings: the ensemble refuses the credentials.
         """
         await self._tree.open(self._session)
-        loop = asyncio.get_running_loop()  # its time does not leap as the host's clock may
+        loop = asyncio.get_running_loop()  # the loop's time does not leap; the host's clock may
         deadline = loop.time() + 2 * self._tree.timeout_s + 2
         while True:
             try:
@@ -160,7 +160,7 @@ class ClusterMembership:
                     raise await self._announcement.conflict()
             except errors.ClusterUnavailable as exc:
                 self._complain(f"{exc}; trying again")
-                # Sessions do not end while the ensemble is down, nor a time-out after that.
+                # No session ends while the ensemble is down, or within a time-out after its return.
                 deadline = loop.time() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)
         loops = {"membership": self._follow, "heartbeat": self._heartbeat.beat, "leader": self._leader.lead}
@@ -169,14 +169,14 @@ class ClusterMembership:
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A loop broke for good: who follows the assignments is told, so that the host ends."""
+        """A loop broke for good: let `assignments` raise its error, so that the host ends."""
         if not task.cancelled():
             self._broken = task.exception()
             self._assigned.set()
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
         gone = [group for group in self._offered if group not in quotas]
-        async for group in in_slices(gone, 1_000):  # deleted; should it come back, its queues begin anew
+        async for group in in_slices(gone, 1_000):  # a deleted group that comes back has new, empty queues
             if (epoch := self._handoff.renew(group)) is not None:
                 self._fenced[group] = epoch, self._clock.now()
                 self._changed.set()
@@ -204,23 +204,23 @@ class ClusterMembership:
     def fenced(self, group: str, epoch: int) -> None:
         self._changed.set()
         if not self._handoff.refused(group, epoch):
-            return  # the plan took it away, which is how it should be
+            return  # the plan took the group away, so the refusal is right
         now = self._clock.now()
         self._complain(
             f"somebody who is no member of this cluster took group {group}; all hosts of one store must have the same "
             "`database` and `cluster`; what it takes is asked for again after a while"
         )
         wait_s, again_at = self._waits.get(group, (0.0, 0.0))
-        # Whoever left it alone for so long has gone.
+        # A stranger that left the group alone for `MAX_FENCED_S` has gone.
         wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
         self._waits[group] = wait_s, now + wait_s
         self._fenced[group] = epoch, now + wait_s
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
 
     async def hand_over(self, timeout_s: float) -> None:
-        """Have the others take over what is held here, while this host still consumes it; then it holds nothing.
+        """Let the others take over this host's groups, while this host still consumes them; then it holds nothing.
 
-        Returns after `timeout_s` seconds at the latest, at once where there are no others.
+        Returns after `timeout_s` seconds at the latest; at once where this host is the only member.
         """
         self._leaving = True
         self._changed.set()
@@ -233,9 +233,9 @@ class ClusterMembership:
                 await self._linger()
 
     async def _linger(self) -> None:
-        """Stay until the last second that was used here is over by the others' clocks.
+        """Stay until the last second in which this host started messages is over by the others' clocks.
 
-        They wait for it as long as they can read when that was; see `_has_released`.
+        The others wait for the end of that second only while they can read this host's node; see `_has_released`.
         """
         names = set(await self._tree.children(self._paths.running))
         others = (await self._read_members(names)).values()
@@ -277,10 +277,10 @@ class ClusterMembership:
         self._assign({})
 
     async def _enter(self) -> bool:
-        """Put this host's nodes into the tree; False while another one of its name is there."""
+        """Put this host's nodes into the tree; return False while another host of its name is there."""
         await published_plan.read_record(self._tree, self._paths, self._environment)
         incarnation, session = secrets.token_hex(6), self._tree.session
-        # The lease first: who sees the host running may rely on its heartbeats.
+        # Create the lease's node first: a member that sees this host running may rely on its heartbeats.
         await self._heartbeat.begin(incarnation)
         machine, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
         serves = self._patterns()
@@ -290,7 +290,7 @@ class ClusterMembership:
             await self._heartbeat.give_up()
             return False
         if self._tree.session != session:
-            return False  # it has ended meanwhile, and all that was made with it is gone
+            return False  # the session has ended meanwhile, and the nodes made with it are gone
         self._incarnation = incarnation
         self._told = ""
         self._changed.set()
@@ -299,10 +299,10 @@ class ClusterMembership:
     # --------------------------------------------------------------------------------------------------------- the plan
 
     async def _follow(self) -> None:
-        """Follow the plan, and say what is let go of. Ends by cancellation."""
+        """Follow the plan, and tell the cluster which groups this host let go of. Ends by cancellation."""
         while True:
             with contextlib.suppress(TimeoutError):
-                # The time-out finds what no watch told of; one small read for each heartbeat.
+                # The time-out finds changes that no watch reported, at the cost of one small read for each heartbeat.
                 async with asyncio.timeout(self._tree.timeout_s / BEATS):
                     await self._changed.wait()
             self._changed.clear()
@@ -348,7 +348,7 @@ class ClusterMembership:
         await self._publish()
 
     async def _read_entries(self, record: Record) -> dict[str, Entry] | None:
-        """This host's groups; None if another plan came into force meanwhile."""
+        """Return this host's groups; None if another plan came into force meanwhile."""
         pointer = record.lists.get(self.host)
         if pointer is None or pointer.incarnation != self._incarnation:
             return {}
@@ -382,7 +382,7 @@ class ClusterMembership:
             return True
         if not member.has_let_go(group, former.generation):
             return False
-        # Its last second by its own clock must be over by ours, or both would count it as theirs.
+        # The former owner's last second, by its clock, must be over by ours, or both hosts would use that second.
         ahead_s = member.released_s - now
         if 0 < ahead_s < MAX_SKEW_WAIT_S:
             asyncio.get_running_loop().call_later(ahead_s, self._changed.set)
@@ -397,7 +397,7 @@ class ClusterMembership:
             self._assigned.set()
 
     async def _publish(self) -> None:
-        """Say how far this host has followed, if that changed."""
+        """Announce how far this host has followed the plan, if anything changed."""
         draining, now = self._handoff.draining, self._clock.now()
         changes: dict[str, object] = {
             "leaving": self._leaving,
@@ -413,7 +413,7 @@ class ClusterMembership:
             self._changed.set()
 
     def _patterns(self) -> tuple[str, ...] | None:
-        """Of the topics that have a handler here, where that is not all of them, and can be said."""
+        """Return the patterns of the topics with a handler here; None for all topics, or too many patterns to name."""
         patterns = self._serves()
         if patterns is None or "*" in patterns or sum(map(len, patterns)) > MAX_PATTERN_BYTES:
             return None
@@ -424,14 +424,14 @@ class ClusterMembership:
         self._waits = {g: wait for g, wait in self._waits.items() if g in entries}
 
     def _complain(self, text: str) -> None:
-        """Once, until something has worked again."""
+        """Log a text once, until something has worked again."""
         if text.partition(";")[0] != self._told:
             self._told = text.partition(";")[0]
             log.warning("%s", text)
 
 
 def named(epochs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The first of the groups, as many as a record may name."""
+    """Return the first of the groups, as many as a record may name."""
     found: dict[str, int] = {}
     left_bytes = MAX_NAMED_BYTES
     for group, epoch in epochs:

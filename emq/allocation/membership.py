@@ -1,4 +1,4 @@
-"""What a host asks of the cluster: to be a member, and to be told which groups are its own."""
+"""Membership: a host joins the cluster, and the cluster tells the host which groups are its own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from emq.loops.lease import Lease
 
 
 class Assignment(NamedTuple):
-    """The groups that a member may consume now, whole at every change.
+    """All groups that a member may consume now; every change yields a new, whole assignment.
 
     Attributes:
-        groups: group name to epoch. A group that was there before under the same epoch has not moved. A group that
-            is gone is to be released: stop, drain, checkpoint, then `Membership.released`.
-        era: counts the times that the membership was lost. What was owned in an earlier one belongs to others: it is
-            forgotten at once, not released.
-        catalog: version of the catalog that the groups are of, at least; 0 where that does not matter.
+        groups: group name to epoch. A group that was there before under the same epoch has not moved. The host releases
+            a group that is gone: stop, drain, checkpoint, then call `Membership.released`.
+        era: how often the membership was lost. Groups owned in an earlier era belong to others: the host forgets them
+            at once and does not release them.
+        catalog: the lowest version of the catalog that knows these groups; 0 where the version does not matter.
     """
 
     groups: dict[str, int]
@@ -31,48 +31,48 @@ class Membership(Protocol):
 
     Attributes:
         host: the member's name, unique in its cluster.
-        lease: until when it may go on without hearing from the cluster.
+        lease: the time until which the member may go on without hearing from the cluster.
     """
 
     host: str
     lease: Lease
 
     async def join(self) -> None:
-        """Become a member. Raises `HostConflict` where the place is taken."""
+        """Become a member. Raises `HostConflict` if another host has the name."""
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
-        """Say which groups version `catalog` of the catalog has, and their quotas.
+        """Tell the cluster the groups of version `catalog` of the catalog, with their quotas.
 
-        Every member may; only the leader's word counts.
+        Every member may call this; only the leader's offer counts.
         """
 
     def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield the current assignment, then each new one. Missed intermediate ones are left out."""
+        """Yield the current assignment, then each new one. A slow reader misses assignments that are out of date."""
 
     async def released(self, groups: Iterable[str]) -> None:
-        """Say that these groups are drained and checkpointed, and are no longer consumed here."""
+        """Tell the cluster that this host drained and checkpointed these groups and no longer consumes them."""
 
     def fenced(self, group: str, epoch: int) -> None:
-        """Say that a store has refused the group's epoch, and that it was forgotten here."""
+        """Tell the cluster that a store refused the group's epoch, and that this host forgot the group."""
 
     async def hand_over(self, timeout_s: float) -> None:
-        """Have others take over what is assigned here, in good order; the assignments shrink meanwhile.
+        """Let other members take over this host's groups in good order; the assignments shrink meanwhile.
 
-        Returns when nothing is assigned any more, when there is nobody to take over, or after `timeout_s` seconds.
+        Returns when this host has no group left, when there is no other member, or after `timeout_s` seconds.
         """
 
     async def leave(self) -> None:
-        """Stop being a member; what is still assigned goes to others."""
+        """Stop being a member; the groups that are still assigned go to others."""
 
 
 class LocalCluster:
     """A cluster inside one process: the embedded default (one member), and many members in simulations.
 
-    It plays the leader's part: at every change of members or groups it plans anew, in full; takes groups from losing
-    members at once, and gives them to the gaining ones when they are released, each time under a new epoch.
+    The cluster plays the leader's part. It makes a full plan at every change of members or groups. It takes groups from
+    the losing members at once. It gives them to the gaining members after their release, each time under a new epoch.
 
     Args:
-        next_epoch: returns a number above all it returned before, also before a restart.
+        next_epoch: returns a number above all numbers that it returned before, also before a restart.
     """
 
     def __init__(self, next_epoch: Callable[[], Awaitable[int]]) -> None:
@@ -105,7 +105,7 @@ class LocalCluster:
                 self._quotas = dict(quotas)
             for group in released:
                 self._releasing.pop(group, None)
-            # Everybody hears of a change of groups, even who gets none: an empty assignment is an answer too.
+            # Every member hears of a change of groups. A member without groups hears of it by an empty assignment.
             await self._replan(set(self._members) if quotas is not None else set())
 
     async def _replan(self, changed: set[str]) -> None:
@@ -114,7 +114,7 @@ class LocalCluster:
         for host, owned in self._owned.items():
             for group in [g for g in owned if target.get(g) != host]:
                 del owned[group]
-                if group in self._members[host].seen:  # otherwise it will never say that it let go
+                if group in self._members[host].seen:  # a host never releases a group that it was not told of
                     self._releasing[group] = host
                 changed.add(host)
         owners = {g for owned in self._owned.values() for g in owned}
@@ -125,7 +125,7 @@ class LocalCluster:
                 for group in free:
                     self._owned[target[group]][group] = epoch
                     changed.add(target[group])
-        finally:  # who loses groups must hear of it also when the database gives no epoch to the winners
+        finally:  # the losing members must hear of the loss even when the database gives no epoch
             for host in changed:
                 self._members[host].assign(Assignment(dict(self._owned[host])))
 
@@ -134,7 +134,7 @@ class LocalMembership:
     """A member of a `LocalCluster`; see `Membership`.
 
     Attributes:
-        seen: groups that it was told of and has not released.
+        seen: groups that the member was told of and has not released.
     """
 
     def __init__(self, cluster: LocalCluster, host: str) -> None:
@@ -164,10 +164,10 @@ class LocalMembership:
         await self._cluster.change(released=groups)
 
     def fenced(self, group: str, epoch: int) -> None:
-        """Left to the one who took it: without coordination, two would take it from each other for ever."""
+        """Leave the group to the host that took it: without coordination, two would take it from each other forever."""
 
     async def hand_over(self, timeout_s: float) -> None:
-        """There is nothing to wait for: `leave` frees what is left, at once."""
+        """Return at once: `leave` frees the remaining groups without a wait."""
 
     async def leave(self) -> None:
         await self._cluster.change(leaving=self)

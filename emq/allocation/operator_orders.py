@@ -1,4 +1,4 @@
-"""What an operator orders of a host, written into the coordination tree; whoever leads plans by it."""
+"""Operator orders: an operator writes a host's weight or drain into the tree, and the leader plans by the order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ TRIES = 20
 
 
 async def give(tree: Tree, environment: str, host: str, change: Callable[[Order], Order]) -> Order:
-    """Write what `change` makes of the present order (none: `Order()`); answers it. The host need not be there.
+    """Replace the host's order by the order that `change` returns, and return the new order.
 
-    Where somebody else writes in between, `change` is asked again, so that two orders at a time both count.
+    The host need not be a member. If somebody else writes in between, `give` calls `change` again with the newer order,
+    so that two orders at a time both count.
+
+    Args:
+        change: takes the present order, `Order()` if there is none yet; returns the new one.
 
     Raises:
-        ClusterUnavailable: no server answers; repeat it, which does no harm.
-        ForeignTree: the order's node was not written by EMQ.
-        InvalidSettings: the name cannot be a host's.
+        ClusterUnavailable: no server answers; call again, which does no harm.
+        ForeignTree: EMQ did not write the order's node.
+        InvalidSettings: `host` cannot be the name of a host.
     """
     records.validate_host(host)
     path = Paths(environment).order(host)

@@ -1,4 +1,4 @@
-"""Reading the plan that is in force."""
+"""Functions that read the plan in force from the tree."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from emq.allocation.tree.protocol import Node, OnChange, Tree
 
 
 async def read_record(tree: Tree, paths: Paths, environment: str, on_change: OnChange | None = None) -> Record | None:
-    """The record of the plan; None before the first one.
+    """Return the record of the plan; None before the first plan.
 
     Raises:
-        ForeignTree: it is not EMQ's, is damaged, or is another environment's.
+        ForeignTree: the record is not EMQ's, is damaged, or belongs to another environment.
     """
     return record_of(await tree.read(paths.serverlist, on_change), paths, environment)
 
 
 def record_of(node: Node | None, paths: Paths, environment: str) -> Record | None:
-    """What the plan's node holds; see `read_record`."""
-    if node is None or not node.data:  # without data it is there as the lists' parent only
+    """Return the record in the plan's node; see `read_record`."""
+    if node is None or not node.data:  # a node without data is only the lists' parent
         return None
     record = records.decode(node.data, Record, paths.serverlist)
     if record.environment != environment:
@@ -33,7 +33,7 @@ def record_of(node: Node | None, paths: Paths, environment: str) -> Record | Non
 
 
 async def read_list(tree: Tree, paths: Paths, host: str, pointer: Pointer) -> dict[str, Entry] | None:
-    """A host's groups; None if some of its nodes are missing, as happens when another plan came into force."""
+    """Return a host's groups; None if a node of its list is missing, because another plan came into force."""
     names = [paths.list(host, pointer.generation, chunk) for chunk in range(pointer.chunks)]
     nodes = await asyncio.gather(*(tree.read(name) for name in names))
     found = [node.data for node in nodes if node is not None]
@@ -41,7 +41,7 @@ async def read_list(tree: Tree, paths: Paths, host: str, pointer: Pointer) -> di
 
 
 def gone(paths: Paths, host: str) -> errors.ForeignTree:
-    """A list that the plan in force names is missing."""
+    """Return the error for a missing list that the plan in force names."""
     return errors.ForeignTree(
         f"groups of host {host} that the plan names are not below {paths.lists(host)}: something has deleted them; "
         f"stop all hosts, delete {paths.serverlist}, and start them again"

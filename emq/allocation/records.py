@@ -1,14 +1,14 @@
-"""What the nodes of the coordination tree hold, and where they are.
+"""The records in the nodes of the coordination tree, and the paths of these nodes.
 
 Under `/emq/<environment>`:
 
-    running/<host>              ephemeral: `Running`, what a host says of itself
-    leases/<incarnation>        ephemeral: written at each heartbeat; watched by nobody
+    running/<host>              ephemeral: `Running`, a host's announcement of itself
+    leases/<incarnation>        ephemeral: the host writes it at each heartbeat; nobody watches it
     leader/n-<number>           ephemeral: candidates; the lowest number leads
-    serverlist                  `Record`: the plan in force, and which lists make it up
+    serverlist                  `Record`: the plan in force, and the lists that make it up
     serverlist/<host>/<generation>-<chunk>   the groups of a host; never changed once written
-    operator/<host>             `Order`: what an operator wants of a host; outlives it
-    catalog                     the version of the topic catalog that the plan is of
+    operator/<host>             `Order`: an operator's wishes for a host; outlives the host
+    catalog                     the version of the topic catalog that the plan was made of
 
 A list counts only when the record names it, so that a plan comes into force as a whole, by one write.
 """
@@ -26,19 +26,19 @@ from emq import errors
 from emq.storage.names import parts_of
 
 MAGIC = b"EMQ1"
-"""Before every node's data: format and its version."""
+"""First bytes of every node's data: the format and its version."""
 
 CHUNK_BYTES = 900_000
-"""Of one list node; ZooKeeper takes less than 1 MB."""
+"""Most bytes in one list node; ZooKeeper takes less than 1 MB."""
 
 EVERYBODY = "*"
-"""In `Former.host`: every host that was there then."""
+"""Value of `Former.host` for every host that was a member then."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,199}")
 
 
 class Paths:
-    """Where things are in the tree of one environment."""
+    """The paths of the nodes of one environment."""
 
     def __init__(self, environment: str) -> None:
         self.root = f"/emq/{environment}"
@@ -66,21 +66,21 @@ class Paths:
 
 
 class Running(msgspec.Struct, frozen=True):
-    """What a host says of itself.
+    """A host's announcement of itself.
 
     Attributes:
-        incarnation: of this session of this process; a host that comes back is another one.
-        machine, pid: where it runs.
-        weight: the share that it is set to take, compared with the others'.
-        joined_s: when, by its clock.
-        leaving: it is stopping cleanly and wants its groups taken over.
-        generation: it has seen the plans up to this one, and holds nothing that they took from it but `draining`.
-        draining: groups that it lost and has not let go of yet.
-        released_s: when it last let go of something, by its clock.
-        fenced: group to epoch: what it lost to somebody outside of the cluster, and wants under a new epoch.
-        ahead_s: how far its clock is ahead of the ensemble's, about.
-        trouble: what it cannot reach, and since when; empty while all is well.
-        serves: patterns of the topics that it has a handler for; None for all, as far as anybody can tell.
+        incarnation: random name of this session of this process; a host that comes back has another one.
+        machine, pid: the machine and process in which the host runs.
+        weight: the host's configured share, compared with the others'.
+        joined_s: time of the join, by the host's clock, in seconds since 1970.
+        leaving: whether the host is stopping cleanly and wants others to take over its groups.
+        generation: the newest plan that the host follows; of the groups that plans took, it still holds `draining`.
+        draining: groups that the host lost and has not let go of yet.
+        released_s: time at which the host last let go of a group, by its clock.
+        fenced: group to epoch, for groups that the host lost to somebody outside of the cluster and wants again.
+        ahead_s: seconds by which the host's clock is ahead of the ensemble's, roughly.
+        trouble: the server that the host cannot reach, and since when; empty while all is well.
+        serves: patterns of the topics that have a handler on the host; None for all topics, or where unknown.
     """
 
     incarnation: str
@@ -98,12 +98,12 @@ class Running(msgspec.Struct, frozen=True):
     serves: tuple[str, ...] | None = None
 
     def has_let_go(self, group: str, generation: int) -> bool:
-        """Whether it does not hold the group any more, which that generation took from it."""
+        """Return whether the host has let go of a group that plan `generation` took from it."""
         return self.generation >= generation and group not in self.draining
 
 
 class Former(NamedTuple):
-    """A host that may still hold a group: until it has let go of what generation `generation` took from it."""
+    """A host that may still hold a group until it has let go of the groups that plan `generation` took from it."""
 
     host: str
     incarnation: str
@@ -114,9 +114,9 @@ class Entry(NamedTuple):
     """One group in a host's list.
 
     Attributes:
-        epoch: the generation in which the host got it; its fencing number.
-        why: of `emq.allocation.plan.levelling.PlacementReason`.
-        after: who must have let go of it before.
+        epoch: the generation in which the host got the group; the group's fencing number.
+        why: a value of `emq.allocation.plan.levelling.PlacementReason`.
+        after: the former owners that must let go of the group first.
     """
 
     epoch: int
@@ -125,7 +125,7 @@ class Entry(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """Where a host's list is: its nodes are `<generation>-0` to `<generation>-<chunks - 1>`; none if `chunks` is 0."""
+    """The place of a host's list: nodes `<generation>-0` to `<generation>-<chunks - 1>`; no node if `chunks` is 0."""
 
     incarnation: str
     generation: int
@@ -136,12 +136,12 @@ class Record(msgspec.Struct, frozen=True):
     """The plan in force.
 
     Attributes:
-        generation: grows with each plan.
-        catalog: version of the topic catalog that it was made of.
-        leader: who made it.
-        planned_s: when, by the leader's clock.
-        lists: by host; every host that the plan knows.
-        max_over_mean: the largest load of a host, compared with its share.
+        generation: number of the plan; grows with each plan.
+        catalog: version of the topic catalog that the plan was made of.
+        leader: the host that made the plan.
+        planned_s: time of the plan, by the leader's clock, in seconds since 1970.
+        lists: host to the place of its list, for every host that the plan knows.
+        max_over_mean: the largest load of a host, over its fair share.
     """
 
     environment: str
@@ -154,11 +154,11 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What an operator wants of a host.
+    """An operator's wishes for a host.
 
     Attributes:
-        weight: instead of the one that the host is set to; None to leave that.
-        drain: it shall have no groups.
+        weight: replaces the host's configured weight; None to keep the configured weight.
+        drain: whether the host shall have no groups.
     """
 
     weight: float | None = None
@@ -169,15 +169,15 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 def encode(record: msgspec.Struct) -> bytes:
-    """A node's data; read it with `decode`."""
+    """Return a record as a node's data; `decode` reads it."""
     return MAGIC + zlib.compress(msgspec.json.encode(record), 6)
 
 
 def decode(data: bytes, kind: type[Kind], path: str) -> Kind:
-    """What `encode` made.
+    """Return the record that `encode` made into `data`.
 
     Raises:
-        ForeignTree: it did not make this; the text names `path`.
+        ForeignTree: `encode` did not make this data; the text names `path`.
     """
     try:
         if not data.startswith(MAGIC):
@@ -188,7 +188,7 @@ def decode(data: bytes, kind: type[Kind], path: str) -> Kind:
 
 
 def encode_list(entries: Mapping[str, Entry]) -> list[bytes]:
-    """A host's groups as the data of as many nodes as it takes."""
+    """Return a host's groups as the data of one or more nodes; no node without groups."""
     topics: dict[str, list[tuple[int, Entry]]] = {}
     for group, entry in entries.items():
         topic, index = parts_of(group)
@@ -209,7 +209,7 @@ def _chunks(topics: Sequence[tuple[str, list[tuple[int, Entry]]]]) -> list[bytes
 
 
 def decode_list(chunks: Iterable[bytes], path: str) -> dict[str, Entry]:
-    """What `encode_list` made. Raises `ForeignTree` like `decode`."""
+    """Return the groups that `encode_list` made into `chunks`. Raises `ForeignTree` like `decode`."""
     entries: dict[str, Entry] = {}
     for data in chunks:
         try:
@@ -233,7 +233,7 @@ def _foreign(path: str, why: Exception) -> errors.ForeignTree:
 
 
 def validate_host(name: str) -> None:
-    """Raises `InvalidSettings` for a name that cannot be a node's."""
+    """Raise `InvalidSettings` for a host name that cannot be the name of a node."""
     if not _NAME.fullmatch(name):
         raise errors.InvalidSettings(
             f"host name {name!r} cannot be used in a cluster; take letters, digits, '.', '_', '@' and '-', at most 200"

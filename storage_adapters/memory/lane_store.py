@@ -1,4 +1,4 @@
-"""The sorted half of the memory store."""
+"""The lanes of the memory store: delayed, retried and dead messages of log topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemoryLanes:
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
-        """See `LaneStore.add`. Memory is as durable as the process, whatever is asked."""
+        """See `LaneStore.add`. Entries live as long as the process, whatever the durability."""
         return [self._add(add) for add in adds]
 
     def _add(self, add: LaneAdd) -> bool | errors.NotOwner | errors.QueueSealed:
@@ -115,7 +115,7 @@ class MemoryLanes:
         return True
 
     async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
-        """See `LaneStore.recover`. Entries keep the due time that they had when they were claimed."""
+        """See `LaneStore.recover`. Entries keep their due time from before the claim."""
         return [self._recover(name, epoch, older_than_ms) for name, epoch in lanes]
 
     def _recover(self, name: str, epoch: int, older_than_ms: int | None) -> int:

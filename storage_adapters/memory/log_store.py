@@ -27,7 +27,7 @@ class MemoryLog:
     async def put(
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> list[Sequence[int] | errors.EMQError]:
-        """See `LogStore.put`. Memory is as durable as the process, whatever is asked."""
+        """See `LogStore.put`. Messages live as long as the process, whatever the durability."""
         return [self._put(put) for put in puts]
 
     def _put(self, put: Put) -> Sequence[int] | errors.EMQError:
@@ -102,7 +102,7 @@ class MemoryLog:
         return queue.sealed
 
     async def close(self) -> None:
-        """Nothing to release: what the log holds belongs to the world."""
+        """Do nothing: the messages belong to the world."""
 
     def lose(self, queue: str, offset: int) -> bool:
         """See `MemoryStore.lose`."""
@@ -152,7 +152,7 @@ def _skip_holes(queue: Queue, begin: int, limit: int) -> tuple[list[int], list[b
 
 
 def _within(bodies: Sequence[bytes], max_bytes: int) -> int:
-    """How many bodies it takes to gather `max_bytes`."""
+    """Return the number of bodies that together reach `max_bytes`, or all."""
     for count, body in enumerate(bodies, 1):
         max_bytes -= len(body)
         if max_bytes <= 0:

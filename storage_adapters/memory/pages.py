@@ -1,4 +1,4 @@
-"""How far a page of messages goes."""
+"""The size of a page of messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def page_size(sizes: Iterable[int], max_bytes: int) -> int:
-    """How many of the messages make a page: all, or up to the one that brings their bytes to `max_bytes`."""
+    """Return how many messages make a page: all, or up to the one that brings the bytes to `max_bytes`."""
     count = 0
     for count, size in enumerate(sizes, 1):  # noqa: B007 - the number of the last one is the answer
         max_bytes -= size

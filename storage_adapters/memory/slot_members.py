@@ -1,4 +1,7 @@
-"""One slot of a sorted topic in memory: its members in their three states, and who is armed for it."""
+"""One slot of a sorted topic in memory: its members in their three states, and its alarm.
+
+A *twin* of a member is the same member in another state, or added again.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from emq.storage.slot_store import LATEST, RETRIES, Fold, SlotKind, resting_ms
 from storage_adapters.memory.wakeups import Wakeups
 
 SPARE = 64
-"""Outdated places that the queue of claimable members may hold before it is built anew."""
+"""Number of outdated places that the heap of claimable members may hold before it is built again."""
 
 
 class Kept(NamedTuple):
-    """What is kept of a member, whatever its state.
+    """The data of a member in any state.
 
     Attributes:
         history: as in `emq.storage.slot_store.DeadMember`.
-        retries: the lowest number of retries with which it was put back; None if it never was.
+        retries: the lowest number of retries with which the member was put back; None if it never was put back.
     """
 
     score: float
@@ -30,33 +33,33 @@ class Kept(NamedTuple):
     retries: int | None = None
 
     def put_back(self, score: float) -> Kept:
-        """The same waiting again with that score; a number of retries is remembered, the lower one."""
+        """Return the member waiting again with `score`; a score that is a number of retries may lower `retries`."""
         if score > RETRIES:
             return self._replace(score=score)
         return self._replace(score=score, retries=lower(self.retries, max(0, int(score))))
 
     @property
     def left(self) -> int:
-        """Retries left once it is claimed."""
+        """Retries left after a claim."""
         by_score = RETRIES if self.score > RETRIES else max(0, int(self.score) - 1)
         return by_score if self.retries is None else min(by_score, max(0, self.retries - 1))
 
     @property
     def beyond(self) -> int:
-        """Deliveries, once it is claimed, beyond those counted down."""
+        """Deliveries after a claim beyond the number of retries."""
         return 0 if self.retries is None else max(0, 1 - self.retries)
 
     def used(self, left: int) -> Kept:
-        """The same after an attempt that had so many retries left; each takes one, also below 0."""
+        """Return the member after an attempt that had `left` retries left; each attempt takes one, also below 0."""
         return self._replace(retries=left if self.retries is None else min(left, self.retries - 1))
 
     def failed(self, at_ms: int, reason: str) -> Kept:
-        """The same with one more failed attempt; an empty reason tells of none."""
+        """Return the member with one more failed attempt; an empty reason means no failure."""
         return self._replace(history=(*self.history, (at_ms, reason))[-RETRIES:]) if reason else self
 
 
 def lower(one: int | None, other: int | None) -> int | None:
-    """The lower number of those that are there."""
+    """Return the lower of two numbers; None counts as absent."""
     return min((n for n in (one, other) if n is not None), default=None)
 
 
@@ -66,7 +69,7 @@ class Prepared(NamedTuple):
 
     @property
     def claimed_ms(self) -> int:
-        """Whole seconds, which is all that a token tells."""
+        """Time of the claim in whole seconds, as the token holds it."""
         return self.token // 1000 * 1000
 
 
@@ -77,11 +80,11 @@ class Dead(NamedTuple):
 
 
 class SortedSlot:
-    """A member is in `waiting`, `prepared` and `dead` at most once each, and may be in all of them as its own twin.
+    """A slot. A member is in `waiting`, `prepared` and `dead` at most once each, and may be in several of them.
 
-    Claimable members (waiting, no twin in prepare) have a place in a heap. When one is claimed, blocked, taken back or
-    gets another score, its place stays behind outdated; it is dropped when it comes to the top, or when outdated ones
-    are the greater part. `fold` is that of the last add.
+    Claimable members (waiting, no twin in prepare) have a place in a heap. When a member is claimed, blocked, taken
+    back or gets another score, its old place stays in the heap. The slot drops an outdated place at the top of the
+    heap, and all of them when they are the greater part. `fold` is the fold of the last add.
     """
 
     def __init__(self, address: str, kind: SlotKind) -> None:
@@ -99,7 +102,7 @@ class SortedSlot:
         self._alarm: tuple[float, Wakeups] | None = None
 
     def wait(self, member: bytes, kept: Kept) -> None:
-        """Let a member wait, in place of its twin if that waits already, and wake who is armed for less."""
+        """Let a member wait, in place of a waiting twin; wake the armed instance if the member comes first."""
         self.waiting[member] = kept
         self._offer(member)
 
@@ -107,7 +110,7 @@ class SortedSlot:
         return self.waiting.pop(member, None) is not None
 
     def head(self) -> tuple[bytes, Kept] | None:
-        """The claimable member that comes first."""
+        """Return the first claimable member; None without one."""
         while self._places:
             place, member = self._places[0]
             kept = self.waiting.get(member)
@@ -133,7 +136,7 @@ class SortedSlot:
         return len(self._rests)
 
     def rest_ms(self) -> int | None:
-        """When the first resting member is to wait again."""
+        """Return the time at which the first resting member waits again; None without one."""
         while self._rest_times:
             rest_ms, member = self._rest_times[0]
             if member in self._rests and self._rests[member][0] == rest_ms:
@@ -142,7 +145,7 @@ class SortedSlot:
         return None
 
     def rested(self, now_ms: int) -> tuple[bytes, float] | None:
-        """A member whose rest is over, and the score with which it waits again."""
+        """Return a member whose rest is over, and the score with which it waits again; None without one."""
         rest_ms = self.rest_ms()
         if rest_ms is None or rest_ms > now_ms:
             return None
@@ -150,7 +153,7 @@ class SortedSlot:
         return member, self._rests[member][1]
 
     def leave(self, member: bytes) -> Kept:
-        """Take a member out of prepare; its twin may be claimed from now on."""
+        """Remove a member from prepare; its waiting twin becomes claimable."""
         self._rests.pop(member, None)
         kept = self.prepared.pop(member).kept
         if member in self.waiting:
@@ -158,7 +161,7 @@ class SortedSlot:
         return kept
 
     def bury(self, member: bytes, dead: Dead) -> None:
-        """Let a member be dead, in place of its twin if that is dead already: the caller has merged them."""
+        """Make a member dead, in place of a dead twin; the caller has merged the two."""
         self.unbury(member)
         self.dead[member] = dead
         insort(self.dead_order, (dead.dead_ms, member))
@@ -170,14 +173,14 @@ class SortedSlot:
         return dead
 
     def arm(self, wakeups: Wakeups) -> float | None:
-        """Wake `wakeups` once for what comes before the first claimable member; answers its score."""
+        """Arm `wakeups` for members that come before the first claimable one; return that one's score, or None."""
         head = self.head()
         wakeups.forget(self._address)
         self._alarm = (math.inf if head is None else self._place(head[1]), wakeups)
         return None if head is None else head[1].score
 
     def in_order(self, count: int) -> list[tuple[bytes, Kept]]:
-        """The first `count` waiting members in claim order, those with a twin in prepare among them."""
+        """Return the first `count` waiting members in claim order, also those with a twin in prepare."""
         return heapq.nsmallest(count, self.waiting.items(), key=lambda item: (self._place(item[1]), item[0]))
 
     def _place(self, kept: Kept) -> float:

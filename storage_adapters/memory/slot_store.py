@@ -45,7 +45,7 @@ class MemorySorted:
     async def add(
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage]:
-        """See `SortedStore.add`. Memory is as durable as the process, whatever is asked."""
+        """See `SortedStore.add`. Members live as long as the process, whatever the durability."""
         check_scores(adds)
         return [self._add(add) for add in adds]
 
@@ -244,7 +244,7 @@ def _roll_back(
 
 
 def _die(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, reason: str, now_ms: int, fold: Fold) -> None:
-    """Let it be dead, as one with its twin if that is dead already."""
+    """Make a member dead, merged with a dead twin if there is one."""
     twin = found.dead.get(member)
     if twin is not None:
         older = twin.kept.failed(twin.dead_ms, twin.reason)
@@ -258,7 +258,7 @@ def _die(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, reason: str, 
 
 
 def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: Fold) -> errors.InvalidMessage | None:
-    """Let it wait, merged with its twin if that waits; answers why it could not be merged."""
+    """Let a member wait, merged with a waiting twin if there is one; return the error if the merge fails."""
     twin = found.waiting.get(member)
     try:
         found.wait(member, kept if twin is None else _merge(slot, fold, kept, twin))
@@ -268,7 +268,7 @@ def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: 
 
 
 def _merge(slot: Slot, fold: Fold, older: Kept, newer: Kept) -> Kept:
-    """Two twins as one, with the score of the newer."""
+    """Return two twins as one member, with the score of the newer."""
     history = tuple(sorted(older.history + newer.history, key=itemgetter(0))[-RETRIES:])
     retries = lower(older.retries, newer.retries)
     if not slot.apart:
@@ -308,5 +308,5 @@ def _dead_page(slot: Slot, found: SortedSlot, after: tuple[int, bytes], limit: i
 
 
 def _size(slot: Slot, member: bytes, body: bytes) -> int:
-    """Bytes of a claimed member; one that is its own body counts once."""
+    """Return the bytes of a claimed member; a member that is its own body counts once."""
     return len(member) + (len(body) if slot.apart else 0)

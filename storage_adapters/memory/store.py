@@ -1,4 +1,4 @@
-"""Opening memory stores."""
+"""Opens memory stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage_adapters.memory.slot_store import MemorySorted
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import World
 
-# A name must mean the same data to everyone in the process, so its registry can only live beside the process's modules.
+# A name means the same data in the whole process, so the registry of names is module state.
 _worlds: dict[tuple[str, Environment], World] = {}
 
 
@@ -26,7 +26,7 @@ class MemoryStore:
 
     Args:
         world: data to share with other instances; None for data of its own.
-        max_queue_qps: operations a second that one queue claims to stand, or None. Named only, not enforced.
+        max_queue_qps: most operations a second that the store declares for one queue, or None. Not enforced here.
     """
 
     def __init__(self, world: World | None = None, *, max_queue_qps: float | None = None) -> None:
@@ -40,7 +40,7 @@ class MemoryStore:
         self.sorted: SortedStore = MemorySorted(world, self._wakeups)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """See `Store.watch`. Wake-ups wait for the watcher, so None is never yielded."""
+        """See `Store.watch`. Wake-ups wait for the watcher; it yields None only after `World.restore`."""
         return self._wakeups.watch()
 
     async def close(self) -> None:
@@ -48,7 +48,7 @@ class MemoryStore:
         self._wakeups.close()
 
     def lose(self, queue: str, offset: int) -> bool:
-        """Make a hole, as a lost write would; for simulations. Answers whether there was a message."""
+        """Make a hole, as a lost write would; for simulations. Returns whether there was a message."""
         return self._log.lose(queue, offset)
 
 
@@ -71,7 +71,7 @@ async def open_store(url: str, environment: Environment) -> MemoryStore:
 
 
 def forget(name: str) -> None:
-    """Drop the data of `memory://name` in both environments; instances that are open keep theirs to themselves."""
+    """Drop the data of `memory://name` in both environments; open instances keep the old data among themselves."""
     for environment in Environment:
         _worlds.pop((name, environment), None)
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 
 
 class Wakeups:
-    """Names to wake, kept in order until the watcher takes them.
+    """Names of queues, lanes and slots to wake, kept in order until the watcher takes them.
 
-    They are kept also while nobody watches, so none is lost; a name is armed again only by its owner's next look, so
-    there is never more than one of each.
+    Names stay here also while nobody watches, so none is lost. Only the owner's next look arms a name again, so each
+    name is here at most once.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Wakeups:
         self._changed = asyncio.Event()
 
     def __deepcopy__(self, memo: object) -> Wakeups:
-        """A snapshot of what is stored refers to the instances that are there, and copies none."""
+        """Return self: a snapshot of a world refers to the open instances and copies none."""
         return self
 
     def wake(self, name: str) -> None:
@@ -28,7 +28,7 @@ class Wakeups:
         self._changed.set()
 
     def forget(self, name: str) -> None:
-        """The owner has just looked at `name` by itself; a wake-up still on its way would be for nothing."""
+        """Drop a wake-up of `name`, since its owner has just looked by itself."""
         self._names.pop(name, None)
 
     def lose(self) -> None:

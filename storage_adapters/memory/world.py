@@ -1,4 +1,4 @@
-"""What the instances of one memory store share: queues, lanes, slots, fences, and who is armed for what."""
+"""The world: the queues, lanes, slots, fences and alarms that the instances of one memory store share."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FIRST_OFFSET = 1
 class Queue:
     """A log queue: a list of bodies and the offset of its first cell; None in a cell is a hole.
 
-    Trimmed cells at the front are emptied at once but cut off only when they are half of the list, which makes
-    trimming cheap however long the backlog and still frees the bodies.
+    A trim empties cells at the front at once, which frees the bodies. It cuts these cells off only when they are half
+    of the list, so that a trim is cheap for a backlog of any length.
     """
 
     __slots__ = ("base", "cells", "holes", "layout", "sealed", "trimmed")
@@ -46,7 +46,7 @@ class Queue:
         return self.base + len(self.cells)
 
     def held(self) -> int:
-        """Messages in it, holes not counted."""
+        """Return the number of messages, without holes."""
         return len(self.cells) - self.trimmed - self.holes
 
     def body(self, offset: int) -> bytes | None:
@@ -68,7 +68,7 @@ class Queue:
             self.trimmed = end
 
     def drop_oldest(self, count: int) -> None:
-        """Trim until `count` messages less are held."""
+        """Trim the oldest `count` messages."""
         offset = self.head
         while count:
             count -= self.cells[offset - self.base] is not None
@@ -76,7 +76,7 @@ class Queue:
         self.trim(offset)
 
     def lacks(self, mark: Mark) -> bool:
-        """Whether the mark's message is there no more, nor was dropped; a hole proves nothing."""
+        """Return whether the mark's message was lost: beyond the tail, or another body; a hole proves nothing."""
         if mark.offset >= self.tail:
             return True
         body = self.body(mark.offset)
@@ -91,7 +91,7 @@ class Queue:
 
 
 class Prepared(NamedTuple):
-    """Under which epoch and when an entry was claimed, its priority, and when it had been due."""
+    """A claimed entry: the epoch and time of the claim, its priority, and its due time."""
 
     epoch: int
     claimed_ms: int
@@ -100,7 +100,7 @@ class Prepared(NamedTuple):
 
 
 class Lane:
-    """Entries of a lane. An id in `bodies` is prepared, dead, or else waiting (once in the heap of its priority)."""
+    """The entries of a lane. An id in `bodies` is prepared, dead, or waiting (once in the heap of its priority)."""
 
     __slots__ = ("bodies", "dead", "dead_order", "prepared", "waiting")
 
@@ -118,7 +118,7 @@ class Lane:
         heapq.heappush(self.waiting.setdefault(priority, []), (due_ms, id_))
 
     def take(self, now_ms: int, claim: LaneClaim, max_bytes: int) -> Iterator[tuple[str, int, int]]:
-        """Take what the claim may have of what is due, until `max_bytes` are gathered: id, priority and due time."""
+        """Take due entries within the claim's limits, up to `max_bytes`; yield id, priority and due time."""
         left, rooms = claim.limit, list(claim.rooms)
         for priority in sorted(self.waiting):
             heap = self.waiting[priority]
@@ -134,7 +134,7 @@ class Lane:
                 del self.waiting[priority]
 
     def take_back(self, id_: str) -> bool:
-        """Take an entry out of those that wait; a walk over all of them, which is quick enough in memory."""
+        """Remove a waiting entry; return whether it was waiting. Walks over all entries, which is quick in memory."""
         if id_ not in self.bodies or id_ in self.prepared or id_ in self.dead:
             return False
         priority = next(p for p, heap in self.waiting.items() if any(entry[1] == id_ for entry in heap))
@@ -171,7 +171,7 @@ class World:
     """The data of one memory store. Simulations make one and open a `MemoryStore` on it for each host.
 
     Args:
-        clock: says when a dead letter died; everything else runs on the times that callers give.
+        clock: gives the time of death of a dead letter; callers give all other times.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -186,17 +186,17 @@ class World:
         self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
     def joined(self, wakeups: Wakeups) -> None:
-        """An instance of the store was opened on this world."""
+        """Register the wake-ups of a store instance that opened this world."""
         self._instances.add(wakeups)
 
     def snapshot(self) -> object:
-        """All that is stored now, for `restore`."""
+        """Return a copy of all stored data, for `restore`."""
         return copy.deepcopy((self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed))
 
     def restore(self, snapshot: object | None) -> None:
-        """Come back as it was at a snapshot, as a server does that lost its last writes; None for empty.
+        """Return to a snapshot, as a server does that lost its last writes; None empties the world.
 
-        Every instance is told that its wake-ups may be lost, as when its connection breaks.
+        The world tells every instance that wake-ups may be lost, as after a broken connection.
         """
         kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set())
         self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = cast(_Stored, kept)
@@ -220,7 +220,7 @@ class World:
         return lane
 
     def fence(self, group: str, epoch: int) -> errors.NotOwner | None:
-        """Note `epoch` as the group's highest, or refuse it as stale. One fence guards both of a group's stores."""
+        """Note `epoch` as the group's highest, or return `NotOwner`. One fence guards a group's queues and its lane."""
         highest = self._epochs.get(group)
         if highest is None or epoch > highest:
             self._epochs[group] = epoch

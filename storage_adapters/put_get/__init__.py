@@ -1,7 +1,7 @@
 """A base for stores that offer only PUT and GET(i), such as the storage of the original EMQ.
 
 Write a `PutGetClient` (two methods) for your storage, open some other store for retries and dead letters, and hand
-both to `PutGetStore`. What such a storage cannot do is made up for here, and only partly:
+both to `PutGetStore`. The base makes up for a part of what such a storage lacks:
 
 - *The tail* is found by probing, and an armed queue is polled, ever more seldom (`Options.poll_first_s` doubling to
   `poll_longest_s`), by one timer structure for all queues. A put through the same instance wakes at once.

@@ -1,4 +1,4 @@
-"""What the user of the adapter base brings along, and what may be tuned."""
+"""The client that a user of the adapter base writes, and the base's options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PutGetClient(Protocol):
         A queue comes into being with its first put."""
 
     async def get(self, queue: str, offset: int) -> bytes | None:
-        """The body at `offset`, or None if there is none (now)."""
+        """Return the body at `offset`, or None if there is no message now."""
 
 
 @dataclass(frozen=True)

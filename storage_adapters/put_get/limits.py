@@ -8,7 +8,7 @@ from collections import OrderedDict
 from aiolimiter import AsyncLimiter
 
 _BURST_SHARE = 0.1
-"""The part of a second's cap that may go through at once."""
+"""Share of a second's cap that may go through at once."""
 
 
 class _Entry:
@@ -36,7 +36,7 @@ class QueueLimits:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many queues have a limiter now."""
+        """Return the number of queues that have a limiter now."""
         return len(self._entries)
 
     async def acquire(self, queue: str) -> None:

@@ -135,7 +135,7 @@ class PutGetLogStore:
         return None
 
     async def _lacks(self, queue: str, mark: Mark) -> bool:
-        """Whether what was read at the mark is not there any more; then nothing that is known of the queue holds."""
+        """Return whether the message at the mark is gone; then all that is known of the queue is out of date."""
         known = self._state(queue)
         if mark.offset < known.head:
             return False
@@ -198,7 +198,7 @@ class PutGetLogStore:
         return Batch(offsets, bodies, position, exhausted)
 
     def _is_hole(self, known: QueueProbe, offset: int) -> bool:
-        """Whether an offset that a GET has just missed was missing for long enough to be given up."""
+        """Return whether an offset that a GET has just missed was missing for at least `hole_grace_s`."""
         since = known.missing_since.get(offset)
         return since is not None and _now() - since >= self._options.hole_grace_s
 
@@ -303,7 +303,7 @@ class PutGetLogStore:
         return None
 
     def _note_sealed(self, queue: str, known: QueueProbe) -> None:
-        """A sealed queue is polled no more, and of many the one that was sealed first is forgotten."""
+        """Stop the polls of a sealed queue; above `MOST_SEALED`, forget the queue that was sealed first."""
         self._sealed.pop(queue, None)
         if not known.sealed:
             return

@@ -1,4 +1,4 @@
-"""What is known of one queue, and looking for more by GET."""
+"""Remembers what this instance knows of each queue, and probes the storage by GET."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage_adapters.put_get.limits import QueueLimits
 
 
 class QueueProbe:
-    """What this instance knows of one queue.
+    """This instance's knowledge of one queue.
 
     Attributes:
         head: first offset not trimmed, here.
@@ -38,7 +38,7 @@ class QueueProbe:
         self.lock = asyncio.Lock()
 
     def start_again(self, first_offset: int) -> None:
-        """The storage has lost messages: what was seen of it may be gone, or be something else now."""
+        """Forget all that was seen of the queue, since the storage has lost messages."""
         self.reach = max(first_offset, self.head)
         self.ahead.clear()
         self.missing_since.clear()
@@ -47,7 +47,7 @@ class QueueProbe:
         self.surveyed = False
 
     def forget_below(self, offset: int) -> None:
-        """Drop what was remembered of offsets that nobody will ask for again."""
+        """Forget the offsets below `offset`, which nobody will read again."""
         for memory in (self.ahead, self.missing_since):
             for old in [known for known in memory if known < offset]:
                 del memory[old]
@@ -77,7 +77,7 @@ class Prober:
         return body
 
     async def fetch(self, queue: str, known: QueueProbe, offsets: Iterable[int]) -> list[int]:
-        """GET these offsets at once into `known.ahead`; answers those that are missing."""
+        """GET these offsets at once into `known.ahead`; return the missing ones."""
         wanted = [offset for offset in offsets if offset not in known.ahead]
         bodies = await gather(self.get(queue, known, offset) for offset in wanted)
         now = asyncio.get_running_loop().time()

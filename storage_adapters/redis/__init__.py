@@ -1,4 +1,4 @@
-"""Redis and Valkey: log queues as lists with dense offsets, retry slots as sorted sets, one Lua script an operation.
+"""Redis and Valkey: log queues as lists with dense offsets, lanes as sorted sets, one Lua script for each operation.
 
 All keys of a storage shard share one hash tag, so that one script serves many queues in one round trip. Works on
 Redis >= 7.0 and Valkey.

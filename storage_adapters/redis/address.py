@@ -23,7 +23,7 @@ class Address:
     hosts: the servers named, as (host, port).
     master_name: by which the sentinels know the master.
     shards: as given, or None.
-    max_queue_qps: what a topic may ask of one queue, or None.
+    max_queue_qps: most operations a second that a topic may ask of one queue, or None.
     sentinel_username, sentinel_password: of the sentinels, where they have their own.
     shown: without user and password, for messages.
     """

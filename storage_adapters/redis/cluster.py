@@ -27,8 +27,10 @@ from storage_adapters.redis.scripts import Script, script
 from storage_adapters.redis.topology import Topology
 
 REDIRECTED_S = 2.0
-"""How long calls to a hash slot are sent again, counted from the first that was refused; a hash slot's keys are moved
-in less. If no replica takes over, later calls fail at their first refusal, so that they cost the others no time."""
+"""Seconds for which calls to a hash slot are sent again, from the first refusal on.
+
+A cluster moves a hash slot's keys in less. If no replica takes over, later calls fail at their first refusal, so that
+they cost the others no time."""
 
 PAUSES_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 
@@ -62,7 +64,7 @@ class ClusterServer:
 
 
 def hash_slot(key: str) -> int:
-    """The hash slot of a key."""
+    """Return the hash slot of a key."""
     return key_slot(key.encode())
 
 
@@ -79,7 +81,7 @@ class _Redirected:
         self._refusals = 0
 
     async def answer(self, known: Script | None, rest: Sequence[Any]) -> Any:
-        """The answer to the script, or to the plain command `rest`; errors as for `Scripts.run`."""
+        """Return the answer to the script, or to the plain command `rest`; errors as for `Scripts.run`."""
         asked: NodePipeline | None = None
         while True:
             line = asked or self._topology.line(self._hash_slot)
@@ -140,5 +142,5 @@ class _Redirected:
 
 
 def _named(exc: redis.exceptions.AskError, line: NodePipeline) -> str:
-    """The address that a node at `line` named; without a host it means its own."""
+    """Return the address that the node at `line` named; a name without a host means the node's own host."""
     return f"{exc.host or line.address.rpartition(':')[0]}:{exc.port}"

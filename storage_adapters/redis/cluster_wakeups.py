@@ -31,10 +31,10 @@ from storage_adapters.redis.wakeups import RECONNECT_S, SUBSCRIBE_S, SWEEP_S, sw
 log = logging.getLogger(__name__)
 
 LISTEN_S = 5.0
-"""How long one wait for a message lasts; nothing depends on it."""
+"""Seconds of one wait for a message; no behaviour depends on the value."""
 
 News = list[str] | None
-"""Names of what was woken, or None where wake-ups may have been lost."""
+"""Names of the woken queues, lanes and slots, or None where wake-ups may have been lost."""
 
 
 class ClusterWakeUps:
@@ -129,7 +129,7 @@ class Ears:
         await asyncio.gather(*(ear.close() for ear in self._ears.values()), return_exceptions=True)
 
     async def _settle(self) -> bool:
-        """Make the subscriptions what they should be; answers whether every node could be asked."""
+        """Subscribe and unsubscribe as the topology asks; return whether every node could be asked."""
         try:
             wanted = self._wanted()
         except errors.StoreUnavailable:

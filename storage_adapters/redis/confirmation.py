@@ -1,6 +1,6 @@
-"""What a call waits for besides its answer: that a replica or the disk has it too.
+"""Confirmation: a call may wait until a replica or the disk has its writes, too.
 
-WAIT and WAITAOF speak of the writes of their own connection, so they follow the call in its pipeline.
+WAIT and WAITAOF cover the writes of their own connection, so they follow the call in its pipeline.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from emq import errors
 from emq.storage.durability import Durability
 
 DURABILITY_TIMEOUT_MS = 5_000
-"""How long a publish waits for the replica or the disk before its outcome is reported as unknown."""
+"""Milliseconds that a publish waits for the replica or the disk, before it fails with `OutcomeUnknown`."""
 
 FOLLOWED_TIMEOUT_MS = 200
-"""How long a call whose answer is acted upon waits for a replica that may take over."""
+"""Milliseconds that a call waits for a replica that may take over, if the caller acts on the answer elsewhere."""
 
 ALONE_S = 5.0
-"""How long nobody waits for a replica after one did not answer in time."""
+"""Seconds without such waits after a replica did not answer in time."""
 
 
 class Confirm(enum.Enum):
@@ -39,7 +39,7 @@ class Confirm(enum.Enum):
 
     @property
     def wait_s(self) -> float:
-        """How long the server may wait before it answers."""
+        """Return the seconds that the server may wait before it answers."""
         return float(self.value[-1]) / 1000 if self.value else 0.0
 
 
@@ -51,7 +51,7 @@ DEMANDED = {
 
 
 class Confirmations:
-    """What one server is asked to confirm, and what its answers mean.
+    """Chooses the confirmations to ask of one server, and reads its answers.
 
     Args:
         url: of the server, for messages.
@@ -64,17 +64,17 @@ class Confirmations:
         self._alone_until = 0.0
 
     def needed(self, durability: Durability, outlives: bool) -> Confirm:
-        """What a call is to wait for.
+        """Return the confirmation that a call waits for.
 
         Args:
-            outlives: its answer is acted upon elsewhere.
+            outlives: whether the caller acts on the answer elsewhere.
         """
         if outlives and self._followed and durability is Durability.ACCEPTED:
             return Confirm.NOTHING if time.monotonic() < self._alone_until else Confirm.FOLLOWED
         return DEMANDED[durability]
 
     def failure(self, confirm: Confirm, answer: Any) -> errors.StoreUnavailable | None:
-        """What the answer to WAIT or WAITAOF means for the calls before it; None if they are confirmed."""
+        """Return the error that the answer to WAIT or WAITAOF means for the calls before; None if confirmed."""
         count = answer[0] if isinstance(answer, list) else answer
         if confirm is Confirm.FOLLOWED:
             if isinstance(answer, Exception) or count < 1:

@@ -1,9 +1,9 @@
-"""Keys that somebody else wrote over: a string where a queue, a slot or a hash of EMQ's should be.
+"""Damaged keys: somebody wrote over a key, for example a string where EMQ's queue, slot or hash should be.
 
-A script that meets such a key fails in the middle. It costs nothing to be ready for that: only after it has happened
-are the types of the keys of the call looked at, and the wrong ones remembered. From then on no call is sent that needs
-such a key, until a look (once a second at most, and only when the key is wanted) finds it repaired or gone. Callers
-divide a refused call until the entries of the key are alone; see `storage_adapters.redis.spreading`.
+A script that meets a damaged key fails in the middle. Only after a failure does EMQ look at the types of the call's
+keys, so healthy calls cost nothing more. EMQ remembers the damaged keys and sends no call that needs one, until a look
+(once a second at most, and only when a call needs the key) finds the key repaired or gone. Callers divide a refused
+call until the entries of the damaged key are alone; see `storage_adapters.redis.spreading`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_AGAIN_S = 1.0
 READING = frozenset(
     {"bounds", "get", "lane_dead", "lane_inspect", "lane_waiting", "slot_dead", "slot_inspect", "slot_waiting"}
 )
-"""Scripts that write nothing: what they did before they failed does not matter."""
+"""Scripts that write nothing, so that a failure in the middle does no harm."""
 
 
 class SharedKeyDamaged(errors.KeyDamaged):
@@ -35,7 +35,7 @@ class GuardedScripts:
     """See `storage_adapters.redis.server.Scripts`; adds to another one that it names keys of a wrong type.
 
     Attributes:
-        damaged: the keys that are known to be damaged: what was found there, and when that was looked at (monotonic).
+        damaged: damaged key to the type that was found there, and the monotonic time of that look, in seconds.
     """
 
     def __init__(self, scripts: Scripts) -> None:
@@ -56,8 +56,8 @@ class GuardedScripts:
         """See `Scripts.run`.
 
         Raises:
-            KeyDamaged: a key of the call holds something else than EMQ keeps there; nothing was applied.
-            OutcomeUnknown: also where that was found out by a call that writes, in its middle.
+            KeyDamaged: a key of the call holds a value of a foreign type; nothing was applied.
+            OutcomeUnknown: also where a call that writes met the damaged key in its middle.
         """
         if self.damaged and not self.damaged.keys().isdisjoint(keys):
             await self._refuse([key for key in keys if key in self.damaged])
@@ -75,7 +75,7 @@ class GuardedScripts:
         return await self._scripts.command(*call)
 
     async def _refuse(self, keys: Sequence[str]) -> None:
-        """Raise `KeyDamaged` for the first of the keys that is damaged still."""
+        """Raise `KeyDamaged` for the first of the keys that is still damaged."""
         for key in keys:
             known = self.damaged.get(key)
             if known is not None and time.monotonic() - known[1] >= LOOK_AGAIN_S:
@@ -85,7 +85,7 @@ class GuardedScripts:
                 raise _error(key, known[0])
 
     async def _find(self, keys: list[str]) -> list[tuple[str, str]]:
-        """Look at the types of keys; remember and return those that are wrong, with what was found there."""
+        """Look at the types of keys; remember and return the wrong ones, with the types that were found."""
         types = await self._scripts.run("types", keys, ())
         wrong = []
         for key, answer in zip(keys, types, strict=True):

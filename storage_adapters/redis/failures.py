@@ -1,4 +1,4 @@
-"""What the driver's errors mean for the caller."""
+"""Translates the driver's errors to EMQ's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MetWrongType(errors.OutcomeUnknown):
 
 
 def translated(exc: Exception, url: str) -> errors.EMQError:
-    """The EMQ error for what a server at `url` answered, or for a connection to it that broke."""
+    """Return the EMQ error for an error reply of the server at `url`, or for a broken connection to it."""
     text = str(exc)
     if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
         return errors.StoreFull(f"{url} is out of memory; raise maxmemory or let consumers catch up")
@@ -41,10 +41,10 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
 
 
 def of_several(outcomes: Sequence[object]) -> errors.EMQError | None:
-    """What to raise for a call that was sent in parts, given what each answered or failed with; None if all is well.
+    """Return the error for a call that was sent in parts, from the parts' results and errors; None if all succeeded.
 
     Raises:
-        BaseException: whatever a part failed with that is no error of ours.
+        BaseException: the error of a part, if EMQ does not define it.
     """
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if not failures:
@@ -61,7 +61,7 @@ def of_several(outcomes: Sequence[object]) -> errors.EMQError | None:
 
 
 def partly(failure: errors.EMQError) -> errors.OutcomeUnknown:
-    """What the failure of one part means for a call of which another part was done."""
+    """Return the error for a call of which one part failed and another part was done."""
     if isinstance(failure, errors.OutcomeUnknown):
         return failure
     return errors.OutcomeUnknown(f"part of a call was done, but not all of it: {failure}")

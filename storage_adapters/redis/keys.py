@@ -60,11 +60,11 @@ from emq.storage.names import parts_of
 HASH_SLOTS = 16_384
 
 RANGES = 128
-"""Most ranges of hash slots among which shards are dealt out; above it, shards share them in turn."""
+"""Most ranges of hash slots for shards; with more shards than ranges, shards share the ranges in turn."""
 
 
 class Shard:
-    """The keys of one storage shard; `name` is what its tag has behind the environment."""
+    """The keys of one storage shard; `name` is the part of its tag behind the environment."""
 
     def __init__(self, environment: str, name: int | str) -> None:
         self.environment = environment
@@ -105,10 +105,10 @@ class Shard:
 
 
 def cluster_shards(environment: str, count: int) -> list[Shard]:
-    """The shards of a store on a cluster: shard i in the i-th of as many equal ranges of hash slots.
+    """Return the shards of a store on a cluster: shard i lies in the i-th of equal ranges of hash slots.
 
-    Masters serve ranges, so each has its share of the shards, the same but for one. By chance alone, of 64 shards on
-    three masters the busiest would often have 27.
+    Masters serve ranges, so the numbers of shards on two masters differ by one at most. With random places, the busiest
+    of three masters would often have 27 of 64 shards.
     """
     ranges = min(count, RANGES)
     shards = []
@@ -121,12 +121,12 @@ def cluster_shards(environment: str, count: int) -> list[Shard]:
 
 
 def shard_count(environment: str) -> str:
-    """The key that remembers how many shards there are."""
+    """Return the key that holds the number of shards."""
     return f"{{emq:{environment}}}:shards"
 
 
 class SlotKeys:
-    """The keys of one slot of a sorted topic; all lie in one hash slot, that of `store`."""
+    """The keys of one slot of a sorted topic; all lie in the hash slot of `store`."""
 
     def __init__(self, environment: str, slot: str) -> None:
         topic, index = parts_of(slot)
@@ -179,7 +179,7 @@ class SlotKeys:
 
     @property
     def everything(self) -> tuple[str, ...]:
-        """In the order in which `slot_moves.lua` takes them."""
+        """Return all keys, in the order in which `slot_moves.lua` takes them."""
         return (
             *(self.store, self.prepare, self.dead, self.own, self.body),
             *(self.preparebody, self.deadbody, self.reason, self.history, self.retries),
@@ -188,7 +188,7 @@ class SlotKeys:
 
 
 def shard_of(group: str, shards: int) -> int:
-    """The shard of a group; its queues and its retry slot lie together."""
+    """Return the shard of a group, which holds the group's queues and its lane."""
     return zlib.crc32(group.encode()) % shards if shards > 1 else 0
 
 
@@ -215,7 +215,7 @@ _SLOT_TYPES = {"prepare": "zset", "dead": "zset", "rests": "zset"}
 
 
 def expected_type(key: str) -> str:
-    """What kind of value a key of this layout holds, as the server's TYPE calls it."""
+    """Return the type of value that a key of this layout holds, as the server's TYPE names it."""
     if key.startswith("{emq:"):
         name = key.partition("}:")[2].partition(":")[0]
         return _SHARD_TYPES.get(name) or _GROUP_TYPES.get(name, "string")
@@ -224,5 +224,5 @@ def expected_type(key: str) -> str:
 
 
 def is_shared(key: str) -> bool:
-    """Whether all queues of a storage shard need the key."""
+    """Return whether all queues of a storage shard need the key."""
     return key.startswith("{emq:") and key.partition("}:")[2] in _SHARD_TYPES

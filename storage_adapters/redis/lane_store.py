@@ -1,4 +1,4 @@
-"""Retry lanes on sorted sets (kind fixed_time), consumed in two phases."""
+"""Lanes on sorted sets: an entry waits until its due time, then is prepared by a claim until its verdict."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RedisLanes:
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
                 args += (add.reason or "", int(add.reason is not None))
-            # What moves here from a log queue was in the store before, and is dropped there once it is here.
+            # An entry that moves here from a log queue leaves the queue only after this call.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
             return [_added(a, n) for a, n in zip(chunk, answers, strict=True)]
@@ -134,12 +134,12 @@ class RedisLanes:
 
 
 def _text(text: bytes) -> str:
-    """Also of what another program wrote."""
+    """Return text from bytes, also from bytes that another program wrote."""
     return text.decode(errors="replace")
 
 
 def _whole(score: bytes) -> int:
-    """Milliseconds; a time that another program set far beyond all of EMQ's counts as the last that is of use."""
+    """Return a score as whole milliseconds, at most 2**62; another program may have set a larger one."""
     return min(int(slot_requests.number(score)), 1 << 62)
 
 
@@ -153,6 +153,6 @@ def _claimed(claim: LaneClaim, answer: Any) -> LaneClaimed | errors.NotOwner:
     if answer == 0:
         return not_owner(claim.lane, claim.epoch)
     due, *flat = answer
-    # A body that is gone is an empty one: the entry is put aside as one that cannot be read.
+    # A missing body counts as empty: the host puts the entry aside as unreadable.
     entries = [(_text(id_), body or b"") for id_, body in zip(flat[::2], flat[1::2], strict=True)]
     return LaneClaimed(entries, None if due < 0 else due)

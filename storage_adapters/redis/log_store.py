@@ -1,8 +1,8 @@
 """Log queues on lists.
 
-An element's offset is its index plus the offset of the list's head, which a hash keeps: appending is one RPUSH for a
-whole batch and reading one LRANGE. On streams, with the offset as entry id, a put took four and a read three times as
-long, since each message is an entry of its own to make or to take apart.
+A hash keeps the offset of the list's head; an element's offset is this offset plus the element's index. So a put is one
+RPUSH for a whole batch, and a read is one LRANGE. On streams, with the offset as entry id, a put took four times and a
+read three times as long, since the server makes and parses an entry for each message.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from storage_adapters.redis.server import Scripts
 from storage_adapters.redis.spreading import WEIGHT_BYTES, each_shard, share_of
 
 PUT_CHUNK = 1_000
-"""Most bodies in one script call: it keeps a call under about 2 ms, so that it never holds up the server."""
+"""Most bodies in one script call; a call then takes less than about 2 ms and never holds up the server."""
 
 QUEUE_CHUNK = 1_000
 """Most queues in one script call; Lua's stack ends at about 8,000 values."""
 
 NO_EPOCH = -1
-"""What a script is told for None."""
+"""Argument of a script that stands for None."""
 
 Refusal = errors.NotOwner | errors.MessagesLost | errors.KeyDamaged
 

@@ -60,11 +60,11 @@ class NodePipeline:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no call is under way."""
         return not self._waiting and not self._tasks
 
     async def close(self) -> None:
-        """Close the connections; what is under way fails."""
+        """Close the connections; calls under way fail."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

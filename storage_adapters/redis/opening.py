@@ -1,4 +1,4 @@
-"""Opening a store: one server, the master behind sentinels, or a cluster."""
+"""Opens a store: one server, the master behind sentinels, or a cluster."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from storage_adapters.redis.topology import Topology
 from storage_adapters.redis.wakeups import ServerWakeUps
 
 CLUSTER_SHARDS = 64
-"""Shards on a cluster unless the URL says otherwise: enough for some twenty masters to have about the same share."""
+"""Default number of shards on a cluster; enough to give some twenty masters about the same share."""
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 30
-"""The driver's own bounds, for what `Patience` does not bound: a subscription's connection."""
+"""Most seconds that the driver waits on a subscription's connection, which `Patience` does not bound."""
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:
@@ -148,7 +148,7 @@ async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
 
 
 async def _agreed_shards(server: Scripts, environment: str, address: Address, default: int) -> int:
-    """The number of shards: what the store remembers, else what the URL says, which it remembers from now on."""
+    """Return the number of shards that the store remembers; without one, let it remember the URL's or `default`."""
     key = shard_count(environment)
     known = await server.command("GET", key)
     if known is None:

@@ -1,4 +1,4 @@
-"""Refusals that several kinds of requests are answered with."""
+"""Refusals that several kinds of requests share."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from emq import errors
 
 
 def not_owner(group: str, epoch: int | None) -> errors.NotOwner:
-    """For a request of a group whose fence stands above the request's epoch."""
+    """Return the error for a request whose epoch is below the fence of its group."""
     return errors.NotOwner(f"group {group} has an owner with an epoch above {epoch}; stop consuming it")

@@ -1,4 +1,4 @@
-"""How long one server is waited for.
+"""Patience: the deadlines of calls to one server.
 
 A call has a deadline: twenty times the slowest of a hundred answers of this server, at least one second and at most
 ten, and for a large call what it takes to send it (`sending_s`). A server that has answered nothing for that long is
@@ -27,22 +27,22 @@ MOST_S = 10.0
 """Bounds of a deadline."""
 
 TIMES = 20
-"""A deadline is so many times the 99th percentile of the answer times."""
+"""Factor between the 99th percentile of the answer times and a deadline."""
 
 REMEMBERED = 200
-"""Answer times that the percentile is taken of."""
+"""Number of the latest answer times from which the percentile is taken."""
 
 MEASURED_EVERY = 64
-"""Answers between two looks at the answer times."""
+"""Number of answers between two looks at the answer times."""
 
 TICKS = 4
-"""Steps in which a deadline is counted down."""
+"""Number of steps in which a deadline is counted down."""
 
 BYTES_PER_S = 4 << 20
-"""So much of a call is sent, and worked off, in a second at the very least."""
+"""Least bytes of a call that are sent and carried out in a second."""
 
 PROBE_S = 0.5
-"""How often a silent server is asked whether it answers again."""
+"""Seconds between two PINGs to a silent server."""
 
 
 class Patience:

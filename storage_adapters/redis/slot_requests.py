@@ -29,7 +29,7 @@ from emq.storage.slot_store import (
 from storage_adapters.redis.refusals import not_owner
 
 FLAGS = {Keep.FIRST: "NX", Keep.LAST: "", Keep.LOWEST: "LT", Keep.HIGHEST: "GT"}
-"""Of ZADD."""
+"""Option of ZADD for each rule."""
 
 _NEW, _NO_ROOM, _NOT_FOLDED, _SEALED = b"1234"
 
@@ -41,9 +41,9 @@ class Group:
     """Requests that go to the server together.
 
     Attributes:
-        rule: what they have in common besides the slot.
-        args: of the script, for all requests.
-        places: where their answers go.
+        rule: the values that the requests have in common besides the slot.
+        args: arguments of the script, for all requests.
+        places: indexes of the requests' answers.
     """
 
     __slots__ = ("args", "places", "rule", "slot")
@@ -132,7 +132,7 @@ def place_add_answers(
 
 
 def place_failure(groups: Sequence[Group], failure: errors.EMQError, answers: list[Any]) -> None:
-    """Answer all requests of a call with what it failed with."""
+    """Give all requests of a failed call its error as their answer."""
     for group in groups:
         for place in group.places:
             answers[place] = failure
@@ -149,7 +149,7 @@ def place_ack_answers(group: Group, answer: int | bytes, answers: list[Any]) -> 
 
 
 def claimed(claim: SlotClaim, reply: Any, second_ms: int) -> SlotClaimed | errors.NotOwner:
-    """The answer of `slot_claim` for one slot."""
+    """Return the result of a claim from the answer of `slot_claim` for one slot."""
     if reply == 0:
         return not_owner(claim.slot.name, claim.epoch)
     following, page, records, _, lefts, _, rest = reply
@@ -198,21 +198,21 @@ def _time(told: bytes) -> int:
 
 
 def claimed_bytes(reply: Any) -> int:
-    """What an answer of `slot_claim` for one slot brought."""
+    """Return the bytes of members and records in an answer of `slot_claim` for one slot."""
     return 0 if reply == 0 else sum(map(len, reply[1][::2])) + sum(len(record) for record in reply[2] if record)
 
 
 def joined(
     first: SlotClaimed | errors.NotOwner | None, then: SlotClaimed | errors.NotOwner
 ) -> SlotClaimed | errors.NotOwner:
-    """What two calls brought for one claim."""
+    """Return the results of two calls for one claim as one."""
     if isinstance(first, SlotClaimed) and isinstance(then, SlotClaimed):
         return SlotClaimed([*first.entries, *then.entries], then.next_score, then.rest_ms)
     return then
 
 
 def dead_member(slot: Slot, row: Sequence[Any]) -> DeadMember:
-    """A row of `slot_dead`."""
+    """Return the dead member of a row of `slot_dead`."""
     member, dead_ms, record, told = row
     _, note, body = unpacked(member, record)
     reason, *lines = told.decode("utf-8", "replace").split("\n") if told else ('""',)
@@ -266,7 +266,7 @@ def as_json(reason: str) -> str:
 
 
 def numbers(scores: Sequence[bytes]) -> list[float]:
-    """Whole ones, as nearly all are, as ints."""
+    """Return scores as numbers, as ints if all are whole, as nearly all are."""
     try:
         return list(map(int, scores))
     except ValueError:

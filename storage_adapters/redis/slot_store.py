@@ -1,8 +1,8 @@
 """Slots of sorted topics on sorted sets, in the layout of the published RMQ (see `storage_adapters.redis.keys`).
 
-One script call serves many slots, and what it does to a slot's members it does in a few commands with many arguments:
-here the work is to sort requests by slot and answers back. A member that is its own body costs the server about a
-microsecond for each step of its way; bodies kept apart and whatever fails take longer.
+One script call serves many slots, with a few commands of many arguments for each slot. This module sorts the requests
+by slot, and puts the answers back in the order of the requests. A member that is its own body costs the server about a
+microsecond for each step; members with bodies apart, and members that fail, cost more.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from storage_adapters.redis.server import Scripts
 from storage_adapters.redis.spreading import each_part, raise_if_none_was_served
 
 MEMBERS = 2_000
-"""Most members that one script call adds, claims or acknowledges: it keeps a call to a few milliseconds."""
+"""Most members that one script call adds, claims or acknowledges; a call then takes a few milliseconds."""
 
 SINGLE_MEMBERS = 500
-"""The same for what is done member by member: retries, deaths, roll-backs, the administration's verdicts."""
+"""Most members in a call that works member by member: retries, deaths, roll-backs, verdicts of administrators."""
 
 SLOTS = 500
-"""Most slots in one call that claims, rolls back or looks."""
+"""Most slots in one call that claims, rolls back or inspects."""
 
 PAGE = 1_000
-"""Most members in a page, whatever is asked for."""
+"""Most members in a page, whatever the caller's limit."""
 
 T = TypeVar("T")
 
@@ -55,9 +55,9 @@ class RedisSorted:
     ) -> None:
         """
         Args:
-            environment: "online" has the published key names; another has its name before the topic's.
-            channel: where this instance hears of armed slots.
-            place: of a slot's store key; slots of different places are never served by one script call.
+            environment: "online" has the published key names; another environment's name stands before the topic's.
+            channel: the channel on which this instance hears of armed slots.
+            place: returns the place of a slot's store key; one script call never serves slots of different places.
         """
         self._server = server
         self._environment = environment
@@ -68,10 +68,10 @@ class RedisSorted:
     async def add(
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull]:
-        """See `SortedStore.add`; an add that its topic's fold refuses is answered with `InvalidMessage`.
+        """See `SortedStore.add`; an add that its topic's fold refuses gets `InvalidMessage`.
 
-        Where this takes several script calls and only some of them fail, what went with those is answered with the
-        error, which is raised only if nothing else went in. The same holds for the other calls.
+        A large call takes several script calls. Where only some of these fail, their adds get the error as their
+        result. The method raises the error only if all of them fail. The same holds for the other methods.
         """
         check_scores(adds)
         answers: list[Any] = [True] * len(adds)
@@ -131,9 +131,9 @@ class RedisSorted:
     async def settle(self, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner]:
         """See `SortedStore.settle`.
 
-        What cannot be folded with the waiting twin that it meets becomes a dead letter with that reason; on
-        REPLAY it stays dead, and the answer is False. Twins share one history: replayed beside one in prepare, a member
-        adds its attempts to that one's.
+        A member that cannot be folded with its waiting twin becomes a dead letter with that reason; on REPLAY it stays
+        dead, and its result is False. Twins share one history: a member that is replayed while its twin is in prepare
+        adds its attempts to the twin's.
         """
         check_scores(settles)
         answers: list[Any] = [True] * len(settles)
@@ -160,9 +160,9 @@ class RedisSorted:
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
         """See `SortedStore.recover`. Bodies merge by the fold of the slot's last add.
 
-        Of many members some roll back in a call of their own; a new epoch counts, and fences, from the last on. Whose
-        members are in prepare is known by their number: what EMQ claimed is counted. If another program has claimed
-        something as well, all of it waits for its time-out.
+        Many members roll back in several script calls; a new epoch counts, and fences, from the last call on. EMQ
+        counts the members that it claimed. If prepare holds more, another program has claimed some as well; then all
+        members wait for their time-out.
         """
         answers: list[Any] = [0] * len(recovers)
 
@@ -172,7 +172,7 @@ class RedisSorted:
                 keys: list[str] = []
                 args: list[Any] = [now_ms, SINGLE_MEMBERS]
                 for _, (slot, epoch, older_than_ms, held, reason, lost) in part[:SLOTS]:
-                    # What was claimed in a second is stamped with its beginning, plus the retries left.
+                    # The stamp of a claim is the beginning of its second plus the retries left.
                     before = "-inf" if older_than_ms is None else f"({-(-older_than_ms // 1000) * 1000}"
                     keys += self._keys(slot).everything
                     args += (
@@ -318,7 +318,7 @@ class RedisSorted:
         return SlotKeys(self._environment, slot.name)
 
     def _together(self, requests: list[T], slot: Callable[[T], Slot]) -> list[list[T]]:
-        """The requests, by the places of their slots."""
+        """Return the requests in parts, one for each place of their slots."""
         parts: dict[int, list[T]] = {}
         for request in requests:
             parts.setdefault(self._place(self._keys(slot(request)).store), []).append(request)
@@ -326,17 +326,17 @@ class RedisSorted:
 
 
 def failing(answers: list[Any]) -> Callable[[Sequence[slot_requests.Group], errors.EMQError], None]:
-    """Answers all requests of groups with what their call failed with."""
+    """Return a function that gives all requests of a failed call's groups the call's error as their result."""
     return lambda part, failure: slot_requests.place_failure(part, failure, answers)
 
 
 def unanswered(part: Sequence[tuple[int, T]], answers: Sequence[Any]) -> list[tuple[int, T]]:
-    """Requests, with their places, that have no answer yet."""
+    """Return the requests, with their places, that have no answer yet."""
     return [request for request in part if answers[request[0]] is None]
 
 
 def unserved(answers: list[Any]) -> Callable[[Sequence[tuple[int, Any]], errors.EMQError], None]:
-    """Answers requests that have no answer yet with what their call failed with."""
+    """Return a function that gives the unanswered requests of a failed call the call's error as their result."""
 
     def fail(part: Sequence[tuple[int, Any]], failure: errors.EMQError) -> None:
         for place, _ in unanswered(part, answers):

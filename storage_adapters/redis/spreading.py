@@ -1,7 +1,8 @@
-"""Calls of the core's, spread over storage shards or over the places of slots, at once; each request has its answer.
+"""Spreads a call over storage shards or places of slots, all at once; each request gets its own answer.
 
-What one shard cannot serve is answered with the error, and the rest is served. A call that is refused because of one
-damaged key is divided, until the requests that need the key are alone: it was not sent, so that repeats nothing.
+Requests that one shard cannot serve get the error as their answer; the other shards serve the rest. A call that is
+refused because of one damaged key is divided until the requests that need the key are alone. The refused call was not
+sent, so the division repeats nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from storage_adapters.redis.keys import Shard, shard_of
 T = TypeVar("T")
 
 WEIGHT_BYTES = 8 << 10
-"""Of a body: so many bytes count as much as a request of their own, so that a call has some 8 MiB at most."""
+"""Bytes of a body that count as one more request, so that a call has some 8 MiB at most."""
 
 
 def weight_of(body: bytes) -> int:
-    """What a request with that body counts in a call."""
+    """Return the weight of a request with that body in a call."""
     return 1 + len(body) // WEIGHT_BYTES
 
 
 def share_of(max_bytes: int, shards: Sequence[Shard], groups: Sequence[str]) -> int:
-    """Bytes that each shard may answer with, so that all together keep to `max_bytes`; at least 1."""
+    """Return the bytes that each shard may return, so that all together keep to `max_bytes`; at least 1."""
     asked = 1 if len(shards) == 1 else len({shard_of(group, len(shards)) for group in groups})
     return max(1, max_bytes // max(1, asked))
 

@@ -19,9 +19,9 @@ class RedisStore:
     Args:
         server: runs the scripts.
         instance: names this instance among those on the same data.
-        place: of a sorted slot's store key, see `RedisSorted`.
+        place: returns the place of a sorted slot's store key, see `RedisSorted`.
         disconnect: closes the connections.
-        max_queue_qps: what a topic may ask of one queue, or None.
+        max_queue_qps: most operations a second that a topic may ask of one queue, or None.
     """
 
     shared = True

@@ -1,4 +1,4 @@
-"""Which node of a cluster serves which hash slot, as far as is known; asked anew where it turns out wrong."""
+"""The topology: hash slots of a cluster to the nodes that serve them; refreshed when a node contradicts it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 HASH_SLOTS = 16_384
 
 REFUSAL_S = 30.0
-"""Refusals of a hash slot that lie further apart are two troubles, not one."""
+"""Seconds between two refusals of a hash slot above which they count as two troubles."""
 
 REFRESH_S = 0.2
 """Least time between two looks at the cluster."""
@@ -49,7 +49,7 @@ class Topology:
         self._refusing: dict[int, tuple[float, float]] = {}
 
     def line(self, hash_slot: int) -> NodePipeline:
-        """The node that serves a hash slot.
+        """Return the line to the node that serves a hash slot.
 
         Raises:
             StoreUnavailable: none is known; nothing was sent.
@@ -61,7 +61,7 @@ class Topology:
         return self.at(address)
 
     def at(self, address: str) -> NodePipeline:
-        """The line to the node at "host:port"."""
+        """Return the line to the node at "host:port"."""
         line = self._lines.get(address)
         if line is None:
             if self._closed:
@@ -71,7 +71,7 @@ class Topology:
         return line
 
     def masters(self) -> set[str]:
-        """Addresses of the nodes that serve hash slots."""
+        """Return the addresses of the nodes that serve hash slots."""
         return {address for address in self._served if address is not None}
 
     def moved(self, hash_slot: int, address: str) -> None:
@@ -80,7 +80,7 @@ class Topology:
         self.suspect()
 
     def refused_for_s(self, hash_slot: int) -> float:
-        """A call to the hash slot was refused; for how long that has been so, without one that was served between."""
+        """Note a refused call to the hash slot; return the seconds since the first refusal after the last success."""
         now = time.monotonic()
         since, last = self._refusing.get(hash_slot, (now, now))
         if now - last > REFUSAL_S:
@@ -89,12 +89,12 @@ class Topology:
         return now - since
 
     def served(self, hash_slot: int) -> None:
-        """A call to the hash slot was served."""
+        """Note that a call to the hash slot was served."""
         if self._refusing:
             self._refusing.pop(hash_slot, None)
 
     def suspect(self) -> None:
-        """Look at the cluster soon: what is known of it seems to be out of date."""
+        """Refresh soon, since the topology seems out of date."""
         if self._refreshing is None and not self._closed:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh_soon())
 

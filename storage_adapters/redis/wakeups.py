@@ -16,29 +16,29 @@ from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.server import Scripts
 
 SWEEP_S = 2.0
-"""How often a watcher asks for wake-ups whose message was lost; one call a shard, whatever the number of queues."""
+"""Seconds between two sweeps for lost wake-ups; a sweep is one call for each shard, for any number of queues."""
 
 WOKEN_KEPT_S = 600
-"""How long the server remembers wake-ups of an instance that is gone."""
+"""Seconds for which the server keeps the wake-ups of an instance that is gone."""
 
 RECONNECT_S = 0.5
 
 SUBSCRIBE_S = 5.0
-"""How long a subscription may take; the connection may go to a server that accepts and never answers."""
+"""Most seconds for a subscription; a server may accept a connection and never answer."""
 
 
 class WakeUps(Protocol):
-    """What a store is woken by."""
+    """The source of a store's wake-ups."""
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """See `emq.storage.store.Store.watch`."""
 
     async def close(self) -> None:
-        """The watcher ends, in a few seconds at the latest. Comes before the connections are closed."""
+        """End the watcher, in a few seconds at the latest. Call this before you close the connections."""
 
 
 async def sweep(server: Scripts, shard: Shard, channel: str) -> list[str]:
-    """Wake-ups of this instance in one shard that no read or claim has answered yet; errors as for `Scripts.run`."""
+    """Return this instance's wake-ups in one shard that no read or claim followed yet; errors as for `Scripts.run`."""
     keys = [shard.watchers, shard.woken]
     return [name.decode() for name in await server.run("sweep", keys, [channel, WOKEN_KEPT_S])]
 

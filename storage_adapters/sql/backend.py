@@ -1,4 +1,4 @@
-"""Transactions of the SQL store: its statements, its errors, and the wake-ups that a commit sets free."""
+"""Transactions of the SQL store: its statements, its errors, and the wake-ups that it sends after a commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DISK_FULL = "53100"
 
 
 class StoreDatabase(Database):
-    """A database whose troubles are a store's troubles."""
+    """A database that raises its failures as a store's errors."""
 
     unavailable = errors.StoreUnavailable
 
@@ -61,10 +61,10 @@ class StoreDatabase(Database):
 
 
 class Transaction:
-    """One transaction at work: runs the store's statements and gathers who is to be woken when it commits.
+    """One open transaction: runs the store's statements and gathers the instances to wake after the commit.
 
     Attributes:
-        connection: for what only one dialect has.
+        connection: the database connection, for statements of one dialect only.
         environment, instance: bound to the parameters of the same names in every statement.
     """
 
@@ -79,19 +79,19 @@ class Transaction:
         return self.connection.dialect.name == "sqlite"
 
     def text(self, name: str) -> str:
-        """The statement `name` for the driver."""
+        """Return the text of the statement `name` for the driver."""
         return statements.read(PACKAGE, self.connection.dialect.name, name)
 
     def rows(self, name: str, **values: Any) -> Sequence[Any]:
-        """Run the statement `name`, which answers rows; lists are handed over as JSON."""
+        """Run the statement `name` and return its rows; lists among the values go as JSON."""
         given = {key: as_json(value) if isinstance(value, list) else value for key, value in values.items()}
         given |= {"environment": self.environment, "instance": self.instance}
         return self.connection.execute(_prepared(self.connection.dialect.name, name), given).all()
 
     def page(self, name: str, max_bytes: int, **values: Any) -> list[Any]:
-        """Rows as from `rows`, up to the one that brings their bytes to `max_bytes`.
+        """Return rows as `rows` does, up to the row that brings the bytes to `max_bytes`.
 
-        SQLite reads no further than that; on PostgreSQL, whose answers come whole, the statement itself keeps to it.
+        SQLite reads no further rows. PostgreSQL returns whole results, so its statement itself keeps to `max_bytes`.
         """
         given = values | {"environment": self.environment}
         if not self.is_sqlite:
@@ -120,7 +120,7 @@ class Transaction:
         self.woken.setdefault(instance, []).append(name)
 
     def send_wakeups(self) -> list[str]:
-        """Leave word for the other instances, in the transaction; answers the names for our own."""
+        """Write wake-ups for the other instances, in the transaction; return the names for our own."""
         mine = self.woken.pop(self.instance, [])
         rows = sorted((instance, name) for instance, names in self.woken.items() for name in names)
         self.write("woken_add", rows)
@@ -132,12 +132,12 @@ class Transaction:
 
 
 class Backend:
-    """What the log half and the sorted half share.
+    """The parts that the SQL store's queues, lanes and slots share.
 
     Args:
         db: the open database.
-        environment: whose rows to serve.
-        instance: this store instance's name among all that use the database.
+        environment: the environment whose rows to serve.
+        instance: this store instance's name, unique among all that use the database.
     """
 
     def __init__(self, db: StoreDatabase, environment: Environment, instance: str) -> None:
@@ -150,7 +150,7 @@ class Backend:
         self._loop = asyncio.get_running_loop()
 
     def now_ms(self) -> int:
-        """By which dead letters are stamped."""
+        """Return the time for the stamps of dead letters, in milliseconds."""
         return self.clock.now_us() // 1000
 
     async def run(
@@ -160,7 +160,7 @@ class Backend:
         read_only: bool = False,
         durability: Durability = Durability.ACCEPTED,
     ) -> T:
-        """Run `fn` in one transaction, then wake whom it wants woken; see `Database.run`."""
+        """Run `fn` in one transaction, then send its wake-ups; see `Database.run`."""
 
         def work(connection: sa.Connection) -> tuple[T, list[str]]:
             transaction = Transaction(connection, self._environment, self.instance)
@@ -257,5 +257,5 @@ def _prepared(dialect: str, name: str) -> sa.TextClause:
 
 
 def as_json(value: object) -> str:
-    """JSON text, as the statements take lists."""
+    """Return a value as JSON text, the form in which the statements take lists."""
     return msgspec.json.encode(value).decode()

@@ -1,10 +1,10 @@
-"""Rows that somebody else wrote over: a tail that was set back, a number that is out of range, text for a number.
+"""Damaged rows: somebody set a tail back, or wrote a number out of range, or text for a number.
 
-A statement that meets such a row fails, and the transaction is undone, so nothing of the call was applied. It costs
-nothing to be ready for that: only after it has happened is the call divided in halves, until the entries that cause it
-are alone (`divided`). Their answer is `KeyDamaged`. It is remembered by operation and name; entries of that name are
-asked about once a second from then on, in a transaction of their own, and have the same answer in between. So a
-damaged row costs its neighbours nothing more.
+A statement that meets a damaged row fails, and the database undoes the transaction, so nothing of the call was applied.
+Only after a failure does the store divide the call in halves, until the entries that cause it are alone (`divided`).
+These entries get `KeyDamaged`. The store remembers the error by operation and name. From then on it tries entries of
+that name once a second, in a transaction of their own, and returns the same error in between. So a damaged row costs
+its neighbours nothing more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from emq import errors
 from emq.database.refusals import reason_of
 
 LOOK_AGAIN_S = 1.0
-"""Least time between two looks at what is known to be damaged."""
+"""Least seconds between two looks at damaged rows."""
 
 MOST = 1 << 62
-"""No offset or number of EMQ's comes near; sums of two still fit into a column."""
+"""Largest number that counts as whole; EMQ's numbers are far smaller, and a sum of two still fits into a column."""
 
 MAX_REASON = 300
 
@@ -29,7 +29,7 @@ _SQLITE_CORRUPT = ("database disk image is malformed", "Could not decode to UTF-
 
 
 def is_corruption(exc: Exception) -> bool:
-    """Whether the database itself says that what it stored is corrupt, which may be so for a few rows only."""
+    """Return whether the database reports corrupt data; only a few rows may be corrupt."""
     cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
     return str(getattr(cause, "sqlstate", "")).startswith("XX00") or any(
         words in str(cause) for words in _SQLITE_CORRUPT
@@ -37,14 +37,14 @@ def is_corruption(exc: Exception) -> bool:
 
 
 def damaged(what: str, reason: str, remedy: str) -> errors.KeyDamaged:
-    """The error for rows of `what`, such as `queue 'orders/0/mid'`."""
+    """Return the error for damaged rows of `what`, such as `queue 'orders/0/mid'`."""
     return errors.KeyDamaged(
         f"{what}: {reason[:MAX_REASON]}; {remedy}, and what waits for it goes on by itself; nothing was applied"
     )
 
 
 def told(what: str, exc: Exception) -> errors.KeyDamaged:
-    """The error for an entry whose statements the driver or the database refused, or that holds what it must not."""
+    """Return the error for an entry whose statements failed, or whose rows hold invalid values."""
     if isinstance(exc, errors.KeyDamaged) and what in str(exc):
         return exc
     reason = reason_of(exc) if isinstance(exc, sa.exc.DBAPIError) else f"{type(exc).__name__}: {exc}"
@@ -56,7 +56,7 @@ def told(what: str, exc: Exception) -> errors.KeyDamaged:
 
 
 class Damage:
-    """What is known to be damaged in one store, by operation and name."""
+    """The known damage in one store, by operation and name."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[errors.KeyDamaged, float]] = {}
@@ -65,16 +65,16 @@ class Damage:
         self._known[operation, name] = error, time.monotonic()
 
     def well(self, operation: str, names: Sequence[str]) -> None:
-        """The operation was carried out for these names."""
+        """Forget the damage of these names, since the operation succeeded."""
         for name in names:
             self._known.pop((operation, name), None)
 
     def knows(self, operation: str, names: Sequence[str]) -> bool:
-        """Whether any of the names is known to be damaged; the quick look before each call."""
+        """Return whether any of the names is known to be damaged; a quick check before each call."""
         return bool(self._known) and any((operation, name) in self._known for name in names)
 
     def refusal(self, operation: str, name: str) -> errors.KeyDamaged | None:
-        """The answer for entries of that name, unless it is time to look again."""
+        """Return the known error for entries of that name; None if there is none, or it is time to look again."""
         known = self._known.get((operation, name))
         return None if known is None or time.monotonic() - known[1] >= LOOK_AGAIN_S else known[0]
 

@@ -40,10 +40,10 @@ _SOURCE = {
 
 
 class SqlLanes:
-    """`emq.storage.store.LaneStore` in a database; every call is one transaction, under the locks of its lanes' rows,
-    unless a row is damaged.
+    """`emq.storage.store.LaneStore` in a database.
 
-    A lane's row is the row of its group, so that one fence guards both halves of a group.
+    Every call is one transaction, under the locks of its lanes' rows, unless a row is damaged. A lane's row is the row
+    of its group, so that one fence guards a group's queues and its lane.
     """
 
     def __init__(self, backend: Backend, known: KnownRows) -> None:
@@ -177,7 +177,7 @@ class SqlLanes:
         return answers
 
     async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int | Failure]:
-        """See `LaneStore.recover`. Entries keep the due time that they had when they were claimed."""
+        """See `LaneStore.recover`. Entries keep their due time from before the claim."""
         if not lanes:
             return []
         return await self._backend.of_each(
@@ -198,7 +198,7 @@ class SqlLanes:
         return [counts[lanes[name].id] for name, _ in asked]
 
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState | Failure]:
-        """See `LaneStore.inspect`. It counts, so its time grows with the entries in the lanes."""
+        """See `LaneStore.inspect`. The database counts, so the time grows with the entries in the lanes."""
         if not lanes:
             return []
         return await self._backend.of_each("inspect lane", lanes, str, _inspect, read_only=True)
@@ -214,7 +214,7 @@ class SqlLanes:
     async def waiting(
         self, lane: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[WaitingEntry]:
-        """See `LaneStore.waiting`. It walks over what is skipped, so its time grows with the place of the page."""
+        """See `LaneStore.waiting`. The database walks over skipped entries, so the time grows with `skip`."""
         values = {"lane": lane, "skipped": skip, "page": limit}
         rows = await self._backend.run(lambda t: t.page("entries_waiting", max_bytes, **values), read_only=True)
         return [WaitingEntry(restored(row.id), bytes(row.body), row.at_ms, row.priority) for row in rows]
@@ -245,7 +245,7 @@ def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tu
 
 
 class _Ready(NamedTuple):
-    """A claim, by its number, and the priorities of its lane of which some is due, highest first."""
+    """The number of a claim, and the priorities of its lane that have due entries, highest first."""
 
     number: int
     lane_id: int
@@ -254,7 +254,7 @@ class _Ready(NamedTuple):
 
 
 def _next_due(transaction: Transaction, lanes: set[int]) -> dict[int, dict[int, int]]:
-    """By lane and priority, when the next one is due; in order of priority."""
+    """Return lane to priority to the due time of the next entry, in order of priority."""
     found: dict[int, dict[int, int]] = {}
     if lanes:
         for lane_id, priority, due_ms in transaction.rows("entries_next", lanes=sorted(lanes)):
@@ -265,7 +265,7 @@ def _next_due(transaction: Transaction, lanes: set[int]) -> dict[int, dict[int, 
 def _take(
     transaction: Transaction, ready: Sequence[_Ready], now_ms: int, max_bytes: int
 ) -> dict[int, list[tuple[str, bytes]]]:
-    """Prepare the first due entries for claims; answers them by the claims' numbers."""
+    """Prepare the first due entries for claims; return them by the claims' numbers."""
     probes = [(r.lane_id, p, min(r.claim.limit, _room(r.claim.rooms, p))) for r in ready for p in r.priorities]
     found = iter(_due(transaction, probes, now_ms, max_bytes))
     taken: dict[int, list[tuple[str, bytes]]] = {}
@@ -289,7 +289,7 @@ def _room(rooms: Sequence[int], priority: int) -> int:
 def _due(
     transaction: Transaction, probes: Sequence[tuple[int, int, int]], now_ms: int, max_bytes: int
 ) -> list[list[tuple[str, bytes]]]:
-    """What is due for each probe (lane's id, priority, limit), until `max_bytes` of bodies are gathered."""
+    """Return the due entries of each probe (lane's id, priority, limit), up to `max_bytes` of bodies."""
     found: list[list[tuple[str, bytes]]] = [[] for _ in probes]
     if not probes:
         return found

@@ -1,4 +1,4 @@
-"""How wake-ups left by other processes reach this one."""
+"""Listens for wake-ups that other processes left in the database."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02
-"""SQLite: how often to see whether the write-ahead log was written to: a `stat`, whatever the number of queues."""
+"""Seconds between two looks at SQLite's write-ahead log; a look is one `stat`, for any number of queues."""
 
 SWEEP_S = 2.0
-"""How often to look for wake-ups that nobody announced. One query, whatever the queues."""
+"""Seconds between two looks for wake-ups that nobody announced; a look is one query, for any number of queues."""
 
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend: Backend) -> None:
-    """Run `listen` for ever, again after whatever ended it, and have everything looked at then.
+    """Run `listen` forever. After an error, start `listen` again, and let the watcher look at everything.
 
-    Without it every wake-up of another process would wait for the two-minute look; so no error ends it: not a lost
-    database, not a full one, not a bug. `listen` calls what it is given once it has taken what was left for it.
+    Without `listen`, every wake-up of another process would wait for the two-minute look. So no error ends this loop: a
+    lost database does not, a full one does not, and a bug does not. `listen` calls its argument once it has taken the
+    wake-ups that were left for this instance.
     """
     failures = 0
 
@@ -85,7 +86,7 @@ async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
 
 
 def _written(file: str) -> tuple[int, int] | None:
-    """When the file was last written to and how long it is; None if there is none."""
+    """Return the time of the last write to the file (ns) and its size (bytes); None if there is no file."""
     try:
         found = os.stat(file)
     except OSError:

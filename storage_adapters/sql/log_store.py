@@ -1,4 +1,4 @@
-"""The log half of the SQL store."""
+"""The log queues of the SQL store."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _queue(each: Put | Read | Trim) -> str:
 
 
 def _share(max_bytes: int, some: Sequence[Read], of: Collection[int]) -> int:
-    """Of the bytes that a call may bring, those of a part of it."""
+    """Return the bytes that a part of a call may bring, in proportion to its reads; at least 1."""
     return max(max_bytes * len(some) // len(of), 1)
 
 
@@ -212,7 +212,7 @@ def _bounds(transaction: Transaction, names: Sequence[str]) -> Sequence[Bounds]:
 
 
 def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
-    """Why the put cannot be taken, or None; makes room for it where it may drop the oldest."""
+    """Return the error for a put that the queue refuses, or None; drop the oldest messages where the put allows it."""
     queue = queues[put.queue]
     if queue.sealed or (put.layout is not None and put.layout < queue.layout):
         return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
@@ -234,7 +234,7 @@ def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
 def _lost(
     transaction: Transaction, asked: Sequence[Read | Trim], queues: dict[str, Queue]
 ) -> dict[int, errors.MessagesLost]:
-    """The answers, by their numbers, to those who have seen what is not there any more."""
+    """Return the errors, by number, of requests whose owner has seen messages that are lost."""
     found: dict[int, errors.MessagesLost] = {}
     wanted: dict[int, tuple[int, int]] = {}
     for number, each in enumerate(asked):
@@ -254,7 +254,7 @@ def _lost(
 
 
 def _fronts(transaction: Transaction, places: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int, bytes]]:
-    """Queue, offset and the first bytes of the bodies at these places."""
+    """Return the queue, the offset and the first bytes of the body at each of these places."""
     if not places:
         return []
     if not transaction.is_sqlite:
@@ -267,7 +267,7 @@ def _fronts(transaction: Transaction, places: Sequence[tuple[int, int]]) -> Sequ
 
 
 def _observe(transaction: Transaction, reads: Sequence[Read], max_bytes: int) -> Sequence[Batch]:
-    """Reads that change nothing, not even a row for a queue that was never used."""
+    """Read without any change, not even a new row for a queue that was never used."""
     names = sorted({read.queue for read in reads})
     queues = {row[0]: Queue(*row) for row in transaction.rows("queues_find", names=names)}
     spans: list[Span] = []
@@ -282,7 +282,7 @@ def _observe(transaction: Transaction, reads: Sequence[Read], max_bytes: int) ->
 
 
 def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> list[Batch]:
-    """What lies in each span; the spans behind `max_bytes` are cut short."""
+    """Return the messages of each span; cut the spans short at `max_bytes`."""
     found: dict[int, tuple[list[int], list[bytes]]] = {}
     cut = len(spans)
     for number, offset, body in _messages(transaction, spans, max_bytes):
@@ -312,7 +312,7 @@ def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> l
 
 
 def _messages(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-    """Rows (number of the span, offset, body) in order, up to about `max_bytes`."""
+    """Yield rows (number of the span, offset, body) in order, up to about `max_bytes`."""
     if transaction.is_sqlite:
         statement = transaction.text("messages_read")
         cursor = transaction.connection.connection.cursor()

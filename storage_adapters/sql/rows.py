@@ -1,4 +1,4 @@
-"""Rows of groups and queues: found, made where missing, and locked in one order."""
+"""Finds the rows of groups and queues, makes missing ones, and locks them in one order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from storage_adapters.sql.backend import Transaction
 from storage_adapters.sql.damage import MOST, damaged
 
 NEVER = math.inf
-"""Rank that arms a lane or slot which holds nothing: whatever comes is earlier."""
+"""Rank that arms an empty lane or slot: every entry comes before it."""
 
 
 KNOWN = 200_000
-"""Names of rows that are remembered, of groups and of queues, before all are forgotten."""
+"""Most names of rows, of groups and of queues each, that an instance remembers before it forgets all."""
 
 
 class Group:
@@ -65,23 +65,23 @@ class Group:
         return (self.epoch, self.armed, self.armed_rank, self.fold, self.waiting, self.sealed) != self._saved
 
     def refuses(self, epoch: int) -> errors.NotOwner | None:
-        """The answer to the owner of `epoch`, if a higher one was seen."""
+        """Return the error for the owner of `epoch` if the row has a higher epoch; else None."""
         return not_owner(self.name.rstrip("/"), epoch, self.epoch) if epoch < self.epoch else None
 
     def fence(self, epoch: int) -> errors.NotOwner | None:
-        """Take `epoch` as the group's, unless a higher one was seen."""
+        """Set the group's epoch to `epoch`, or return the error if the row has a higher one."""
         if stale := self.refuses(epoch):
             return stale
         self.epoch = epoch
         return None
 
     def arm(self, instance: str, rank: float | None) -> None:
-        """`instance` has claimed and knows of what waits from `rank` on, or that nothing waits."""
+        """Arm the row for `instance`, which knows all that waits from `rank` on; None if nothing waits."""
         self.armed = instance
         self.armed_rank = NEVER if rank is None or rank != rank else rank  # NaN: a damaged member's, who never runs
 
     def comes(self, transaction: Transaction, rank: float) -> None:
-        """Something came to wait; wake the claimer if it is before all that the claimer knows of."""
+        """Note that an entry of `rank` waits now; wake the claimer if the entry is before all that it knows of."""
         # A damaged rank (NaN, on SQLite none) wakes too often and not too seldom.
         if self.armed is not None and not (self.armed_rank is not None and rank >= self.armed_rank):
             transaction.wake(self.armed, self.name)
@@ -141,7 +141,7 @@ class KnownRows:
         self._queues: set[str] = set()
 
     def lock_groups(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Group]:
-        """The groups' rows, made where missing."""
+        """Lock and return the groups' rows; make missing ones."""
         wanted = sorted(set(names))
         self.add_groups(transaction, [name for name in wanted if name not in self._groups])
         found = transaction.rows("groups_lock", names=wanted)
@@ -151,7 +151,7 @@ class KnownRows:
         return _all({row[0]: Group(*row) for row in found}, wanted, "lane or slot")
 
     def lock_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
-        """The queues' rows, made where missing."""
+        """Lock and return the queues' rows; make missing ones."""
         wanted = sorted(set(names))
         self.add_queues(transaction, [name for name in wanted if name not in self._queues])
         found = transaction.rows("queues_lock", names=wanted)
@@ -161,7 +161,7 @@ class KnownRows:
         return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
     def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
-        """The queues' rows, made where missing, not locked, with their groups' epochs."""
+        """Return the queues' rows with their groups' epochs, without a lock; make missing ones."""
         wanted = sorted(set(names))
         found = transaction.rows("queues_find", names=wanted)
         if len(found) < len(wanted):
@@ -208,7 +208,7 @@ def _shown(value: object) -> str:
 
 
 def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
-    """Write locked rows back, those that changed."""
+    """Write the locked rows back that changed."""
     rows = [(g.epoch, g.armed, g.armed_rank, g.fold, g.waiting, g.sealed, g.id) for g in groups if g.changed]
     transaction.write("groups_save", rows)
 
@@ -219,10 +219,10 @@ def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:
 
 
 def not_owner(group: str, epoch: int, highest: int) -> errors.NotOwner:
-    """The answer to a stale owner."""
+    """Return the error for a stale owner."""
     return errors.NotOwner(f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it")
 
 
 def durability_of(settles: Iterable[Any]) -> Durability:
-    """A seal is on disk when it is acknowledged: an undone one would let messages be forgotten."""
+    """Return FSYNCED for settles with a seal, else ACCEPTED: a seal that a crash undoes would let messages be lost."""
     return Durability.FSYNCED if any(settle.verdict.is_of_all for settle in settles) else Durability.ACCEPTED

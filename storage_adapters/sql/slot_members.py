@@ -1,4 +1,7 @@
-"""Members of slots within one transaction: found, changed in Python, written back in a few statements."""
+"""Members of slots within one transaction: the store reads them, changes them in Python, and writes them back.
+
+A *twin* of a member is the same member in another state, or added again.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ _history = msgspec.json.Decoder(list[tuple[int, str]])
 
 
 def digest(member: bytes) -> str:
-    """What stands for a member in keys and indexes."""
+    """Return the digest that stands for a member in keys and indexes."""
     return hashlib.sha1(member, usedforsecurity=False).hexdigest()
 
 
@@ -60,12 +63,12 @@ def rank_of(kind: SlotKind, score: float) -> float:
 
 
 def score_of(kind: SlotKind, rank: float) -> float:
-    """The score of a rank, an int where it is whole."""
+    """Return the score of a rank, an int where it is whole."""
     return told_score(0.0 - rank if kind is SlotKind.PRIORITY else rank)
 
 
 def history_of(text: str) -> list[tuple[int, str]]:
-    """Failed attempts as they stand in a row."""
+    """Return the failed attempts of a row; none for a damaged row."""
     try:
         return _history.decode(text) if text else []
     except (msgspec.MsgspecError, ValueError):
@@ -73,7 +76,7 @@ def history_of(text: str) -> list[tuple[int, str]]:
 
 
 def fold_of(text: str | None) -> Fold:
-    """A fold as it stands in a slot's row."""
+    """Return the fold of a slot's row."""
     try:
         return LATEST if text is None else _fold.decode(text)
     except (msgspec.MsgspecError, ValueError):
@@ -81,7 +84,7 @@ def fold_of(text: str | None) -> Fold:
 
 
 def text_of(fold: Fold) -> str | None:
-    """What `fold_of` reads."""
+    """Return a fold as text for `fold_of`."""
     return None if fold == LATEST else msgspec.json.encode(fold).decode()
 
 
@@ -94,17 +97,17 @@ def _written(history: list[tuple[int, str]]) -> str:
 
 
 def retries_left(score: float, noted: str) -> int:
-    """Retries left once a member of that score is claimed.
+    """Return the retries left after a claim of a member of that score.
 
     Args:
-        noted: `Member.reason` of a waiting one.
+        noted: `Member.reason` of a waiting member.
     """
     left = RETRIES if score > RETRIES else max(0, int(score) - 1)
     return min(left, max(0, noted_retries(noted) - 1)) if noted else left
 
 
 def noted_retries(noted: str) -> int:
-    """The lowest number of retries with which a member was put back; a damaged note says nothing."""
+    """Return the lowest number of retries with which a member was put back; `RETRIES` for a damaged note."""
     try:
         number = int(noted)
     except ValueError:
@@ -149,12 +152,12 @@ class Member:
         self.body, self.note, self.filled = body, note, True
 
     def note_retries(self, score: float) -> None:
-        """It is put back with that score; a number of retries is remembered, the lower one."""
+        """Note that the member is put back with `score`; keep the lower number of retries."""
         if score <= RETRIES:
             self.reason = str(min(noted_retries(self.reason), max(0, int(score))))
 
     def note_failed(self, left: int) -> None:
-        """An attempt with so many retries left failed; it takes one, also below 0."""
+        """Note that an attempt with `left` retries left failed; each attempt takes one retry, also below 0."""
         self.reason = str(min(left, noted_retries(self.reason) - 1) if self.reason else left)
 
     def failed(self, at_ms: int, reason: str) -> None:
@@ -162,7 +165,7 @@ class Member:
             self.history = _joined(history_of(self.history), [(at_ms, well_formed(reason))])
 
     def inherit(self, older: Member, slot: Slot, fold: Fold) -> errors.InvalidMessage | None:
-        """Become one with its dead twin, the older; answers why their bodies could not be folded."""
+        """Merge the older, dead twin into this member; return the error if their bodies cannot be folded."""
         last = [(int(older.rank), older.reason)] if older.reason else []
         self.history = _written([*history_of(older.history), *last, *history_of(self.history)])
         if not slot.apart:
@@ -217,7 +220,7 @@ class Members:
                 member.body, member.note = bytes(body or b""), bytes(note or b"")
 
     def claimable(self, key: Key) -> float | None:
-        """The rank of the member if it waits and has no twin in prepare."""
+        """Return the rank of a waiting member without a twin in prepare; None for others."""
         waiting, prepared, _ = self._states[key]
         return waiting.rank if waiting is not None and prepared is None else None
 
@@ -278,7 +281,7 @@ class Members:
         return True
 
     def end_rest(self, key: Key, slot: Slot, rest_ms: int, rank: float, fold: Fold, now_ms: int) -> None:
-        """Let a member that has rested wait again; one that was taken out of prepare meanwhile is left alone."""
+        """Let a rested member wait again; leave it alone if somebody took it out of prepare meanwhile."""
         found = self._states[key][PREPARED]
         if found is not None and int(found.rank) // 1000 * 1000 == resting_ms(rest_ms):
             self._retry(key, slot, score_of(slot.kind, rank), "", fold, now_ms)
@@ -286,7 +289,7 @@ class Members:
         self._rested.add(key)
 
     def roll_back(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
-        """Put a prepared member back with the retries that it has left, or among the dead."""
+        """Put a prepared member back with its remaining retries; make it dead if it has none."""
         found = self._states[key][PREPARED]
         assert found is not None
         left = int(found.rank) % 1000
@@ -299,7 +302,7 @@ class Members:
             self._rested.add(key)
 
     def save(self) -> None:
-        """Write back what changed."""
+        """Write the changed members back."""
         new, filled = [], []
         moved: dict[int, list[tuple[object, ...]]] = {WAITING: [], PREPARED: [], DEAD: []}
         for key, states in self._states.items():
@@ -324,7 +327,7 @@ class Members:
         self._transaction.write("members_fill", filled)
 
     def _keep(self, key: Key, settle: SlotSettle) -> None:
-        """The waiting twin of what goes back without having run has the score that it would have had."""
+        """Give the waiting twin of a member that goes back without a run the score that `settle.keep` chooses."""
         twin = self._states[key][WAITING]
         if twin is not None and settle.keep is not None:
             kind = settle.slot.kind
@@ -353,7 +356,7 @@ class Members:
         self._dropped.append((*key, origin))
 
     def _die(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
-        """Let a prepared member be dead, as one with its twin if that is dead already."""
+        """Make a prepared member dead, merged with a dead twin if there is one."""
         dead, twin = self._take(key, PREPARED), self._states[key][DEAD]
         if twin is not None:
             if failure := dead.inherit(twin, slot, fold):
@@ -372,7 +375,7 @@ class Members:
             self._die(key, slot, str(failure), fold, now_ms)
 
     def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> errors.InvalidMessage | None:
-        """Let it wait, merged with its twin if that waits; answers why it could not be merged."""
+        """Let a member wait, merged with a waiting twin if there is one; return the error if the merge fails."""
         twin = self._states[key][WAITING]
         if twin is None:
             again = self._states[key][WAITING] = self._take(key, source)

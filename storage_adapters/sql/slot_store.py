@@ -50,20 +50,19 @@ from storage_adapters.sql.texts import restored
 
 RECOVERED_AT_ONCE = 1_000
 FOLDED_AT_ONCE = 8
-"""Members that are rolled back together; few where bodies may be folded, since they and their twins' come to memory."""
+"""Most members that roll back together where bodies may be folded, since all these bodies come to memory."""
 
 _EVERYTHING = 1 << 62
-"""Above all tokens."""
+"""A number above all tokens."""
 
 _LAST_MS = (1 << 53) - 1
 """No dead member died later: the largest whole number that each double up to it has."""
 
 
 class SqlSorted:
-    """`emq.storage.slot_store.SortedStore` in a database; every call is one transaction, unless a row is damaged, under
-    the locks of
-    its slots' rows.
+    """`emq.storage.slot_store.SortedStore` in a database.
 
+    Every call is one transaction, under the locks of its slots' rows, unless a row is damaged.
     A slot has a row of its own in `store_groups`, named by its address. Members of equal scores come in the order of
     their digests.
     """
@@ -244,7 +243,7 @@ class SqlSorted:
         return [answers.get(number, count) for number, count in counts.items()]
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState | Failure]:
-        """See `SortedStore.inspect`. It counts, so its time grows with the members in the slots."""
+        """See `SortedStore.inspect`. The database counts, so the time grows with the members in the slots."""
         if not slots:
             return []
         return await self._backend.of_each(
@@ -304,7 +303,7 @@ def _turns(accepted: Sequence[Accepted]) -> Iterator[list[Accepted]]:
 def _take(
     transaction: Transaction, turn: Sequence[Accepted], first: dict[int, First], now_ms: int, max_bytes: int
 ) -> dict[int, list[Entry]]:
-    """Prepare the first claimable members for claims of different slots; answers them by the claims' numbers."""
+    """Prepare the first claimable members for claims of different slots; return them by the claims' numbers."""
     ready: list[tuple[Accepted, tuple[int, float, int]]] = []
     for each in turn:
         _, slot, claim = each
@@ -353,7 +352,7 @@ def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]]
 
 
 def _next(transaction: Transaction, slots: Collection[int]) -> dict[int, First]:
-    """The rank of the first claimable member of each slot, and the end of its first rest, by the slots' ids."""
+    """Return, by slot's id, the rank of its first claimable member and the end of its first rest."""
     rows = transaction.rows("members_next", slots=sorted(slots)) if slots else ()
     return {row[0]: (row[1], row[2]) for row in rows}
 
@@ -377,12 +376,12 @@ def _announce(transaction: Transaction, slot: Group, members: Members, key: Key)
 
 
 def _folded(asked: Sequence[SlotAdd] | Sequence[SlotSettle], keys: Sequence[Key]) -> list[Key]:
-    """The keys of members whose bodies may have to be folded."""
+    """Return the keys of members whose bodies may need a fold."""
     return [*itertools.compress(keys, (each.slot.apart and each.fold.name != "latest" for each in asked))]
 
 
 def _last_rank(kind: SlotKind, until_ms: int) -> float:
-    """The rank up to which members may run."""
+    """Return the rank up to which members may run."""
     return rank_of(kind, 0) if kind is SlotKind.PRIORITY else until_ms
 
 

@@ -1,4 +1,4 @@
-"""Opening SQL stores."""
+"""Opens SQL stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one plan to the next: who gets which epoch, and who waits for whom. No I/O."""
+"""Drafting turns a plan into lists: it sets each group's epoch and the former owners to wait for. No I/O."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from emq.allocation.plan.plan import Plan
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Running
 
 NOBODY = "_nobody"
-"""Host of the groups that no host may have; no real host's name begins like this."""
+"""Name that stands for no host; no real host's name begins with an underscore."""
 
 
 LATELY_S = 10.0
-"""Longer than clocks may differ for caps to hold over a move."""
+"""Seconds for which a former owner that let go still counts; longer than the clocks of hosts may differ."""
 
 
 class Place(NamedTuple):
-    """Where a group was: with which host, and as what in its list."""
+    """A group's host in the former plan, and the group's entry in that host's list."""
 
     host: str
     entry: Entry
@@ -27,8 +27,8 @@ class Previous(NamedTuple):
     """The plan that is in force.
 
     Attributes:
-        places: by group.
-        incarnations: by host.
+        places: group to its host and entry.
+        incarnations: host to the incarnation that the plan knows.
     """
 
     places: dict[str, Place]
@@ -36,7 +36,7 @@ class Previous(NamedTuple):
 
 
 def shares(members: Mapping[str, Running], orders: Mapping[str, Order]) -> dict[str, float]:
-    """The weight of each host: what an operator wants, else what it is set to; none for one that leaves or drains."""
+    """Return each host's weight: the operator's, else the host's own; 0 for a host that leaves or drains."""
     weights = {}
     for host, member in members.items():
         order = orders.get(host, Order())
@@ -46,23 +46,23 @@ def shares(members: Mapping[str, Running], orders: Mapping[str, Order]) -> dict[
 
 
 def places(plan: Plan, quotas: Mapping[str, float]) -> dict[str, str]:
-    """Host of each group, `NOBODY` where there is none."""
+    """Return the host of each group; `NOBODY` for a group without a host."""
     return {group: plan.owner.get(group, NOBODY) for group in quotas}
 
 
 def recent(previous: Previous | None) -> set[str]:
-    """Groups that moved last."""
+    """Return the groups that moved last."""
     places = previous.places if previous is not None else {}
     newest = max((place.entry.epoch for place in places.values()), default=0)
     return {group for group, place in places.items() if place.entry.epoch == newest}
 
 
 def changed(owner: Mapping[str, str], members: Mapping[str, Running], previous: Previous | None) -> bool:
-    """Whether anybody gets or loses a group, or gets one under a new epoch."""
+    """Return whether a host gets or loses a group or gets a new epoch, or a host came or went."""
     if previous is None or previous.places.keys() != owner.keys():
         return True
     if previous.incarnations.keys() != members.keys():
-        return True  # so that hosts that are gone leave the record, and new ones know that they have nothing
+        return True  # hosts that are gone leave the record, and new hosts learn that they have no groups
     return any(
         place.host != owner[group] or not _keeps(group, place, members, previous)
         for group, place in previous.places.items()
@@ -77,11 +77,12 @@ def draft(
     previous: Previous | None,
     now_s: float,
 ) -> dict[str, dict[str, Entry]]:
-    """The lists of a new plan, by host, `NOBODY`'s too; every member has one, if an empty one.
+    """Return the lists of a new plan by host, with `NOBODY`'s; every member has a list, which may be empty.
 
-    A group that stays where it is keeps its epoch. One that moves gets the new generation as its epoch, and after it
-    come its former owner and whoever that one still waited for, as far as they may still hold it, or have let go so
-    lately that by the clock of the new owner their last second may not be over.
+    A group that stays where it is keeps its epoch. A group that moves gets the new generation as its epoch. Its new
+    owner waits for the former owner, and for the owners that the former owner still waited for. The entry names those
+    that may still hold the group, or that let go in the last `LATELY_S` seconds: by the clock of the new owner, their
+    last second may not be over.
     """
     lists: dict[str, dict[str, Entry]] = {host: {} for host in members}
     for group, host in owner.items():
@@ -115,7 +116,7 @@ def _formers(
     now_s: float,
 ) -> tuple[Former, ...]:
     if previous is None:
-        # There is no telling what hosts hold that outlived their plan.
+        # Without a former plan, any live host may hold any group.
         return (Former(EVERYBODY, "", generation),)
     if place is None:
         return ()

@@ -1,4 +1,4 @@
-"""Why a group is where it is, in words."""
+"""Explains in words why a group has its host."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Stop(NamedTuple):
     """A host on a group's way around the ring.
 
     Attributes:
-        load: the host's, over its fair share, under the plan as it is.
-        with_group: what it would be with the group; the same as `load` for the owner.
+        load: the host's load over its fair share, under the present plan.
+        with_group: the load with the group added; the same as `load` for the owner.
     """
 
     host: str
@@ -35,7 +35,7 @@ class Stop(NamedTuple):
 def way(
     group: str, quotas: Mapping[str, float], weights: Mapping[str, float], made: Plan, first: int = 5
 ) -> list[Stop]:
-    """The first hosts on the group's way around the ring; as many as `first`, but at most to its owner.
+    """Return the first hosts on the group's way around the ring: at most `first` hosts, and none after the owner.
 
     Raises:
         UnknownTopic: no such group in `quotas`; correct the name.
@@ -62,13 +62,13 @@ def way(
 def explain(
     group: str, quotas: Mapping[str, float], weights: Mapping[str, float], made: Plan, first: int = 5
 ) -> list[str]:
-    """Lines of plain text: where the group is, why, and the first hosts on its way around the ring.
+    """Return lines of plain text: the group's host, the reason, and the first hosts on its way around the ring.
 
-    Loads are those of the plan as it is; when the group got its place, they may have been others.
+    The loads are those of the present plan; they may have been different when the group got its host.
 
     Args:
         made: a plan for these quotas and weights.
-        first: how many hosts of the way to show.
+        first: most hosts of the way to show.
 
     Raises:
         UnknownTopic: no such group in `quotas`; correct the name.

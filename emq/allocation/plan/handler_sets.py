@@ -11,7 +11,7 @@ from emq.allocation.plan.plan import PlacementReason, Plan
 from emq.storage.names import topic_of
 
 Serves = Mapping[str, tuple[str, ...] | None]
-"""By host, patterns of the topics that it has a handler for; None for all."""
+"""Host to the patterns of the topics that have a handler there; None for all topics."""
 
 
 def plan_for(
@@ -21,10 +21,10 @@ def plan_for(
     previous: Mapping[str, str],
     recent: Container[str],
 ) -> Plan:
-    """As `emq.allocation.plan.plan.plan`, but a group goes to a host that has a handler for its topic, if there is one.
+    """Plan as `emq.allocation.plan.plan.plan`, but give a group to a host with a handler for its topic, if possible.
 
-    Groups that the same hosts may have are planned together, each such part by itself, so that loads are even within
-    each. A topic for which no host has a handler may be anywhere.
+    Groups that the same hosts may have form a part. The function plans each part by itself, so that loads are even
+    within each part. A topic for which no host with a weight has a handler may go to any host.
     """
     choosy = {host: _matcher(patterns) for host, patterns in serves.items() if patterns is not None and host in weights}
     if not choosy:
@@ -43,7 +43,7 @@ def plan_for(
 def _parts(
     choosy: Mapping[str, re.Pattern[str]], quotas: Mapping[str, float], weights: Mapping[str, float]
 ) -> dict[frozenset[str], list[str]]:
-    """Groups by the hosts that may have them."""
+    """Return the parts: the set of hosts that may have a group, to all groups with that set."""
     everybody, serve_all = frozenset(weights), frozenset(weights.keys() - choosy.keys())
     able: dict[str, frozenset[str]] = {}
     parts: dict[frozenset[str], list[str]] = {}

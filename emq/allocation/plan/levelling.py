@@ -1,4 +1,4 @@
-"""Levelling: places for groups that have none, and the few moves that keep every host near its fair share."""
+"""Levelling places groups that have no host, and makes the few moves that keep every host near its fair share."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from emq.allocation.plan.loads import Loads
 from emq.allocation.plan.ring import Ring
 
 SHED = 1.10
-"""A host above this much of its fair share gives groups away."""
+"""Load over fair share above which a host gives groups away."""
 AIM = 1.05
-"""A group that looks for a place asks for room below this, so that a falling mean does not make everybody shed."""
+"""Largest load over fair share of a host that takes a group; below `SHED`, so that a falling mean makes few shed."""
 LOW = 0.90
-"""A host below this much of its fair share is filled: it has joined, or its weight was raised."""
+"""Load over fair share below which a host is filled: it has joined, or its weight was raised."""
 ENOUGH = 0.95
-"""It is filled up to at least this."""
+"""Load over fair share up to which a low host is filled."""
 WALK = 64
-"""Hosts that a group asks on its way around the ring, before it takes the one with the most room."""
+"""Number of hosts that a group asks on its way around the ring, before it takes the host with the most room."""
 
 VAIN = 256
-"""Walks among low hosts that may fail before those that are filled are taken off their ring."""
+"""Number of failed walks among low hosts after which full hosts leave the ring of low hosts."""
 
 
 class PlacementReason(enum.StrEnum):
-    """Why a group is where it is: what put it there last."""
+    """The reason for which a group last got its host."""
 
     RING = "ring"
-    """Its host is the first on its way around the ring."""
+    """The host is the first on the group's way around the ring."""
     WALKED = "walked"
-    """The first ones on its way had no room."""
+    """The first hosts on the group's way had no room."""
     EVENED = "evened"
-    """It was moved to even out the loads."""
+    """The planner moved the group to even out the loads."""
     ALONE = "alone"
-    """It is larger than a host's fair share, and has a host to itself."""
+    """The group is larger than a host's fair share, and has a host to itself."""
 
 
 class Levelling:
     """Places and moves groups among the hosts of `loads`; see `emq.allocation.plan.plan` for the algorithm.
 
-    A move never makes its new host as full as its old one was. The fullest hosts therefore become less full or fewer
-    with each move, so levelling ends; and what it ends with, it leaves as it is the next time.
+    A move never makes the new host as full as the old host was. The fullest hosts therefore become less full or fewer
+    with each move, so levelling ends. The next levelling leaves the result as it is.
 
     Attributes:
-        why: what put a group where it is, of those that were placed or moved.
+        why: group to the reason for its host, for groups that were placed or moved.
     """
 
     def __init__(self, loads: Loads, ring: Ring, recent: Container[str] = ()) -> None:
@@ -56,7 +56,7 @@ class Levelling:
         self._recent = recent
 
     def place(self, groups: Iterable[str]) -> None:
-        """Give each group a host: first hosts that would have to be filled otherwise, then any with room."""
+        """Give each group a host: first hosts that are low, then any host with room."""
         loads = self._loads
         low = set(loads.below(LOW))
         near = self._ring.only(low) if 0 < len(low) < len(loads.shares) else self._ring
@@ -65,7 +65,7 @@ class Levelling:
         for group in order:
             host = self._walk(near, group, ENOUGH) if low else None
             vain += host is None
-            if low and vain == VAIN:  # so that it is not full hosts that most walks lead past
+            if low and vain == VAIN:  # drop full hosts from the ring, so that walks do not lead past them
                 low = {host for host in low if loads.ratio_with(host, loads.demand[order[-1]]) <= ENOUGH}
                 near, vain = near.only(low), 0
             host = host or self._walk(self._ring, group, AIM) or loads.emptiest_for(loads.demand[group])
@@ -79,7 +79,7 @@ class Levelling:
             pass
 
     def _walk(self, ring: Ring, group: str, limit: float, but: str | None = None) -> str | None:
-        """The first host on the group's way that is not fuller than `limit` with it."""
+        """Return the first host on the group's way whose ratio with the group is at most `limit`."""
         demand = self._loads.demand[group]
         for host, _ in zip(ring.way(group), range(WALK), strict=False):
             if host != but and self._loads.ratio_with(host, demand) <= limit:
@@ -94,7 +94,7 @@ class Levelling:
         return sum(self._fill(host) for host in self._loads.below(LOW)) > 0
 
     def _fill(self, host: str) -> bool:
-        """Take from the fullest hosts in turn, each time the largest group that fits: the fewest moves."""
+        """Fill a host from the fullest hosts in turn, each time with the largest group that fits: the fewest moves."""
         loads, moved = self._loads, False
         fullest = [(-loads.ratio(giver), giver) for giver in loads.shares if loads.ratio(giver) > LOW]
         heapq.heapify(fullest)
@@ -111,11 +111,11 @@ class Levelling:
         return moved
 
     def _gifts(self, giver: str, host: str) -> Iterator[str]:
-        """Groups that the giver can spare and the host can take, the largest first, then those that meet it first.
+        """Yield groups that the giver can spare and the host can take, the largest first.
 
-        Those that moved last come after all others.
-
-        What is too large once stays too large: with each gift the host has less room and the giver less to spare.
+        Among equal groups, those that meet the host first on the ring come first. Groups that moved last come after
+        all others. A group that is too large stays too large: with each gift the host has less room and the giver less
+        to spare.
         """
         loads = self._loads
         recent, groups = self._recent, loads.by_demand(giver)
@@ -129,9 +129,10 @@ class Levelling:
         return sum(self._relieve(host) for host in self._loads.beyond(SHED)) > 0
 
     def _relieve(self, host: str) -> bool:
-        """Move groups away until the host is within its bound, or nothing would make the fullest one less full.
+        """Move groups away until the host is within its bound, or no move would help; return whether a group moved.
 
-        To where they are within the bound if possible, else in exchange for a smaller one, else to where it is less.
+        A group goes to a host that stays within the bound. If there is no such host, the host exchanges a group for a
+        smaller one. If no exchange helps, a group goes to a host that stays less full than this one was.
         """
         loads, moved = self._loads, False
         while loads.ratio(host) > SHED:
@@ -145,7 +146,7 @@ class Levelling:
         return moved
 
     def _relief(self, host: str, limit: float) -> list[tuple[str, str]]:
-        """The group to move and where: one that suffices alone if there is one, else as large as can be."""
+        """Return the group to move and its new host: the smallest sufficient group, else the largest that fits."""
         loads = self._loads
         groups = loads.by_demand(host)
         if self._taker(host, groups[0], limit) is None:  # then nobody takes a larger one
@@ -156,13 +157,13 @@ class Levelling:
         return next([(group, to)] for group, to in moves if to is not None)
 
     def _taker(self, host: str, group: str, limit: float) -> str | None:
-        """A host that would not be fuller than `limit` with a group of `host`."""
+        """Return a host whose ratio with a group of `host` is at most `limit`; None if there is none."""
         loads, demand = self._loads, self._loads.demand[group]
         to = self._walk(self._ring, group, AIM, but=host) or loads.emptiest_for(demand, but=host)
         return to if to is not None and loads.ratio_with(to, demand) <= limit else None
 
     def _exchange(self, host: str) -> list[tuple[str, str]]:
-        """The two groups to exchange with one of the emptiest hosts that leave the fuller of both least full."""
+        """Return the best exchange of two groups with one of the emptiest hosts: the fuller of both ends least full."""
         loads = self._loads
         best, moves = loads.ratio(host), list[tuple[str, str]]()
         mine = loads.by_demand(host)

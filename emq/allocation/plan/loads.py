@@ -1,4 +1,4 @@
-"""Loads: who has which groups, and how much that is, while a plan is being made."""
+"""Loads: each host's groups and the sum of their quotas, while the planner works."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 
 
 class Loads:
-    """Groups on hosts that share them, and each host's load over its fair share.
+    """The groups of each host, and each host's load over its fair share.
 
     Loads are whole millionths of a start a second, so that a sum does not depend on the order of its parts.
 
     Args:
-        demand: quota of each group, in millionths, at least 1.
-        shares: fair share of each host, in millionths, above 0.
+        demand: group to its quota, in millionths, at least 1.
+        shares: host to its fair share, in millionths, above 0.
 
     Attributes:
-        owner: group to host, of those that have a place.
-        load: host to the sum of its groups.
+        owner: group to host, for groups that have a host.
+        load: host to the sum of its groups' demands.
     """
 
     def __init__(self, demand: Mapping[str, int], shares: Mapping[str, float]) -> None:
@@ -28,7 +28,7 @@ class Loads:
         self._groups: dict[str, set[str]] = {host: set() for host in shares}
 
     def put(self, group: str, host: str) -> None:
-        """Give the group to the host, taking it from the one that has it."""
+        """Give the group to the host; take it from its former host."""
         before = self.owner.get(group)
         if before is not None:
             self.load[before] -= self.demand[group]
@@ -38,27 +38,27 @@ class Loads:
         self._groups[host].add(group)
 
     def by_demand(self, host: str) -> list[str]:
-        """The host's groups, the smallest first."""
+        """Return the host's groups, the smallest first."""
         return sorted(self._groups[host], key=lambda group: (self.demand[group], group))
 
     def ratio(self, host: str) -> float:
-        """The host's load over its fair share."""
+        """Return the host's load over its fair share."""
         return self.load[host] / self.shares[host]
 
     def ratio_with(self, host: str, demand: int) -> float:
-        """What the ratio would be with a group of that demand added."""
+        """Return the host's ratio with a group of that demand added."""
         return (self.load[host] + demand) / self.shares[host]
 
     def beyond(self, ratio: float) -> list[str]:
-        """Hosts above the ratio, the fullest first."""
+        """Return the hosts above the ratio, the fullest first."""
         return sorted((h for h in self.shares if self.ratio(h) > ratio), key=lambda h: (-self.ratio(h), h))
 
     def below(self, ratio: float) -> list[str]:
-        """Hosts below the ratio, the emptiest first."""
+        """Return the hosts below the ratio, the emptiest first."""
         return sorted((h for h in self.shares if self.ratio(h) < ratio), key=lambda h: (self.ratio(h), h))
 
     def emptiest_for(self, demand: int, but: str | None = None) -> str | None:
-        """The host that would have the lowest ratio with such a group added; None if there is no other than `but`."""
+        """Return the host with the lowest ratio after a group of that demand is added; None if only `but` exists."""
         best, least = None, math.inf
         for host, share in self.shares.items():
             ratio = (self.load[host] + demand) / share

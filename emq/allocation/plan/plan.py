@@ -1,22 +1,22 @@
-"""The plan: which host consumes which groups, by consistent hashing with bounded loads.
+"""The plan gives each group to a host, by consistent hashing with bounded loads.
 
-Consistent hashing is of Karger et al. (1997), the bound on loads of Mirrokni, Thorup and Zadimoghaddam (2016): a group
-walks clockwise around a ring of hosts to the first one with room. Computed from nothing, such a plan shifts with its
-bound whenever a host comes or goes; at 1,000 hosts 27 times as many groups move as need to. Here the former plan is an
-input: a group stays where it is while its host is alive and within its bound. Still everything is computed in full
-each time, from what is given alone, and checked whole, so nothing can drift.
+Consistent hashing is from Karger et al. (1997), the bound on loads from Mirrokni, Thorup and Zadimoghaddam (2016): a
+group walks clockwise around a ring of hosts to the first host with room. A plan made from nothing shifts with its bound
+whenever a host comes or goes; at 1,000 hosts, 27 times as many groups move as need to. Here the former plan is an
+input: a group stays where it is while its host is alive and within its bound. The planner still computes the full plan
+each time, from its arguments alone, and checks the whole plan, so that errors cannot add up.
 
-1. A group that is larger than a host may be full gets a host to itself. The others share the other hosts; a host's
+1. A group that is larger than a host's bound gets a host to itself. The other groups share the other hosts; a host's
    fair share is in proportion to its weight.
-2. A group stays with its host if that is alive and shares.
-3. Groups without a host, the largest first, walk the ring: first among hosts that were below 0.90 of their fair
-   share, to one that stays below 0.95, then among all, to one that stays below 1.05; after 64 hosts in vain they
-   take the one that is emptiest with them.
-4. A host that is still below 0.90 is filled to 0.95, from the fullest hosts, with large groups, so with few of them.
-5. A host above 1.10 sheds groups, as few as bring it below, or exchanges them for smaller ones; 4 and 5 are repeated
-   until nothing changes.
+2. A group stays with its host if the host is alive and has no group to itself.
+3. Groups without a host, the largest first, walk the ring. They look first among hosts that were below 0.90 of their
+   fair share for one that stays at 0.95 or below; then among all hosts for one that stays at 1.05 or below. After 64
+   hosts in vain, a group takes the host that is emptiest with the group added.
+4. A host that is still below 0.90 is filled to 0.95 from the fullest hosts, with few large groups.
+5. A host above 1.10 sheds the fewest groups that bring it below, or exchanges groups for smaller ones. The planner
+   repeats 4 and 5 until nothing changes.
 
-Between 0.90 and 1.10 a host is left alone, which is what makes moves rare.
+The planner leaves a host between 0.90 and 1.10 alone, so moves are rare.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from emq.topics.model import MICRO
 __all__ = ["BrokenPlan", "Plan", "PlacementReason", "effective", "plan"]
 
 LEAST_WEIGHT = 1e-9
-"""Of the largest weight; a host with less gets nothing."""
+"""Share of the largest weight; a host with less gets no groups."""
 ROUNDING = 1e-9
 
 
 class BrokenPlan(AssertionError):
-    """A plan came out that breaks its own rules: a bug. Nothing was published; the former plan stays in force."""
+    """The planner made a plan that breaks its own rules: a bug. The former plan stays in force; report the error."""
 
 
 class Plan(NamedTuple):
     """Attributes:
-    owner: group to host; every group, unless there is no host with a weight.
-    moved: why a group got another host than it had before, by group.
-    max_over_mean: the load of the fullest host over its fair share of everything; 0 without hosts or groups.
-    bound: the most of its fair share that a host was to have; above 1.10 only where groups are too few or too large
-        to be shared more evenly.
+    owner: group to host; every group, unless no host has a weight.
+    moved: group to the reason for its new host, for groups that changed hosts.
+    max_over_mean: the load of the fullest host over its fair share of all quotas; 0 without hosts or groups.
+    bound: the largest load over fair share that a host may have; above 1.10 only where groups are too few or too large
+        for an even plan.
     """
 
     owner: dict[str, str]
@@ -62,17 +62,17 @@ def plan(
     previous: Mapping[str, str] | None = None,
     recent: Container[str] = (),
 ) -> Plan:
-    """Assign each group to a host; deterministic in what is given, whatever the order.
+    """Assign each group to a host; the same arguments in any order give the same plan.
 
     Args:
-        quotas: of each group, starts a second, above 0 and finite; less than a millionth counts as one.
-        weights: of each host, 0 or more and finite; one of 0 gets nothing.
-        previous: group to host as it was; hosts that are gone, and groups that are, may be among them.
-        recent: groups that moved last. Where a choice is left, others move, so that a host that goes and comes back
-            moves each group once at most.
+        quotas: group to its quota in starts a second, above 0 and finite; less than a millionth counts as a millionth.
+        weights: host to its weight, 0 or more and finite; a host of weight 0 gets no groups.
+        previous: group to host in the former plan; may name hosts and groups that are gone.
+        recent: groups that moved last. Where there is a choice, other groups move, so that a host that goes and comes
+            back moves each group once at most.
 
     Raises:
-        BrokenPlan: a bug; publish nothing and keep what was.
+        BrokenPlan: a bug; publish nothing and keep the former plan.
     """
     before = previous or {}
     hosts = effective(weights)
@@ -99,7 +99,7 @@ def plan(
 
 
 def effective(weights: Mapping[str, float]) -> dict[str, float]:
-    """Hosts that take part, by name, with their weights."""
+    """Return the hosts that take part, sorted by name, with their weights."""
     least = LEAST_WEIGHT * max(weights.values(), default=0.0)
     return {host: weights[host] for host in sorted(weights) if weights[host] > 0 and weights[host] >= least}
 
@@ -107,7 +107,7 @@ def effective(weights: Mapping[str, float]) -> dict[str, float]:
 def _alone(
     demand: Mapping[str, int], weights: Mapping[str, float], before: Mapping[str, str], ring: Ring
 ) -> dict[str, str]:
-    """Groups that are larger than a host may be full, each with a host of its own; the larger, the heavier."""
+    """Give each group that exceeds a host's bound a host of its own; larger groups get hosts of larger weight."""
     large = _large(demand, weights)
     homes = {before.get(group) for group in large}
     least = sorted(weights.values(), reverse=True)
@@ -125,7 +125,7 @@ def _alone(
 
 
 def _large(demand: Mapping[str, int], weights: Mapping[str, float]) -> list[str]:
-    """The largest groups, as long as each exceeds the bound of the heaviest host left for what is left."""
+    """Return the largest groups, while each exceeds the bound of the heaviest remaining host for the remaining load."""
     groups = sorted(demand, key=lambda group: (-demand[group], group))
     heaviest = sorted(weights.values(), reverse=True)
     rest = sum(demand.values())
@@ -147,10 +147,10 @@ def _max_over_mean(demand: Mapping[str, int], weights: Mapping[str, float], owne
 def _checked(
     demand: Mapping[str, int], weights: Mapping[str, float], owner: Mapping[str, str], alone: Mapping[str, str]
 ) -> float:
-    """The bound that the plan keeps. Raises `BrokenPlan` if it keeps none, counted anew from the result.
+    """Return the bound that the plan keeps, counted again from the result. Raises `BrokenPlan` if it keeps no bound.
 
     Whole groups cannot always be shared out within 1.10. But while a host is fuller than 1 + n * q / total, for n hosts
-    and its smallest group q, some other host would be less full with that group, since not all can be above the mean.
+    and its smallest group q, another host would be less full with that group, since not all can be above the mean.
     """
     if owner.keys() != demand.keys():
         raise BrokenPlan(f"{len(demand.keys() ^ owner.keys())} groups are missing or too many in the plan; report it")

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 import uhashring
 
 POINTS = 64
-"""Of a host of ordinary weight. Few would do, since bounds even out what the ring does not."""
+"""Number of points of a host of ordinary weight. Few suffice, since the bounds even out the loads."""
 
 Point = tuple[int, str]
 
@@ -18,10 +18,10 @@ Point = tuple[int, str]
 class Ring:
     """A consistent hashing ring (Karger et al. 1997): points of hosts on a circle, around which a group goes clockwise.
 
-    It is built afresh each time, since one that was changed can keep routing to hosts that are gone.
+    The planner builds a new ring each time, since a changed ring can keep routing to hosts that are gone.
 
     Args:
-        weights: of each host, above 0 and finite; a host has points in proportion.
+        weights: host to its weight, above 0 and finite; a host has points in proportion.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
@@ -38,13 +38,13 @@ class Ring:
             self._own[host].append(at)
 
     def only(self, hosts: Container[str]) -> Ring:
-        """The same ring without the points of other hosts. It may be empty."""
+        """Return a ring with the points of `hosts` only; it may be empty."""
         part = Ring.__new__(Ring)
         part._set([point for point in zip(self._places, self._hosts, strict=True) if point[1] in hosts])
         return part
 
     def way(self, group: str) -> Iterator[str]:
-        """Each host once, in the order in which a group meets them."""
+        """Yield each host once, in the order in which a group meets the hosts."""
         start = bisect.bisect(self._places, place(group))
         met: set[str] = set()
         for i in range(start - len(self._hosts), start):  # negative indices lead from the start to the end
@@ -56,7 +56,7 @@ class Ring:
                     return
 
     def distance(self, group: str, host: str) -> int:
-        """How far the group has to go until it meets the host; the whole circle is 2 to the power of 64."""
+        """Return the distance from the group clockwise to the host; the whole circle is 2 to the power of 64."""
         own, at = self._own[host], place(group)
         return (own[bisect.bisect(own, at) % len(own)] - at) % CIRCLE
 
@@ -65,5 +65,5 @@ CIRCLE = 1 << 64
 
 
 def place(name: str) -> int:
-    """Where on the circle a name is; the same in every process."""
+    """Return the place of a name on the circle, from 0 to 2**64 - 1; the same in every process."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")

@@ -22,10 +22,11 @@ LARGEST = 1_000_000
 class SessionState(enum.Enum):
     """States of a session, and what causes each.
 
-    CONNECTED: a server answers; entered at first and again after SUSPENDED or LOST.
-    SUSPENDED: the connection broke, or nothing was heard for two thirds of the time-out. The session may still be
-        alive on the servers; nobody can tell from here.
-    LOST: the servers say that it has expired; every ephemeral node of it is gone. A new one is begun by itself.
+    CONNECTED: a server answers. The first reply causes this state, also after SUSPENDED or LOST.
+    SUSPENDED: the connection broke, or no server answered for two thirds of the time-out. The session may still be
+        alive on the servers; the client cannot know.
+    LOST: the servers say that the session has expired. All its ephemeral nodes are gone. The client begins a new
+        session by itself.
     """
 
     CONNECTED = "connected"
@@ -37,8 +38,8 @@ class Node(NamedTuple):
     """Attributes:
     data: at most 1 MB.
     version: counts the writes, from 0.
-    session: of an ephemeral node, the id of the session that it lives with; else 0.
-    written_s: when it was last written, by the clock of the servers, in seconds since the epoch.
+    session: the id of the session that an ephemeral node lives with; 0 for a lasting node.
+    written_s: time of the last write, by the clock of the servers, in seconds since 1970.
     """
 
     data: bytes
@@ -70,60 +71,63 @@ class Tree(Protocol):
     unknown. Paths begin with "/" and do not end with it. Safe to use from many tasks of one event loop; all
     callbacks come on that loop.
 
-    `on_change` is called once, at the next change of what was read, or earlier: after an interruption of the
-    connection all that are outstanding are called, since a change may have been missed. Handing in the same function
-    again before it was called makes no second call. A node that is missing can be watched, too.
+    The tree calls `on_change` once, at the next change of the node or children that were read. After an interruption
+    of the connection, the tree calls all outstanding functions, since it may have missed a change. A function that is
+    handed in twice before its call is called once. A read can watch a missing node, too.
 
     Attributes:
-        session: id of the current session, never 0; 0 before there is one, and from LOST to CONNECTED.
-        timeout_s: of the session, as negotiated.
+        session: id of the current session, never 0; 0 before the first session, and from LOST to CONNECTED.
+        timeout_s: the session's negotiated time-out in seconds.
     """
 
     session: int
     timeout_s: float
 
     async def open(self, on_session: Callable[[SessionState], None]) -> None:
-        """Connect; returns once a server has answered, however long that takes.
+        """Connect; return once a server has answered, and wait for that without limit.
 
-        It says in the log what it tries and why it fails, and says it again every now and then.
+        The client logs each reason for which no server can be used, and logs it again from time to time.
 
         Raises:
             InvalidSettings: the credentials or the certificate were refused; correct them.
         """
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting parents where they are missing; answers its path.
+        """Create a node, and lasting parents where they are missing; return the node's path.
 
         Args:
-            ephemeral: it goes when the session ends.
-            sequence: append a number of ten digits that grows with each such node of the parent.
+            ephemeral: whether the node goes when the session ends.
+            sequence: whether to append a number of ten digits that grows with each sequence node of the parent.
 
         Raises:
-            NodeExists: there is one already.
+            NodeExists: the node exists already.
         """
 
     async def read(self, path: str, on_change: OnChange | None = None) -> Node | None:
-        """The node, or None if there is none. `on_change`: it was created, written or deleted."""
+        """Return the node, or None if it is missing; call `on_change` when it is created, written or deleted."""
 
     async def children(self, path: str, on_change: OnChange | None = None) -> list[str]:
-        """Names of a node's children, sorted; none of a missing one. `on_change`: one was created or deleted."""
+        """Return the sorted names of a node's children, empty for a missing node.
+
+        The tree calls `on_change` when a child is created or deleted.
+        """
 
     async def write(self, path: str, data: bytes, version: int) -> int:
-        """Write the node if its version is `version` (any if -1); answers the new version.
+        """Write the node if its version is `version` (any version if -1); return the new version.
 
         Raises:
             NodeMissing, Conflict: nothing was written.
         """
 
     async def delete(self, path: str) -> None:
-        """Delete the node with all below it. Does nothing if it is missing."""
+        """Delete the node and all nodes below it. Do nothing if the node is missing."""
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go at once if a server can be told. Safe to repeat."""
+        """End the session; its ephemeral nodes go at once if a server is reachable. Safe to repeat."""
 
 
 def check(path: str, data: bytes) -> None:
-    """Refuse what no tree takes.
+    """Refuse a path or data that no tree takes.
 
     Raises:
         ValueError: the path does not begin with "/", or ends with it; a bug.
@@ -136,11 +140,11 @@ def check(path: str, data: bytes) -> None:
 
 
 def split(path: str) -> tuple[str, str]:
-    """The path of a node's parent, and the node's own name."""
+    """Return the path of a node's parent, and the node's own name."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name
 
 
 def join(parent: str, name: str) -> str:
-    """The path of a child."""
+    """Return the path of a child."""
     return f"/{name}" if parent == "/" else f"{parent}/{name}"

@@ -66,7 +66,7 @@ class ZooKeeperTree:
             with contextlib.suppress(exceptions.NoNodeError):
                 data, stat = await self._session.call("get", full, watch)
                 return Node(data or b"", stat.version, stat.ephemeralOwner, stat.mtime / 1000)
-            # A missing node is watched by asking whether it exists; it may do by then.
+            # `exists` watches a missing node; if the node exists by then, read it again.
             if watch is None or await self._session.call("exists", full, watch) is None:
                 return None
 
@@ -100,7 +100,7 @@ class ZooKeeperTree:
     # -------------------------------------------------------------------------------------------------- nodes
 
     async def _enter(self) -> None:
-        """See that the chroot is there, and that it is ours to use."""
+        """Create the chroot if it is missing, and check that we may use it."""
         try:
             try:
                 await self._session.call("get_children", self._root or "/")
@@ -142,14 +142,14 @@ class ZooKeeperTree:
     # ------------------------------------------------------------------------------------------------ watches
 
     def _watch(self, full: str, kind: Kind, on_change: OnChange | None) -> _Watch | None:
-        """Registered before the read, since a change may be told sooner than the answer that it follows."""
+        """Register `on_change` before the read: kazoo may report a change before it delivers the read's reply."""
         if on_change is None:
             return None
         self._watching.setdefault((full, kind), {})[on_change] = None
         return _Watch(self, full, kind)
 
     def tell(self, full: str, kind: Kind) -> None:
-        """Something changed there. Called by a thread of kazoo."""
+        """Report a change at `full` to the loop. A thread of kazoo calls this."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 self._loop.call_soon_threadsafe(self._changed, full, kind)
@@ -162,7 +162,7 @@ class ZooKeeperTree:
         self.session, self.timeout_s = self._session.id, self._session.timeout_s
         self._on_session(state)
         if state is SessionState.CONNECTED:
-            # kazoo has forgotten its watches with the connection, and what changed meanwhile was told to nobody.
+            # kazoo forgot its watches with the connection, and reported no change meanwhile.
             missed, self._watching = self._watching, {}
             for watching in missed.values():
                 for on_change in watching:
@@ -171,12 +171,12 @@ class ZooKeeperTree:
 
 @dataclasses.dataclass(frozen=True)
 class _Watch:
-    """What kazoo calls at a change. Equal ones are one to kazoo, so that reading again and again adds none."""
+    """The function that kazoo calls at a change. kazoo keeps equal watches once, so repeated reads add none."""
 
     tree: ZooKeeperTree
     full: str
     kind: Kind
 
     def __call__(self, event: Any) -> None:
-        if event.type != EventType.NONE:  # the connection broke; what is outstanding is called when there is another
+        if event.type != EventType.NONE:  # NONE: the connection broke; the next connection calls the outstanding ones
             self.tree.tell(self.full, self.kind)

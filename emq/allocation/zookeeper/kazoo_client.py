@@ -1,6 +1,6 @@
-"""kazoo's client, made to say what EMQ must know: when a session is usable, why a server is not, when it fell silent.
+"""kazoo's client, extended with reports that EMQ needs: a usable session, a server's failure, the time of silence.
 
-kazoo runs threads of its own. Everything here runs in them, except where it says otherwise.
+kazoo runs threads of its own. The code here runs in these threads, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SHORTEST_CONNECT_S = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """Who we are to the ensemble, and what others may do.
+    """Our identity for the ensemble, and the rights of others on our nodes.
 
     Attributes:
-        own_acl: of each node from the chroot on.
-        shared_acl: of nodes above it.
+        own_acl: access list of the chroot and of each node below it.
+        shared_acl: access list of nodes above the chroot.
         digest: kazoo's `auth_data`.
         sasl: kazoo's `sasl_options`.
         tls: None for plain connections.
@@ -45,10 +45,10 @@ class Access:
 
 
 class Failure(NamedTuple):
-    """Why a server could not be used.
+    """The reason for which a server could not be used.
 
     Attributes:
-        refused: "" if it may work at another time; else what has to be corrected: "credentials" or "certificate".
+        refused: "" if the server may work later; else the setting to correct: "credentials" or "certificate".
     """
 
     reason: str
@@ -56,10 +56,10 @@ class Failure(NamedTuple):
 
 
 class Listener(Protocol):
-    """Told by kazoo's connection thread, in the order in which things happen; must not block."""
+    """Receives reports from kazoo's connection thread, in order; its methods must not block."""
 
     def connected(self, session: int, timeout_s: float) -> None:
-        """A server answers, and knows who we are."""
+        """A server answers, and has accepted our identity."""
 
     def disconnected(self) -> None:
         """The connection broke; kazoo looks for another."""
@@ -78,12 +78,12 @@ class Client:
     """One kazoo client, from `start` to `stop`.
 
     Attributes:
-        kazoo: for its calls; only those whose name ends with `_async` do not block.
+        kazoo: the client itself; only methods whose name ends with `_async` do not block.
     """
 
     def __init__(self, servers: tuple[str, ...], access: Access, timeout_s: float, listener: Listener) -> None:
         self._handler = _Handler(access.tls)
-        # What matters of it is said through the listener; at lower levels it would show passwords, too.
+        # The listener hears of all that matters; kazoo's log at lower levels would also show passwords.
         quiet = logging.getLogger(f"{__name__}.kazoo")
         quiet.setLevel(logging.ERROR)
         self.kazoo = KazooClient(
@@ -99,19 +99,19 @@ class Client:
 
     @property
     def heard_s(self) -> float:
-        """When a server was last heard, in seconds of `time.monotonic`. From any thread."""
+        """Time of the last data from a server, in seconds of `time.monotonic`. Any thread may read it."""
         return self._handler.heard_s
 
     def start(self) -> None:
-        """Begin to look for a server; does not block. From any thread."""
+        """Begin to look for a server; do not block. Any thread may call this."""
         self.kazoo.start_async()
 
     def drop(self) -> None:
-        """Break the connection, so that kazoo looks for another. From any thread."""
+        """Break the connection, so that kazoo looks for another. Any thread may call this."""
         self._handler.drop()
 
     def stop(self) -> None:
-        """End the session and the threads. Blocks until that is done; for a thread that may."""
+        """End the session and the threads. Blocks until both have ended; call it from a thread that may block."""
         self._handler.closing = True
         self.kazoo.stop()
         self.kazoo.close()
@@ -138,7 +138,7 @@ def _telling(listener: Listener, kazoo: Any, connect: Callable[..., tuple[float,
         except Exception as exc:
             name = f"[{host}]" if ":" in host else host
             listener.failed(f"{name}:{port}", _failure(exc))
-            # Whatever it is, kazoo shall try again: it would end its thread at an error that it does not know.
+            # kazoo ends its thread at an unknown error; this error makes it try again.
             raise ConnectionDropped(str(exc)) from exc
         listener.connected(kazoo._session_id, read_timeout_ms / 1000 / SILENCE)
         return read_timeout_ms, connect_timeout_ms
@@ -157,7 +157,7 @@ def _failure(exc: BaseException) -> Failure:
         return Failure("it broke the TLS handshake off; does it speak TLS there?", "")
     if isinstance(root, ssl.SSLError):
         return Failure(text, "certificate")
-    # A server that only breaks the connection off may be one that is being stopped.
+    # A server that only breaks the connection may be stopping.
     if isinstance(exc, ZookeeperError) and not isinstance(exc.__cause__, ConnectionDropped):
         return Failure(f"it refused user and password ({type(exc).__name__})", "credentials")
     return Failure(text, "")
@@ -167,8 +167,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     """Makes kazoo's connections and waits for data on them.
 
     Attributes:
-        heard_s: when data last came.
-        closing: make no more connections.
+        heard_s: time of the last data, in seconds of `time.monotonic`.
+        closing: whether to refuse new connections.
     """
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
@@ -204,5 +204,5 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     def drop(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # Past the method of TLS sockets, which would take the connection thread's state away under it.
+                # Bypass the TLS socket's own method, which would destroy state that the connection thread uses.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

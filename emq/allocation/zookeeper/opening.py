@@ -1,4 +1,4 @@
-"""From settings to a tree: who we are to the ensemble, and what may be done by others with what we create."""
+"""Makes a tree from the settings: our identity for the ensemble, and the rights of others on our nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from emq.settings import Settings
 
 
 def tree_of(settings: Settings) -> ZooKeeperTree:
-    """The tree that the setting `cluster` names, not open yet.
+    """Return the tree that the setting `cluster` names, not open yet.
 
-    With a user, each node is created so that this user may do everything with it and nobody else anything. Only above
-    the chroot may others look and create, so that several clusters find room on one ensemble.
+    With a user, only this user may read or change the nodes from the chroot on. Above the chroot others may look and
+    create, so that several clusters find room on one ensemble.
 
     Raises:
         InvalidSettings: the URL, a file of `cluster_ca`, `cluster_cert` or `cluster_key`, or `cluster_auth` is wrong.

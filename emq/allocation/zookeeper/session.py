@@ -1,4 +1,4 @@
-"""The session with the ensemble, as one event loop sees it: its states, its calls, and what is said in the log."""
+"""The session with the ensemble, as one event loop sees it: its states, its calls, and its log messages."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from emq.allocation.zookeeper.kazoo_client import SILENCE, Access, Client, Failu
 log = logging.getLogger(__name__)
 
 FIRST_COMPLAINT_S = 1.0
-"""How long no server may answer before the log says so."""
+"""Seconds without an answer from any server before the first log message."""
 
 COMPLAIN_EVERY_S = 30.0
-"""How often it is said again."""
+"""Seconds between further log messages."""
 
 CLOSE_S = 2.0
-"""How long the end of a session may take, which tells the servers to forget it, before its connection is broken off."""
+"""Most seconds for the clean end of a session, before the client breaks the connection."""
 
 REVIVAL_S = 1.0
-"""How long to wait before a new client is started for one that gave up."""
+"""Seconds before a new client replaces one that gave up."""
 
 
 class Session:
-    """Keeps a session with the ensemble, and begins a new one whenever it is lost.
+    """Keeps a session with the ensemble, and begins a new one whenever the session is lost.
 
     Args:
         on_state: called at each change of state, on the loop; `id` and `timeout_s` are those of the new state.
 
     Attributes:
-        id: of the session; 0 before the first, and while there is none.
-        timeout_s: as negotiated; as asked for before there is a session.
-        state: None before the first connection.
+        id: the id of the session; 0 while there is no session.
+        timeout_s: the negotiated time-out in seconds; before the first session, the requested one.
+        state: the state of the session; None before the first connection.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Session:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Return once a server has answered, however long that takes.
+        """Return once a server has answered; wait for that without limit.
 
         Raises:
-            InvalidSettings: user and password, or a certificate, were refused; correct them.
+            InvalidSettings: a server refused the user and password, or a certificate; correct them.
         """
         if self._client is None and not self._closed:
             self._start()
@@ -81,9 +81,9 @@ class Session:
         """Call a method of kazoo's client, named without its `_async`.
 
         Raises:
-            ClusterUnavailable: no server answers, or none answered within the session's time-out; what was asked may
-                have happened.
-            ForeignTree: others forbade it.
+            ClusterUnavailable: no server answers, or none answered within the session's time-out; the call may have
+                happened.
+            ForeignTree: the access lists of others forbid the call.
         """
         if self._client is None or self.state is not SessionState.CONNECTED:
             raise errors.ClusterUnavailable(f"no ZooKeeper server of {self._address} answers; try again later")
@@ -152,7 +152,7 @@ class Session:
             self._enter(SessionState.LOST)
 
     def ended(self) -> None:
-        """kazoo met an error that it did not expect; the session may live on, but cannot be resumed."""
+        """Start another client after an unexpected error of kazoo; the session may live on, but is lost to us."""
         log.error("the ZooKeeper client ended unexpectedly; starting another")
         if self._client is not None:
             client, self._client = self._client, None
@@ -172,7 +172,7 @@ class Session:
     def _raise_if_refused(self) -> None:
         refused = {server: failure for server, failure in self._failures.items() if failure.refused}
         credentials = [server for server, failure in refused.items() if failure.refused == "credentials"]
-        # A single server with a bad certificate must not keep a host from starting; a user's password is for all alike.
+        # One server with a bad certificate must not keep a host from starting; a password is the same for all servers.
         if credentials or (refused and len(self._failures) == len(self._address.servers)):
             server = (credentials or list(refused))[0]
             remedy = "the user and password in `cluster`" if credentials else "cluster_ca, cluster_cert and cluster_key"
@@ -194,7 +194,7 @@ class Session:
         self._complain_in(COMPLAIN_EVERY_S)
 
     def _watch_silence(self) -> None:
-        """Give a silent connection up: kazoo itself does not while it has requests to send."""
+        """Drop a silent connection: kazoo itself keeps one while it has requests to send."""
         client = self._client
         if client is None:
             return
@@ -211,10 +211,10 @@ class Session:
 
 
 class _Relay:
-    """Hands what the client's threads report over to the loop.
+    """Hands the reports of the client's threads over to the loop.
 
     Attributes:
-        active: while false, nothing more is handed over.
+        active: whether reports are handed over; false drops them.
     """
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:

@@ -2,7 +2,7 @@
 -- First offset that is not trimmed and next offset to be assigned, for many queues.
 -- KEYS  1 hash head, then a list each
 -- ARGV  the queues' names
--- Returns head (-1: it is damaged), tail for each queue in one flat list. O(queues).
+-- Returns head (-1: damaged) and tail of each queue in one flat list. O(queues).
 -- include whole
 local answer = {}
 for q, head in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV))) do

@@ -1,4 +1,4 @@
--- Part of the lane scripts: waking who is armed for something later.
+-- Part of the lane scripts: wakes the host that is armed for a later due time.
 -- KEYS  1 hash lane_armed (lane -> "due channel"), 3 zset woken
 local function wake(lane, due)
   local armed = redis.call('HGET', KEYS[1], lane)

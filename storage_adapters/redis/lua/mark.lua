@@ -1,4 +1,4 @@
--- Part of the log scripts: whether a message that a queue's owner has seen is still there.
+-- Part of the log scripts: checks that a message which a queue's owner has seen is still there.
 
 -- True if another message or none is at the offset; one below the head was dropped, which proves nothing.
 local function lacks(list, head, offset, digest)

@@ -1,4 +1,4 @@
--- Part of the slot scripts: whose members are in prepare. The slot's own hash counts those that EMQ claimed (`mine`, ""
+-- Part of the slot scripts: EMQ's members in prepare. The slot's own hash counts those that EMQ claimed (`mine`, ""
 -- once that is not known for sure) and has the second of its last claim (`claimed`). Other programs claim under the
 -- same key with the same kind of stamp; what they run may go back only after the time-out.
 

@@ -1,4 +1,4 @@
--- Part of the slot scripts: what may be claimed next, and waking who is armed for something later.
+-- Part of the slot scripts: finds the next claimable member, and wakes the host that is armed for a later one.
 local woken, channels = {}, {}
 
 -- Score of the first waiting member whose twin is not in prepare, or nil; looks at no more of them than are in prepare.

@@ -5,7 +5,7 @@
 -- Returns the names of woken queues and lanes. O(names + log woken).
 local function range_of(channel) return '[' .. channel .. '\n', '(' .. channel .. '\n\255' end
 
--- By the server's clock: those of the instances may differ by more than this.
+-- Use the server's clock: the clocks of the instances may differ by more than the limit.
 local now = tonumber(redis.call('TIME')[1])
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 100)) do

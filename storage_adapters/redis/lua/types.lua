@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- What kinds of values keys hold.
+-- The types of keys' values.
 -- KEYS  any
 -- Returns for each key its type, "none" where it does not exist. O(keys).
 local answer = {}

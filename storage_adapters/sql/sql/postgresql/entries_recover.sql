@@ -1,5 +1,5 @@
 -- Return prepared entries to their lanes, due when they were before: those of lower epochs, those claimed too early.
--- :rows is JSON [[slot_id, epoch], ...]; :older_than_ms may be NULL. Answers (slot_id, due_ms) of each.
+-- :rows is JSON [[slot_id, epoch], ...]; :older_than_ms may be NULL. Returns (slot_id, due_ms) of each.
 UPDATE store_entries AS e
 SET state = 0, at_ms = e.due_ms
 FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r

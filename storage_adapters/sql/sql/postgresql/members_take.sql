@@ -1,5 +1,5 @@
 -- The first members of many slots that may be claimed, until :max_bytes are gathered (the one that reaches it included).
--- :claims is JSON [[slot_id, last rank, limit], ...]; answers (number of the claim from 0, id, rank, member, body, note,
+-- :claims is JSON [[slot_id, last rank, limit], ...]; returns (number of the claim from 0, id, rank, member, body, note,
 -- merged, reason, history), in order of number, rank, id.
 -- Twins in prepare are looked for one by one and by their key: an anti-join, or the other index, which `+ 0` hides,
 -- might read all that is in prepare for each member.

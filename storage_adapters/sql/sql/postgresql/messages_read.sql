@@ -1,5 +1,5 @@
 -- Messages of many queues, in order, until :max_bytes of bodies are gathered (the one that reaches it included).
--- :ranges is JSON [[queue_id, first, end], ...]; answers (number of the range from 0, msg_offset, body).
+-- :ranges is JSON [[queue_id, first, end], ...]; returns (number of the range from 0, msg_offset, body).
 WITH found AS (
     SELECT w.number - 1 AS number, m.msg_offset, m.body,
            sum(octet_length(m.body)) OVER (ORDER BY w.number, m.msg_offset ROWS UNBOUNDED PRECEDING) AS gathered

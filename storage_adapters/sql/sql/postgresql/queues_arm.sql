@@ -1,5 +1,5 @@
 -- Arm queues for :instance, each only if its tail is still what the reader saw and no newer owner has armed it.
--- :rows is JSON [[id, tail, epoch], ...]; answers the ids that are armed now. Rows are locked in the order of ids,
+-- :rows is JSON [[id, tail, epoch], ...]; returns the ids that are armed now. Rows are locked in the order of ids,
 -- which waits for the puts under way; their new tails then fail the condition.
 WITH wanted AS (
     SELECT CAST(r ->> 0 AS bigint) AS id, CAST(r ->> 1 AS bigint) AS tail, CAST(r ->> 2 AS bigint) AS epoch

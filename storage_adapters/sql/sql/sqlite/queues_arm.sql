@@ -1,5 +1,5 @@
 -- Arm queues for :instance, each only if its tail is still what the reader saw and no newer owner has armed it.
--- :rows is JSON [[id, tail, epoch], ...]; answers the ids that are armed now.
+-- :rows is JSON [[id, tail, epoch], ...]; returns the ids that are armed now.
 UPDATE store_queues AS q
 SET armed = :instance, armed_epoch = r.value ->> 2
 FROM json_each(:rows) AS r
