@@ -51,7 +51,7 @@ class Verdict:
     Attributes:
         published: messages whose publish returned.
         delivered: of these, answered 2xx by a receiver.
-        still_queued: in the log queues or the retry slots.
+        still_queued: in the log queues or the lanes.
         dead: in the dead letters.
         lost (L): published, and neither answered 2xx, still queued nor dead.
         duplicates (D): answered 2xx twice, or answered 2xx and about to be sent again.
