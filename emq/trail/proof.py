@@ -1,4 +1,4 @@
-"""The proof: what a finished trail says about the promises no loss, at least once, cap, priority, key order, dead once.
+"""The proof: checks of EMQ's promises (no loss, at least once, cap, priority, key order, ...) on a finished trail.
 
     proof = prove("trail/", Expectations(still_queued=ids_in_the_store, quotas={"shop/0": 50.0}))
     assert proof.ok, proof
