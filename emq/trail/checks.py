@@ -98,9 +98,8 @@ def aligned_caps(
 ) -> Violations:
     """Return the seconds in which a group started more than its quota allows.
 
-    In a second in which the quota changed, the highest quota in force counts. The cap of a topic is checked like that
-    of
-    a group: name the topic, and all starts of its groups count together.
+    In a second in which the quota changed, the highest quota in force counts. A topic's cap is checked like a group's:
+    name the topic, and all starts of its groups count together.
 
     Args:
         starts: in order of time.
