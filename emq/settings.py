@@ -52,7 +52,7 @@ DESCRIPTIONS = {
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a process of EMQ is told from outside; see `DESCRIPTIONS` for each."""
+    """The settings of a process of EMQ; `DESCRIPTIONS` explains each."""
 
     store: str = "sqlite:///emq.db"
     database: str = ""
@@ -77,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def database_url(self) -> str:
-        """Where catalog and checkpoints are kept, given or derived from the store."""
+        """URL of the database for catalog and checkpoints: the setting, or derived from the store's URL."""
         if self.database:
             return self.database
         scheme = self.store.partition(":")[0]
@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def database_is_private(self) -> bool:
-        """Whether the database lies in this process's memory, where no other one sees it."""
+        """True if the database lies in this process's memory, where no other process sees it."""
         return self.database_url in ("sqlite://", "sqlite:///:memory:")
 
 
@@ -95,9 +95,9 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None, **ov
     """Read the settings.
 
     Args:
-        path: a TOML file; None means `emq.toml` in the current directory, if it is there.
-        environ: where to look for `EMQ_STORE` and so on; None means the process's environment.
-        overrides: settings that go before all others; None values are left out.
+        path: a TOML file; None means `emq.toml` in the current directory, if it exists.
+        environ: the variables that hold `EMQ_STORE` and so on; None means the process's environment.
+        overrides: settings that override all others; None values are ignored.
 
     Raises:
         InvalidSettings: the file is missing or malformed, a name is unknown, or a value does not fit.
@@ -112,13 +112,13 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None, **ov
 
 
 def merged(settings: Settings, **overrides: Any) -> Settings:
-    """`settings` with overrides; None values are left out. Raises `InvalidSettings` like `load`."""
+    """Return `settings` with overrides; None values are ignored. Raises `InvalidSettings` like `load`."""
     values = {**msgspec.to_builtins(settings), **{k: v for k, v in overrides.items() if v is not None}}
     return _settings(values)
 
 
 def defaults_file() -> str:
-    """A TOML file with every setting at its default, commented out, with its explanation."""
+    """Return the text of a TOML file that has every setting at its default, commented out, with its explanation."""
     lines = ["# Settings of EMQ. Each may also be given as an environment variable: EMQ_STORE, EMQ_DATABASE, ...", ""]
     for name, value in msgspec.to_builtins(Settings()).items():
         shown = f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -24,22 +24,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 QUICK_S = 5.0
-"""How long a statement about one row may take, its wait for a free thread included."""
+"""Most seconds for a statement about one row, including the wait for a free thread."""
 
 ANSWER_S = 10.0
-"""How long a statement about many rows may take. The largest takes a second or two on a busy machine."""
+"""Most seconds for a statement about many rows. The largest takes a second or two on a busy machine."""
 
 LONG_S = 600.0
-"""How long setting up or upgrading the tables may take."""
+"""Most seconds for setting up or upgrading the tables."""
 
 CLOSE_S = 2.0
-"""How long `close` waits for transactions under way."""
+"""Most seconds that `close` waits for transactions under way."""
 
 SLACK_S = 7.0
-"""How much later a call gives up a thread that does not keep to its deadline: one that resolves a name, or waits for a
-disk."""
+"""Seconds after its deadline at which a call gives up a thread that does not keep to it, because the thread resolves a
+name or waits for a disk."""
 
-# Beside `refusals`, these say that a statement was wrong, which is a bug of ours and must show as one.
+# Except for `refusals`, these errors mean that a statement was wrong. That is a bug of ours and must show as one.
 _BUGS = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError, sqlite3.ProgrammingError)
 
 
@@ -49,13 +49,13 @@ class Database:
     A cancelled task only stops waiting; its transaction still ends on its thread, so that no connection leaks.
     May be shared by every task of a process.
 
-    Every call has a deadline. A server that falls silent, which keeps its connections and answers nothing, costs each
-    call its deadline and no more: the connection is closed and its thread is free again.
+    Every call has a deadline. If a server falls silent (keeps its connections and answers nothing), a call ends at its
+    deadline: its connection is closed and its thread is free again.
 
     Attributes:
         url: the engine's URL.
         shown: the URL as an error message may show it.
-        unavailable: what is raised when the database cannot be reached; a subclass may name its own.
+        unavailable: the error to raise if the database cannot be reached; a subclass may name its own.
     """
 
     unavailable: type[errors.EMQError] = errors.DatabaseUnavailable
@@ -80,11 +80,11 @@ class Database:
 
         Args:
             url: `sqlite:///path`, `sqlite://` (in memory, gone at close) or `postgresql://user:password@host/database`.
-            tables: what the database must hold.
+            tables: the tables that the database must have.
 
         Raises:
             InvalidSettings: the URL is not one of these, or a newer EMQ set up the tables; correct it or upgrade.
-            DatabaseUnavailable: no connection, or the file is not an SQLite database.
+            DatabaseUnavailable: there is no connection, or the file is not an SQLite database.
         """
         database = cls(url)
         try:
@@ -106,12 +106,12 @@ class Database:
 
     @property
     def away_s(self) -> float:
-        """For how many seconds no call has succeeded, since the first one that failed; 0.0 while all is well."""
+        """Seconds since the first of the calls that failed, while none has succeeded; 0.0 while all is well."""
         return 0.0 if self._away_since is None else self._now_s() - self._away_since
 
     @property
     def unreachable(self) -> str | None:
-        """What is wrong and since when, for people; None while all is well."""
+        """A text for people that names the failure and its time; None while all is well."""
         if self._away_since is None:
             return None
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
@@ -126,18 +126,18 @@ class Database:
         then: Callable[[T], None] | None = None,
         deadline_s: float = ANSWER_S,
     ) -> T:
-        """Run `fn` in one transaction on a thread of the database; committed when it returns, undone when it raises.
+        """Run `fn` in one transaction on a thread of the database; commit if `fn` returns, roll back if it raises.
 
         Args:
             fn: must not keep the connection, nor touch the event loop.
             read_only: promise that `fn` writes nothing; SQLite then takes no write lock.
-            durability: what the commit waits for; None means the database's default.
-            then: called with the result on the same thread once it is committed, even if the caller was cancelled.
+            durability: the durability for which the commit waits; None means the database's default.
+            then: called with the result on the same thread after the commit, even if the caller was cancelled.
             deadline_s: seconds after which the call ends with `DatabaseUnavailable`, whatever the server does.
 
         Raises:
-            DatabaseUnavailable: cannot be reached, or lacks a table or right that EMQ needs; nothing was applied,
-                unless the text says that this is unknown.
+            DatabaseUnavailable: the database cannot be reached, or lacks a table or right that EMQ needs. Nothing was
+                applied, unless the text says that this is unknown.
         """
         if self._closed:
             raise self.unavailable(f"the connection to {self.shown} is closed; open it again")
@@ -172,7 +172,7 @@ class Database:
         self._trouble = str(exc)
         if self._away_since is None:
             self._away_since = self._now_s()
-            if self._reached:  # else it could not be opened, which is told to who opens it
+            if self._reached:  # else `open` raises the error to its caller
                 log.warning("%s", self.unreachable)
 
     def _succeeded(self) -> None:
@@ -230,12 +230,12 @@ class Database:
         return int(connection.execute(statements.catalog(connection, "clock")).scalar_one())
 
     async def next_generation(self, environment: str, least: int = 1) -> int:
-        """Count a persisted number up by one, atomically, and return it; a host's fencing epoch.
+        """Add one to a persisted number, atomically, and return it: a host's fencing epoch.
 
         Args:
-            least: what it must reach at least. Pass the time of day in microseconds: then epochs still grow where the
-                database was lost and the store, which remembers the highest one, was not. A coarser time would give
-                out an epoch twice where the database comes back without its last second.
+            least: the least number to return. Pass the time of day in microseconds: then epochs still grow if the
+                database was lost and the store, which remembers the highest epoch, was not. With a coarser time, a
+                database that comes back without its last second could give out an epoch twice.
         """
         return await self.run(
             lambda c: next_value(c, environment, "generation", least),
@@ -244,11 +244,11 @@ class Database:
         )
 
     async def save_host_stats(self, environment: str, host: str, json_text: str, now_ms: int) -> None:
-        """Keep the host's latest snapshot, for those who look at a cluster from outside."""
+        """Keep the host's latest snapshot, for viewers outside of the cluster."""
         await self.run(lambda c: host_stats.save(c, environment, host, json_text, now_ms), deadline_s=QUICK_S)
 
     async def load_host_stats(self, environment: str) -> list[tuple[str, str, int]]:
-        """The latest snapshot of every host, as (host, JSON text, milliseconds since the epoch), by host."""
+        """Return the latest snapshot of every host, as (host, JSON text, milliseconds since the epoch), by host."""
         return await self.run(lambda c: host_stats.load(c, environment), read_only=True)
 
     async def drop_host_stats(self, environment: str, host: str) -> None:
@@ -262,11 +262,11 @@ _VALUE = sa.select(tables.meta.c.value).where(
 
 
 def read_value(connection: sa.Connection, environment: str, key: str) -> int:
-    """A number in `emq_meta`; 0 if it was never written."""
+    """Return a number in `emq_meta`; 0 if it was never written."""
     return int(connection.execute(_VALUE, {"mine": environment, "of": key}).scalar() or 0)
 
 
 def next_value(connection: sa.Connection, environment: str, key: str, least: int = 1) -> int:
-    """Count one of the counters in `emq_meta` up; its row stays locked until the transaction ends."""
+    """Add one to a counter in `emq_meta` and return it; its row stays locked until the transaction ends."""
     values = {"environment": str(environment), "key": key, "least": least}
     return int(connection.execute(statements.catalog(connection, "next_value"), values).scalar_one())

@@ -1,4 +1,4 @@
-"""Until when the calls of a database may wait for its server."""
+"""The deadline until which the calls of a database may wait for its server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Deadline:
         self._at_most = math.inf
 
     def begin(self, until: float) -> None:
-        """This thread's next call may wait until then, in seconds of `time.monotonic`."""
+        """Let this thread's next call wait until `until`, in seconds of `time.monotonic`."""
         self._of_thread.until = until
 
     def cut(self, until: float) -> None:
-        """No call of any thread waits past then, whatever its own deadline."""
+        """Let no call of any thread wait past `until`, whatever its own deadline."""
         self._at_most = until
 
     def left_s(self) -> float:
-        """Seconds that this thread's call may still wait; 0 or less when its time is over."""
+        """Return the seconds that this thread's call may still wait; 0 or less if its deadline has passed."""
         until: float = min(getattr(self._of_thread, "until", math.inf), self._at_most)
         return until - time.monotonic()

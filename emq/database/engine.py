@@ -16,7 +16,7 @@ from emq.database.deadline import Deadline
 from emq.storage.durability import Durability
 
 BUSY_TIMEOUT_S = 5.0
-"""How long SQLite waits for another process's write to end."""
+"""Most seconds that SQLite waits for another process's write to end."""
 
 POSTGRES_THREADS = 4
 
@@ -31,10 +31,11 @@ _POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_a
 
 
 def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
-    """An engine with one connection (SQLite) or up to four (PostgreSQL); nothing is connected yet.
+    """Return an engine with one connection (SQLite) or up to four (PostgreSQL); nothing is connected yet.
 
     Args:
-        deadline: past which no connection to PostgreSQL waits. SQLite waits for locks only, for `BUSY_TIMEOUT_S`.
+        deadline: the deadline for every wait of a connection to PostgreSQL. SQLite waits for locks only, at most
+            `BUSY_TIMEOUT_S`.
 
     Raises:
         InvalidSettings: the driver is not installed; the text says what to install.
@@ -56,7 +57,7 @@ def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
             url,
             pool_size=POSTGRES_THREADS,
             max_overflow=0,
-            # After a restart of the server the pool is full of dead connections, each good for one needless failure.
+            # After a restart of the server the pool is full of dead connections, and each would fail one call.
             pool_pre_ping=True,
             connect_args={"application_name": "emq"},
         )
@@ -69,13 +70,13 @@ def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
 
 
 def begin(connection: sa.Connection, read_only: bool, durability: Durability | None) -> None:
-    """Open the transaction of `connection` at the database; None leaves the default durability.
+    """Begin the transaction of `connection` in the database; None leaves the default durability.
 
     A writer on SQLite takes the write lock at once: a transaction that begins by reading and writes later would fail
-    when another process wrote in between.
+    if another process wrote in between.
     """
     if connection.dialect.name == "sqlite":
-        # Cannot be changed inside a transaction; SQLite ignores it silently there.
+        # Set before the transaction begins: inside a transaction SQLite silently ignores the change.
         mode = _SQLITE_SYNCHRONOUS[durability or Durability.ACCEPTED]
         driver = connection.connection.driver_connection
         if connection.info.get("synchronous") != mode and driver is not None:

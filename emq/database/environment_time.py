@@ -1,4 +1,4 @@
-"""The time of an environment: the database's clock, kept from going back."""
+"""The time of an environment: the time of the database's clock, made to never go back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from emq.loops import timekeeping
 from emq.loops.timekeeping import Asked, Noted, Successor
 
 NOTE_US = 5_000_000
-"""How often somebody notes the time, so that a clock which jumps back cannot give a second twice; with the time between
-two questions it is less than `timekeeping.UNNOTED_US`."""
+"""Microseconds between two notes of the time, so that a clock that jumps back cannot give a second twice. This and the
+time between two questions are together less than `timekeeping.UNNOTED_US`."""
 
 _KEYS = {"time_us": "time_us", "at_us": "time_at_us", "run": "time_run", "passed_us": "time_passed_us"}
-"""Where each field of a `Noted` is kept."""
+"""The keys in `emq_meta` for the fields of a `Noted`."""
 
 QUICK_US = 50_000
-"""A note of which it is not known more precisely when it was made tells nothing of what had passed then."""
+"""Microseconds that reading the database's clock may take for a note to name the run of the machine. If it takes
+longer, the time of the note on the machine's clock is too uncertain, and the note names no run."""
 
 _meta = tables.meta
 _NOTED = sa.select(_meta.c.key, _meta.c.value).where(
@@ -32,7 +33,7 @@ class EnvironmentTime:
     """Reads the time of an environment in a database.
 
     Args:
-        machine: number of this run of this machine, see `clock.this_run`; 0 where nobody can tell.
+        machine: number of this run of this machine, see `clock.this_run`; 0 if it is not known.
     """
 
     def __init__(self, db: Database, environment: str, *, machine: int | None = None) -> None:
@@ -41,7 +42,7 @@ class EnvironmentTime:
         self._run = clock.this_run() if machine is None else machine
 
     async def ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
-        """See `emq.loops.timekeeping.Reference`. It is noted once in some seconds, whoever asks.
+        """See `emq.loops.timekeeping.Reference`. All callers together note the time once in `NOTE_US`.
 
         Raises:
             DatabaseUnavailable: ask again later.
@@ -61,7 +62,7 @@ class EnvironmentTime:
     def _read(
         self, connection: sa.Connection, noted: Noted | None, passed_us: Callable[[], int]
     ) -> tuple[Successor, int, int, int]:
-        # Timed here, on the database's thread: how busy the event loop is does not count.
+        # Measured here, on the database's thread, so that a busy event loop does not count.
         sent_us = passed_us()
         reference_us = self._db.clock_us(connection)
         came_us = passed_us()
@@ -69,7 +70,7 @@ class EnvironmentTime:
         return found, reference_us, sent_us, came_us
 
     def _note(self, connection: sa.Connection, passed_us: Callable[[], int], anchor_us: int | None) -> Asked:
-        for key in _KEYS.values():  # so that there are rows to lock, and one note follows upon the other
+        for key in _KEYS.values():  # make the rows and lock them, so that notes are written one after the other
             values = {"environment": self._environment, "key": key}
             connection.execute(statements.catalog(connection, "time_lock"), values)
         noted = _noted(connection, self._environment)
@@ -85,7 +86,7 @@ class EnvironmentTime:
 
 
 def now_us(connection: sa.Connection, db: Database, environment: str) -> int:
-    """The environment's time within a transaction."""
+    """Return the environment's time, within a transaction."""
     noted = _noted(connection, environment)
     return timekeeping.successor(db.clock_us(connection), noted, clock.this_run(), clock.boot_ns() // 1000).time_us
 

@@ -7,8 +7,8 @@ import sqlite3
 import threading
 
 COPY_EVERY_S = 1.5
-"""How often to copy while something is written. SQLite itself copies at a commit once the log has grown to a bound,
-and that commit then takes tens of milliseconds longer."""
+"""Seconds between two copies while something is written. SQLite itself copies at a commit once the log has grown to a
+bound, and that commit then takes tens of milliseconds longer."""
 
 
 class LogCopier:
@@ -25,7 +25,7 @@ class LogCopier:
         self._thread: threading.Thread | None = None
 
     def written(self) -> None:
-        """Something was committed; call from any one thread."""
+        """Note that something was committed. Call always from the same thread."""
         if not self._written.is_set():
             self._written.set()
             if self._thread is None:
@@ -40,7 +40,7 @@ class LogCopier:
             self._thread.join()
 
     def _run(self) -> None:
-        # What goes wrong here (a full disk, a locked file) the writer will meet and report.
+        # The writer will meet and report any error here (a full disk, a locked file).
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._path)) as connection:
             while not self._closed.wait(COPY_EVERY_S):
                 self._written.wait()

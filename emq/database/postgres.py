@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that give up a server that has fallen silent. Import it only where psycopg is installed.
 
-A server that hangs keeps its connections open and says nothing. No setting of the server or of TCP notices that: the
-kernel goes on acknowledging. So the client looks at the clock while it waits, in the one place where it does.
+A server that hangs keeps its connections open and says nothing. No setting of the server or of TCP notices this, since
+the kernel goes on acknowledging. So the client looks at the clock while it waits, in the one method that waits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import sqlalchemy.event
 from emq.database.deadline import Deadline
 
 CONNECT_TIMEOUT_S = 3
-"""How long a server may take to accept a connection, within the deadline of the call."""
+"""Most seconds for a server to accept a connection, within the deadline of the call."""
 
 IDLE_IN_TRANSACTION_MS = 30_000
-"""A process that was stopped in the middle of a transaction holds its locks no longer than this."""
+"""Most milliseconds that a process which was stopped in the middle of a transaction holds its locks."""
 
 
 class _Silent(psycopg.OperationalError):
@@ -28,10 +28,10 @@ class _Silent(psycopg.OperationalError):
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection whose every wait for the server ends at the deadline of its thread's call; it is closed then.
+    """A connection that waits for the server at most until the deadline of its thread's call, and is closed then.
 
     Attributes:
-        deadline: set once it is connected.
+        deadline: None until the connection is made.
     """
 
     deadline: Deadline | None = None
@@ -43,7 +43,7 @@ class Connection(psycopg.Connection[Any]):
         try:
             return super().wait(_until(gen, self.deadline), *args, **options)
         except _Silent:
-            self.pgconn.finish()  # what the server says later answers nothing that is asked later
+            self.pgconn.finish()  # so that a late answer is not taken for the answer to a later question
             raise
 
 
@@ -62,7 +62,7 @@ def guard(engine: sa.Engine, deadline: Deadline) -> None:
 
 
 def _until(gen: Generator[Any, Any, Any], deadline: Deadline) -> Generator[Any, Any, Any]:
-    """As `gen`, which psycopg resumes ten times a second while nothing comes; raises when the time is over."""
+    """As `gen`, which psycopg resumes ten times a second while nothing comes; raise once the deadline has passed."""
     try:
         wanted = next(gen)
         while True:

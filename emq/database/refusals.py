@@ -1,4 +1,4 @@
-"""What a database says when it was not set up for EMQ: a table, a column or a right is missing."""
+"""Errors of a database that was not set up for EMQ: a table, a column or a right is missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FORBIDDEN = {"42501", "25006"}
 
 
 def refusal(exc: Exception) -> str | None:
-    """What is missing and what to do about it, on one line; None for any other error.
+    """Return one line that names the missing thing and the remedy; None for any other error.
 
-    An operator can mend each of these while EMQ runs, so that the caller should try again, as after an outage.
+    An operator can repair each of these while EMQ runs, so the caller should try again, as after an outage.
     """
     cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
     state, reason = getattr(cause, "sqlstate", None), reason_of(exc)
@@ -31,7 +31,7 @@ def refusal(exc: Exception) -> str | None:
 
 
 def reason_of(exc: Exception) -> str:
-    """The driver's own words, on one line, without the statement that they are about."""
+    """Return the driver's own text, on one line, without the statement that failed."""
     cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
     told = getattr(getattr(cause, "diag", None), "message_primary", None)
     return " ".join((told or str(cause)).split()) or type(cause).__name__

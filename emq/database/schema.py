@@ -18,7 +18,7 @@ class Schema(NamedTuple):
 
     Attributes:
         metadata: the tables as of revision `head`.
-        version_table: where the applied revision is noted.
+        version_table: name of the table that holds the applied revision.
         head: the newest revision.
         migrations: alembic's script location, as `package:directory`.
     """
@@ -33,7 +33,7 @@ CATALOG = Schema(tables.metadata, "emq_catalog_revision", "v0005", "emq.database
 
 
 def revision(connection: sa.Connection, schema: Schema) -> str | None:
-    """The revision that the database is at, or None where the schema is not there yet."""
+    """Return the revision of the database's schema, or None if the schema is not there yet."""
     if not sa.inspect(connection).has_table(schema.version_table):
         return None
     return connection.execute(sa.select(_version_table(schema).c.version_num)).scalar()
@@ -42,8 +42,8 @@ def revision(connection: sa.Connection, schema: Schema) -> str | None:
 def ensure(connection: sa.Connection, schema: Schema) -> None:
     """Create or upgrade the schema's tables, in the connection's transaction.
 
-    A fresh database gets the tables as they are today, in one go; only an older one walks through the migrations
-    (importing alembic alone takes longer than creating the tables).
+    A fresh database gets the newest tables directly. Only an older one runs the migrations, since importing alembic
+    alone takes longer than creating the tables.
 
     Raises:
         InvalidSettings: a newer EMQ wrote the database; upgrade this installation, or name another database.

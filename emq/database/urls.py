@@ -1,4 +1,4 @@
-"""Database URLs: which ones are taken, what the engine gets, and what an error message may show."""
+"""Database URLs: check them, and convert them for the engine and for error messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _REMEDY = "give sqlite:///path/to/file, sqlite:// (in memory) or postgresql://us
 
 
 def parse(url: str) -> sa.URL:
-    """The engine's URL for one of ours.
+    """Return the engine's URL for one of ours.
 
     Args:
         url: `sqlite:///path`, `sqlite://` (in memory) or `postgresql://user:password@host/database`.
 
     Raises:
-        InvalidSettings: not such a URL; correct it.
+        InvalidSettings: `url` is not such a URL; correct it.
     """
     try:
         parsed = sa.make_url(url)
@@ -30,12 +30,12 @@ def parse(url: str) -> sa.URL:
 
 
 def shown(url: sa.URL) -> str:
-    """The URL as an error may show it: no driver, no password, no query."""
+    """Return the URL as an error may show it: without driver, password and query."""
     return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
 
 
 def sqlite_path(url: sa.URL) -> str | None:
-    """The file of an SQLite URL; None for a database in memory or on a server."""
+    """Return the file of an SQLite URL; None for a database in memory or on a server."""
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
     return url.database

@@ -18,7 +18,7 @@ from emq import errors
 DEFAULT_SECONDS = 36.0
 
 _PIPE_WIDTH = 100
-"""Columns of the report where there is no terminal to fit."""
+"""Columns of the report if there is no terminal."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""

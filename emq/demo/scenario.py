@@ -110,7 +110,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 def of_receiver(name: str) -> str:
-    """The carrier that a receiver's name belongs to."""
+    """Return the carrier of a receiver's name."""
     return name.removesuffix(TROUBLE_SUFFIX)
 
 

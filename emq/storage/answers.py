@@ -1,7 +1,8 @@
 """Answers of a store, one for each entry of a call, where a part of the store may be out of reach.
 
-A store of several servers serves the entries whose server is well, and returns the error for each of the others. A
-store of one server raises. `of_each` makes one case of the two; `served` is for administration, which needs all of it.
+A store of several servers serves the entries whose server is well, and returns an error for each of the others. A store
+of one server raises the error. `of_each` returns one answer for each entry in both cases. `served` is for
+administration, which needs all entries served.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ T = TypeVar("T")
 
 
 class Unexpected(errors.OutcomeUnknown):
-    """A call failed in a way that a store's driver should not: one of its entries may be the cause.
+    """A call failed with an error that a store's driver should not raise; one of its entries may be the cause.
 
-    Each entry of it is sent alone next time, so that the others do not fail with the one that is the cause.
+    The caller sends each entry alone next time, so that one bad entry does not fail the others again.
     """
 
 
 Failure: TypeAlias = errors.StoreUnavailable | errors.StoreFull
-"""Why an entry was not served. The entry may be sent again later."""
+"""The error of an entry that was not served. The caller may send the entry again later."""
 
 log = logging.getLogger(__name__)
 
 MAX_TEXT = 500
-"""Characters of an unexpected error that are kept."""
+"""Most characters of an unexpected error's text to keep."""
 
 FAILURES = (errors.StoreUnavailable, errors.StoreFull)
-"""The same, for `except` and `isinstance`."""
+"""The classes of `Failure`, for `except` and `isinstance`."""
 
 
 async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Failure]:
-    """Await a call; return one answer for each of its `entries`, also where the whole call failed."""
+    """Await a call; return one answer for each of its `entries`, even if the whole call failed."""
     try:
         return await call
     except FAILURES as exc:
@@ -51,17 +52,17 @@ async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Fa
 
 
 def accepted(answers: Sequence[object]) -> None:
-    """Raise the first error among the answers: what was not taken must not be dropped where it comes from."""
+    """Raise the first error among the answers, so that the caller does not drop entries that the store did not take."""
     for answer in answers:
         if isinstance(answer, errors.EMQError):
             raise answer
 
 
 def served(answers: Sequence[T | Failure]) -> list[T]:
-    """The answers, all of which are needed.
+    """Return the answers, for a caller that needs all of them.
 
     Raises:
-        OutcomeUnknown, StoreUnavailable, StoreFull: an entry was not served. The others were.
+        OutcomeUnknown, StoreUnavailable, StoreFull: an entry was not served. The others may have been.
     """
     found: list[T] = []
     for answer in answers:

@@ -1,4 +1,4 @@
-"""What a producer waits for."""
+"""Durability: how safe a message must be before a producer goes on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import enum
 
 
 class Durability(enum.StrEnum):
-    """What `put` and `add` have waited for when they return."""
+    """The state of a message for which `put` and `add` wait before they return."""
 
     ACCEPTED = "accepted"
-    """The server has it (in memory, or the operating system's cache)."""
+    """The server has the message, in memory or in the operating system's cache."""
     REPLICATED = "replicated"
-    """At least one replica has it. A store that knows no replicas treats this as FSYNCED; one that has none at the
-    moment answers `OutcomeUnknown`, since it holds the message but cannot keep the promise."""
+    """At least one replica has the message. A store that knows no replicas treats this as FSYNCED. A store that has
+    none at the moment returns `OutcomeUnknown`, since it holds the message but cannot keep the promise."""
     FSYNCED = "fsynced"
-    """It is on disk."""
+    """The message is on disk."""

@@ -1,20 +1,19 @@
-"""Folds: how the bodies of two messages with one merge key become one.
+"""Folds: rules that make one body of the bodies of two messages with the same merge key.
 
     latest   the newer body
     sum      bodies are numbers; their sum                      max, min   the larger, the smaller
     union    bodies are lines of text; each line once, in the order in which it first came
-    count    whatever the bodies are: how many there were
-    lua      a Lua chunk of your own: `local older, newer = ...; return <one string>`; an operator allows it
+    count    the number of bodies, whatever they hold
+    lua      a Lua chunk of your own: `local older, newer = ...; return <one string>`; an operator must allow it
 
 A chunk sees assert, error, ipairs, next, pairs, select, tonumber, tostring, type, unpack, math, string and table, and
-nothing else: neither the server, nor Python, nor files. In memory and SQL stores it may also run `MAX_INSTRUCTIONS` and
-hold `MAX_MEMORY` at most. Redis has no such limits: a chunk that never ends blocks its server. Patterns are not limited
-anywhere. Hence the setting `lua_folds`, without which no topic with a chunk can be created.
+nothing else: neither the server, nor Python, nor files. In memory and SQL stores, a chunk may run at most
+`MAX_INSTRUCTIONS` and hold at most `MAX_MEMORY`. Redis has no such limits: a chunk that never ends blocks its server.
+No store limits the matching of patterns. Therefore only the setting `lua_folds` lets topics with a chunk be created.
 
-Numbers are IEEE doubles, as in Redis's Lua, in decimal notation, and finite; they are written without a fraction where
-they are whole and below 2^53. A sum that would not be finite is refused, as a body that is no number is. A store
-applies these rules atomically with the add, each in its own way; this module is what they must agree with, and what
-the stores in Python use.
+Numbers are finite IEEE doubles, as in Redis's Lua, in decimal notation. A number that is whole and below 2^53 is
+written without a fraction. A body that is not a number is refused, and so is a sum that would not be finite. Each store
+applies these rules atomically with the add. The stores in Python use this module; the other stores must agree with it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NAMES = ("latest", "sum", "max", "min", "union", "count", "lua")
 NUMERIC = frozenset({"sum", "max", "min"})
 
 MAX_INSTRUCTIONS = 10_000_000
-"""Most Lua instructions of one call: about a tenth of a second."""
+"""Most Lua instructions in one call: about a tenth of a second."""
 
 MAX_MEMORY = 128 << 20
 """Most bytes that one chunk's interpreter may hold: room for a fold of two bodies of 10 MB."""
@@ -56,7 +55,7 @@ def _number(fold: Fold, body: bytes) -> float:
 
 
 def initial(fold: Fold, body: bytes) -> bytes:
-    """What is stored when nothing is there to fold with."""
+    """The body to store for a first add, which has nothing to fold with."""
     if fold.name == "count":
         return b"1"
     if fold.name == "union":
@@ -68,7 +67,7 @@ def apply(fold: Fold, older: bytes, newer: bytes) -> bytes:
     """Fold two bodies, each of them `initial` or folded before.
 
     Raises:
-        InvalidMessage: a body is no number, a Lua chunk of the user's failed, or the package `lupa` is missing.
+        InvalidMessage: a body is not a number, a Lua chunk of the user's failed, or the package `lupa` is missing.
     """
     match fold.name:
         case "latest":
@@ -93,7 +92,7 @@ def _sum(fold: Fold, older: bytes, newer: bytes) -> bytes:
 
 
 def written(number: float) -> bytes:
-    """A number as text: whole where it is whole and exact, else with the digits that give the same double again."""
+    """A number as text: without a fraction if it is whole and exact, else with the digits that give the same double."""
     if number.is_integer() and abs(number) < 2**53:
         return b"%d" % int(number)
     return b"%.17g" % number
@@ -121,7 +120,7 @@ def _call(fold: Fold, older: bytes, newer: bytes) -> bytes:
 
 
 def check_lua(lua: str) -> None:
-    """Raise `InvalidMessage` if the chunk is not valid Lua; without `lupa` here, only the store can tell."""
+    """Raise `InvalidMessage` if the chunk is not valid Lua. Checks nothing without `lupa`; the store checks then."""
     if importlib.util.find_spec("lupa") is not None:
         compiled(lua)
 

@@ -1,6 +1,7 @@
-"""The protocol of lanes, and the records that pass through it. `emq.storage.store` has the rules for all calls.
+"""The protocol of lanes, and its records. `emq.storage.store` has the rules for all calls.
 
-Each group has a lane: retries, delayed messages and schedules wait there until they are due, and dead letters stay.
+Each group has a *lane*: retries, delayed messages and schedules wait there until they are due, and dead letters stay
+there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from emq.storage.slot_store import PAGE_BYTES
 
 
 class LaneVerdict(enum.StrEnum):
-    """How a claimed or dead entry leaves its state."""
+    """A change of an entry's state."""
 
     ACK = "ack"
     """prepare -> gone."""
@@ -31,27 +32,31 @@ class LaneVerdict(enum.StrEnum):
     RECALL = "recall"
     """store -> gone: taken back before it was claimed; administration, not fenced."""
     SEAL = "seal"
-    """Of the lane, whatever the id: refuse producers' adds with `QueueSealed`, and replays, from now on."""
+    """For the lane as a whole: refuse producers' adds with `QueueSealed`, and replays, from now on."""
     OPEN = "open"
-    """Of the lane, whatever the id: undo SEAL."""
+    """For the lane as a whole: undo SEAL."""
 
     @property
     def is_of_all(self) -> bool:
-        """It is about the lane as a whole."""
+        """True for the verdicts on the lane as a whole, which ignore the id."""
         return self in (LaneVerdict.SEAL, LaneVerdict.OPEN)
 
 
 def lane_sealed(lane: str) -> errors.QueueSealed:
-    """What adapters answer a producer's add with."""
+    """The error for a producer's add to a sealed lane."""
     return errors.QueueSealed(f"group {lane!r} was retired or deleted; read the catalog again and publish anew")
 
 
 class LaneAdd(NamedTuple):
     """Put an entry into a lane: into its store, due at `due_ms`, or straight into its dead letters if `reason` is set.
 
-    An id that the lane already has (waiting, prepared or dead) is left as it is, so an add may be repeated. `epoch` is
-    the owner's, for a message that moves here from its log queue; None for a producer, who is not fenced. `priority` is
-    from 0, the highest, to 15.
+    If the lane already has the id (waiting, prepared or dead), the store leaves that entry as it is, so an add may be
+    repeated.
+
+    Attributes:
+        epoch: the owner's epoch, for a message that moves here from its log queue; None for a producer, who is not
+            fenced.
+        priority: from 0, the highest, to 15.
     """
 
     lane: str
@@ -66,8 +71,10 @@ class LaneAdd(NamedTuple):
 class LaneClaim(NamedTuple):
     """Take up to `limit` entries that are due, as the owner of `epoch`; those of higher priorities first.
 
-    `rooms` says how many at most of each priority, from the highest on; what is lower than its last one counts as that.
-    Empty for no such bound. So what waits of a low priority never keeps a high one from being claimed.
+    Attributes:
+        rooms: the most entries to take of each priority, from the highest on; priorities lower than the last one count
+            as the last one. Empty for no such bound. With it, waiting entries of a low priority never keep those of a
+            high one from being claimed.
     """
 
     lane: str
@@ -77,9 +84,11 @@ class LaneClaim(NamedTuple):
 
 
 class LaneClaimed(NamedTuple):
-    """Attributes:
-    entries: (id, body), by priority and, within one, in the order of their due times; they are in prepare now.
-    next_due_ms: due time of the lane's next waiting entry, or None; may be in the past when more is due.
+    """The result of a `LaneClaim`.
+
+    Attributes:
+        entries: (id, body), by priority and, within one, in the order of their due times; they are in prepare now.
+        next_due_ms: due time of the lane's next waiting entry, or None; in the past if more entries are due.
     """
 
     entries: Sequence[tuple[str, bytes]]
@@ -87,8 +96,12 @@ class LaneClaimed(NamedTuple):
 
 
 class LaneSettle(NamedTuple):
-    """Decide on one entry, or seal or open its lane. `epoch` None goes with administration's verdicts only, `priority`
-    with RETRY and REPLAY."""
+    """Decide on one entry, or seal or open its lane.
+
+    Attributes:
+        epoch: the owner's epoch; None for verdicts of the administration only.
+        priority: for RETRY and REPLAY.
+    """
 
     lane: str
     id: str
@@ -127,17 +140,20 @@ class LaneState(NamedTuple):
 class LaneStore(Protocol):
     """Entries with a due time and a priority, consumed in two phases (store -> prepare -> gone).
 
-    States of an entry: *waiting* (added, or retried), *prepared* (claimed), *dead* (used up or added so); `LaneVerdict`
-    lists what moves it. Time is in milliseconds since the epoch; "due" is decided by the caller's `now_ms`, so that
-    simulations can run on their own clock.
+    States of an entry: *waiting* (added, or retried), *prepared* (claimed), *dead* (out of attempts, or added as dead).
+    `LaneVerdict` lists the changes between them. Times are in milliseconds since the epoch. The caller's `now_ms`
+    decides what is due, so that simulations can run on their own clock.
     """
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
     ) -> Sequence[bool | errors.NotOwner | errors.QueueSealed | Failure]:
-        """Add entries; True where the id was new, `QueueSealed` for a producer whose lane is sealed. Safe to repeat.
+        """Add entries. Safe to repeat.
 
-        Fenced where an epoch is given: a group's epoch is the same one that `LogStore.read` and `claim` have raised.
+        An add with an epoch is fenced by the group's epoch, which `LogStore.read` and `claim` raise.
+
+        Returns:
+            For each add: True if the id was new; `QueueSealed` for a producer's add to a sealed lane.
         """
 
     async def claim(
@@ -145,39 +161,45 @@ class LaneStore(Protocol):
     ) -> Sequence[LaneClaimed | errors.NotOwner | Failure]:
         """Move due entries to prepare and return them. Fenced like `LogStore.read`.
 
-        Takes no more once `max_bytes` of bodies are gathered over all lanes (at least one entry comes back if one is
-        due and may be taken); what is left due shows in `next_due_ms`.
+        The store stops once it has gathered `max_bytes` of bodies over all lanes. It returns at least one entry if one
+        is due and may be taken. `next_due_ms` tells of the entries that are left.
 
         Arms the lane with its next due time: an add, retry or replay that is due earlier wakes the claimer. Safe to
-        repeat after a lost reply: what the lost call had prepared comes back through `recover`.
+        repeat after a lost reply: `recover` brings back the entries that the lost call had prepared.
         """
 
     async def settle(self, settles: Sequence[LaneSettle]) -> Sequence[bool | errors.NotOwner | Failure]:
-        """Carry out verdicts; False where the entry was not in the state that the verdict starts from."""
+        """Carry out verdicts; return False for an entry that was not in the state that its verdict starts from."""
 
     async def recover(
         self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None
     ) -> Sequence[int | Failure]:
-        """Return prepared entries to the store, of their priority and due as they were: those claimed under a lower
-        epoch than given with the lane, and, if `older_than_ms` is set, those claimed before it. Returns how many
-        of each lane."""
+        """Let prepared entries wait again, with the priority and the due time that they had.
+
+        Args:
+            lanes: (lane, epoch): entries that were claimed under a lower epoch wait again.
+            older_than_ms: if set, so do entries that were claimed before this time.
+
+        Returns:
+            The number of such entries of each lane.
+        """
 
     async def inspect(self, lanes: Sequence[str]) -> Sequence[LaneState | Failure]:
-        """Sizes and next due time of each lane; an unused lane is all zero."""
+        """Return sizes and next due time of each lane; the sizes of an unused lane are zero."""
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[DeadEntry]:
-        """A page of the lane's dead letters in order of (dead_ms, id), those behind `after`.
+        """Return a page of the lane's dead letters in order of (dead_ms, id), beginning behind `after`.
 
-        A page ends at `limit` letters, or with the one that brings its bodies to `max_bytes`. Only an empty page says
+        A page ends at `limit` letters, or with the one that brings its bodies to `max_bytes`. Only an empty page means
         that there are no more.
         """
 
     async def waiting(
         self, lane: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[WaitingEntry]:
-        """A page of the lane's waiting entries in order of (due_ms, id), those behind the first `skip`.
+        """Return a page of the lane's waiting entries in order of (due_ms, id), without the first `skip`.
 
         A page ends as for `dead`.
         """

@@ -1,4 +1,4 @@
-"""The protocol of log queues, and the records that pass through it. `emq.storage.store` has the rules for all calls."""
+"""The protocol of log queues, and its records. `emq.storage.store` has the rules for all calls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from emq.storage.marks import Mark
 
 
 def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLost:
-    """What adapters answer with.
+    """The error for a queue that has lost messages.
 
     Args:
-        known: an offset of which the owner knows.
-        tail: where the queue ends now, if that is known.
+        known: an offset where the owner has read a message.
+        tail: the end of the queue now, or None if it is not known.
     """
     end = "" if tail is None else f" and ends at {tail} now"
     return errors.MessagesLost(
@@ -31,8 +31,8 @@ class Put(NamedTuple):
         max_length: most messages that the queue's *group* (all its priorities) may hold, or None.
         drop_oldest: at `max_length`, drop the oldest of this queue instead of refusing.
         siblings: the names of all queues of the group, needed only with `max_length`.
-        layout: the topic's layout by which the bodies' keys came to this queue; the queue refuses a lower one than it
-            was raised to. None where no body has a key.
+        layout: the topic's layout by which the producer chose this queue for the bodies' keys. The queue refuses a
+            layout below the one that it was raised to. None if no body has a key.
     """
 
     queue: str
@@ -47,9 +47,9 @@ class Read(NamedTuple):
     """Read at most `limit` messages of `queue` from offset `start` on, as the owner of `epoch`.
 
     Attributes:
-        epoch: None is for observers: such a read is not fenced, fences nobody off and does not arm the queue.
-        mark: a message that the owner has read before, which must still be there unless it was dropped, see
-            `emq.storage.marks`; None where the owner knows of none.
+        epoch: None for observers: such a read is not fenced, fences nobody off and does not arm the queue.
+        mark: a message that the owner has read before. It must still be there, unless it was dropped; see
+            `emq.storage.marks`. None if the owner has read none.
     """
 
     queue: str
@@ -60,14 +60,14 @@ class Read(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a read found.
+    """The result of a read.
 
     Attributes:
-        offsets: ascending; a `range` where there were no holes.
+        offsets: ascending; a `range` if there were no holes.
         bodies: one for each offset.
         next: the offset to read from next. Offsets in [start, next) that are not in `offsets` are holes for certain.
-        exhausted: the read reached the tail, and the queue is now armed: the next put to it wakes the reader (unless it
-            only observes).
+        exhausted: True if the read reached the tail. The queue is then armed: the next put to it wakes the reader,
+            unless the reader is an observer.
     """
 
     offsets: Sequence[int]
@@ -77,7 +77,7 @@ class Batch(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """[head, tail): head is the first offset not trimmed, tail the next to be assigned. Empty if equal."""
+    """The offsets of a queue: `head` is the first one not trimmed, `tail` the next one to assign. Empty if equal."""
 
     head: int
     tail: int
@@ -87,9 +87,10 @@ class Trim(NamedTuple):
     """Drop everything below offset `upto`; `epoch` None is for administration and is not fenced.
 
     Attributes:
-        seal: True to refuse all further puts to the queue, provided that nothing is left in it after the trim
-            (atomically; otherwise it stays open); False to open it again; None to leave it as it is.
-        layout: refuse all further puts of a lower layout with `QueueSealed`; never lowered. None to leave it as it is.
+        seal: True to refuse all further puts to the queue if nothing is left in it after the trim (atomically;
+            otherwise it stays open). False to open the queue again. None to leave it as it is.
+        layout: the lowest layout whose puts the queue still takes; it refuses lower ones with `QueueSealed`. Never
+            lowered. None to leave it as it is.
         mark: as for `Read`; nothing is dropped if that message is not there any more.
     """
 
@@ -105,8 +106,8 @@ class LogStore(Protocol):
     """FIFO queues addressed by offset.
 
     Attributes:
-        first_offset: what an unused queue's first message gets.
-        max_queue_qps: operations a second that one queue stands, or None where the store names no such limit.
+        first_offset: the offset of the first message of an unused queue.
+        max_queue_qps: operations a second that one queue can take, or None if the store names no such limit.
     """
 
     first_offset: int
@@ -115,31 +116,36 @@ class LogStore(Protocol):
     async def put(
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> Sequence[Sequence[int] | errors.EMQError]:
-        """Append; answers the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
+        """Append messages; return the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
 
-        Not idempotent: on `OutcomeUnknown` a repeat may store the messages twice (with the same message ids).
+        Not idempotent: after `OutcomeUnknown` a repeat may store the messages twice (with the same message ids).
         """
 
     async def get(self, queue: str, offset: int) -> bytes | None:
-        """The body at one offset, or None for a hole, a trimmed offset or one beyond the tail. Does not arm."""
+        """Return the body at one offset, or None for a hole, a trimmed offset or one beyond the tail. Does not arm."""
 
     async def read(
         self, reads: Sequence[Read], max_bytes: int = 8 << 20
     ) -> Sequence[Batch | errors.NotOwner | errors.MessagesLost | Failure]:
-        """Read many queues, and arm those whose tail was reached, atomically with reaching it.
+        """Read many queues, and arm each queue whose tail is reached, atomically with reaching it. Safe to repeat.
 
-        Stops early, with `exhausted` False, once `max_bytes` of bodies are gathered over all queues (at least one
-        message comes back if there is one). Answers `NotOwner` where the store has seen a higher epoch for the
-        queue's group; a higher epoch than any before fences off the lower ones from then on. Answers an owner with
-        `MessagesLost`, and does not arm, where another message or none is at the mark's offset, and where `start` is
-        beyond the tail. A mark below the head proves nothing and is passed over. Safe to repeat.
+        The read stops early, with `exhausted` False, once it has gathered `max_bytes` of bodies over all queues. It
+        returns at least one message if there is one. An epoch above all before it fences off the lower ones from then
+        on. A mark below the head proves nothing and is ignored.
+
+        Returns:
+            For each read: a `Batch`; `NotOwner` if the store has seen a higher epoch for the queue's group; for an
+            owner, `MessagesLost` if the mark's message is not at its offset, or if `start` is beyond the tail (the
+            queue is then not armed).
         """
 
     async def bounds(self, queues: Sequence[str]) -> Sequence[Bounds | Failure]:
-        """Head and tail of each queue; an unused one has both at `first_offset`."""
+        """Return head and tail of each queue; an unused one has both at `first_offset`."""
 
     async def trim(self, trims: Sequence[Trim]) -> Sequence[bool | errors.NotOwner | errors.MessagesLost | Failure]:
-        """Drop consumed messages; answers whether the queue is sealed now. Safe to repeat; never moves head back.
+        """Drop consumed messages. Safe to repeat; never moves the head back.
 
-        Answers `MessagesLost`, and drops nothing, where the mark's message is not there any more.
+        Returns:
+            For each trim: True if the queue is sealed now; `MessagesLost`, with nothing dropped, if the mark's message
+            is not there any more.
         """

@@ -1,12 +1,12 @@
-"""Marks: messages by which a queue is known again after its store has come back from a crash.
+"""Marks: messages by which a host finds out that a queue has lost its end, because its store crashed.
 
 A store that is restored from a snapshot, from an append-only file or from a replica that lagged comes back as it was
 some time ago. It has then forgotten its last messages, and gives their offsets to new ones. The tail alone does not
-tell, since it may have grown past the old one by then. But a store comes back with a *prefix* of what it was told: if
-the message that a host read last is still there, everything before it is there too.
+show this, since it may have grown past the old tail by then. But a store comes back with a *prefix* of its messages: if
+the message that a host read last is still there, everything before it is there, too.
 
-So a host remembers the last message that it read of each queue, and a few older ones in the checkpoint, and has the
-store compare. What is behind the newest mark that is still there has to be read again.
+So a host remembers the last message that it read of each queue (the *mark*), and a few older ones in the checkpoint,
+and the store compares them with its own. The host has to read again from behind the newest mark that is still there.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import hashlib
 from typing import NamedTuple
 
 PREFIX = 256
-"""Bytes of a body that its digest covers: a message's unique id is at the front."""
+"""Bytes at the front of a body that its digest covers; they hold the message's unique id."""
 
 DIGITS = 12
 """Hexadecimal digits of a digest."""
 
 AGES_S = (5.0, 300.0)
-"""A checkpoint holds the newest mark and, for each of these, two that are one to two times so old."""
+"""Ages of older marks in seconds. For each age, a checkpoint holds two marks that are one to two times as old."""
 
 
 _PLACES = range(1, 1 + 2 * len(AGES_S), 2)
 
 
 class Mark(NamedTuple):
-    """A message that was read.
+    """A message that a host has read.
 
     Attributes:
-        offset: its place in its queue.
-        digest: of its body, see `digest`.
+        offset: the message's offset in its queue.
+        digest: the digest of its body, see the function `digest`.
     """
 
     offset: int
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
 
 
 def digest(body: bytes) -> str:
-    """What a message is known by: the first digits of the SHA-1 of the first bytes of its body."""
+    """The digest of a message: the first digits of the SHA-1 of the first bytes of its body."""
     return hashlib.sha1(body[:PREFIX], usedforsecurity=False).hexdigest()[:DIGITS]
 
 
@@ -50,10 +50,10 @@ def of(offset: int, body: bytes) -> Mark:
 
 
 def dropped(head: int) -> Mark:
-    """The mark of a queue of which nothing was read, whose first message is at `head`.
+    """The mark of a queue whose first message is at `head`, if the host has read none of its messages.
 
-    What was before that has been dropped for good. So a store that has a message there, or ends before it, has come
-    back from a crash; no message has this digest.
+    Everything before `head` was dropped for good. So a store that has a message at the mark's offset, or that ends
+    before `head`, has come back from a crash. No message has this mark's digest.
     """
     return Mark(head - 1, "dropped")
 
@@ -62,21 +62,21 @@ class Marks:
     """The marks of one queue, as its owner keeps them.
 
     Attributes:
-        newest: of the last message that was read, or None.
+        newest: the mark of the last message that the owner read, or None.
     """
 
     __slots__ = ("_older", "newest")
 
     def __init__(self, known: tuple[Mark, ...] = ()) -> None:
         """Args:
-        known: those of a checkpoint, newest first.
+        known: the marks of a checkpoint, newest first.
         """
         self.newest = known[0] if known else None
-        # Most queues of many have nothing yet, and a host may have tens of thousands.
+        # A host may have tens of thousands of queues, most of them without older marks: spend no lists on these.
         self._older = [[(0.0, mark) for mark in known[i : i + 2]] for i in _PLACES] if len(known) > 1 else None
 
     def saved(self, now_s: float) -> tuple[Mark, ...]:
-        """The marks to save with a checkpoint, newest first; some are put by as older ones."""
+        """Return the marks to save with a checkpoint, newest first; keep some of them as older marks."""
         if self.newest is None:
             return ()
         coming: Mark = self.newest

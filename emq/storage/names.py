@@ -32,7 +32,7 @@ def parts_of(group: str) -> tuple[str, int]:
 
 
 class QueueName(NamedTuple):
-    """A queue's name, taken apart."""
+    """The parts of a queue's name."""
 
     topic: str
     group: int

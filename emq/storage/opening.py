@@ -1,4 +1,4 @@
-"""Finding the adapter for a store's URL."""
+"""Opening a store: finding the adapter for its URL."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
 
     Args:
         url: such as `memory:`, `sqlite:///queues.db`, `postgresql://...` or `redis://...`.
-        environment: whose data to serve; the other environment's is neither seen nor touched.
-        clock: by which dead letters are stamped, where the adapter lets it be chosen (see `emq.storage.store.Store`).
+        environment: the environment to serve; the data of the other one is neither seen nor touched.
+        clock: the clock that stamps dead letters, if the adapter can follow one (see `emq.storage.store.Store`).
 
     Raises:
         InvalidSettings: no adapter serves the scheme, a driver is not installed, or the adapter refuses the URL.

@@ -1,22 +1,24 @@
 """The protocol of sorted topics: slots whose messages merge and come by priority or time (RMQ's semantics).
 
-A *slot* is a group of a sorted topic. Its messages are *members* of an ordered set, each at most once while it waits:
-one that is added again is merged. Consumption has two phases, so every member is in one of three states:
+A *slot* is a group of a sorted topic. Its messages are *members* of an ordered set. A member waits in the set at most
+once: if it is added again, the store merges the two. The waiting one of two equal members is called the other's *twin*.
+A host first claims a member and then settles it, so every member is in one of three states:
 
     waiting (store)  --claim-->  prepared  --ACK-->   gone
                      <--RETRY--            --DEAD-->  dead  --REPLAY--> waiting,  --PURGE--> gone
                      <-------- (in time) resting  <--REST-- prepared
     waiting --RECALL--> gone
 
-A *resting* member stays in prepare until the time of its next attempt, so that its twin is not claimed before.
+A *resting* member stays in prepare until the time of its next attempt, so that nobody claims its twin before.
 
-What a score means depends on the topic's kind: a due time in milliseconds since the epoch, or a priority above 16. A
-score of 16 or less is the number of retries left, whatever the kind; it is what a failed message comes back with.
+Members wait in the order of their *scores*. A score is a due time in milliseconds since the epoch or a priority above
+16, by the topic's kind. A score of 16 or less is the number of retries left, for every kind; a failed message waits
+again with such a score.
 
-Calls are batched over slots and members, as in `emq.storage.store`: one round trip for many, answered in the order
-asked, a refused entry's answer being the error. An entry whose server is out of reach is answered with a `Failure`, as
-there. The layout on Redis is that of the published design, see `storage_adapters.redis.keys`, and members may be added
-there by anybody who knows it.
+The rules of `emq.storage.store` hold for the calls: many slots and members in one round trip, one answer for each entry
+in the order of the entries, an error as the answer of a refused entry, and a `Failure` where a server is out of reach.
+The layout on Redis is that of the published design, see `storage_adapters.redis.keys`. Other programs that know the
+layout may add members there.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 
 RETRIES = 16
-"""Retries that a message has when it is claimed first; also the highest score that is not a time or priority."""
+"""Retries that a message has left at its first claim; also the highest score that is not a time or a priority."""
 
 
 PAGE_BYTES = 8 << 20
-"""Most bytes of bodies that a page of waiting or dead messages brings, beside its last one."""
+"""Most bytes of bodies in a page of waiting or dead messages, without its last message."""
 
 _LARGEST = sys.float_info.max
 
 
 class SlotKind(enum.StrEnum):
-    """How a slot orders its members; scores above 16 are meant, those of retries come with them as numbers do."""
+    """The order of a slot's members by their scores; scores of retries (16 or less) sort among the others."""
 
     RANGE_MERGE = "range_merge"
     """By due time, lowest first, once it is due; a member that is added again keeps its first time."""
@@ -56,10 +58,10 @@ class Slot(NamedTuple):
     """One slot, and the rules by which the store keeps it.
 
     Attributes:
-        name: the group's, `<topic>/<index>`.
-        kind: how members are ordered.
-        apart: bodies and notes are kept apart from members (for topics with a merge key); otherwise a member is its
-            own body, there are no notes, and merging leaves nothing to count.
+        name: the group's name, `<topic>/<index>`.
+        kind: the order of the members.
+        apart: True if the store keeps bodies and notes apart from the members (for topics with a merge key). Otherwise
+            a member is its own body, there are no notes, and merged members are not counted.
     """
 
     name: str
@@ -68,12 +70,12 @@ class Slot(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Its name among those that `Store.watch` yields: with a slash, unlike its group's lane."""
+        """The slot's name as `Store.watch` yields it: it ends in a slash, to tell it from the lane of its group."""
         return self.name + "/"
 
 
 class Keep(enum.StrEnum):
-    """Which score a waiting member has after it was added again."""
+    """The score of a waiting member after it was added again: its first, last, lowest or highest one."""
 
     FIRST = "first"
     LAST = "last"
@@ -82,11 +84,10 @@ class Keep(enum.StrEnum):
 
 
 class Fold(NamedTuple):
-    """How the body of a waiting member and that of one added later become one. See `emq.storage.folds` for the
-    meanings.
+    """A rule that makes one body of two: of the body of a waiting member, and of one that was added later.
 
     Attributes:
-        name: "latest", "sum", "max", "min", "union", "count" or "lua".
+        name: "latest", "sum", "max", "min", "union", "count" or "lua"; `emq.storage.folds` explains them.
         lua: for "lua", the text of a Lua chunk that gets the older and the newer body as `...` and returns one string.
     """
 
@@ -101,12 +102,13 @@ class SlotAdd(NamedTuple):
     """Put a member into a slot, or merge it with its waiting twin.
 
     Attributes:
-        member: what makes it the same message as another; on Redis, the member of the sorted set as it stands there.
+        member: the identity of the message: two adds of equal members merge. On Redis, the sorted set holds these bytes
+            as its member.
         score: due time or priority; the caller has checked that it is above 16.
-        keep: which score counts if it is waiting already.
-        body: for slots with bodies apart: what the handler gets.
-        note: for slots with bodies apart: a few bytes of the caller's that travel along; the latest counts.
-        fold: how bodies merge. The stored body of a first add is `emq.storage.folds.initial(fold, body)`.
+        keep: the score that counts if the member waits already.
+        body: for slots with bodies apart: the body that the handler gets.
+        note: for slots with bodies apart: a few bytes of the caller's, stored with the member; the latest counts.
+        fold: the rule by which bodies merge. A first add stores `emq.storage.folds.initial(fold, body)`.
         max_length: most members that may wait in the slot, or None; a merge always has room.
     """
 
@@ -124,7 +126,7 @@ class SlotClaim(NamedTuple):
     """Take up to `limit` members that may run now, as the owner of `epoch`.
 
     Attributes:
-        until_ms: for kinds by time: take what is due at or before this.
+        until_ms: for kinds by time: take members that are due at this time or before.
     """
 
     slot: Slot
@@ -137,13 +139,13 @@ class Entry(NamedTuple):
     """A claimed member.
 
     Attributes:
-        score: with which it waited.
-        token: `claimed second * 1000 + retries left after this delivery`, as it stands in prepare; it names this claim
-            in `SlotSettle`, so that a late settle cannot touch a later claim of the same member.
-        merged: how many adds it stands for, where bodies are apart; else 1. Below 1 if what is stored beside the member
-            is damaged; `body` has as much of it as there is.
-        beyond: deliveries beyond those that can be counted down: on the last one 0, on the one after it 1.
-        history: `(time in ms, reason)` of its failed attempts, oldest first, the last 16 at most.
+        score: the score with which the member waited.
+        token: the name of this claim, for `SlotSettle`: `claimed second * 1000 + retries left after this delivery`, as
+            it stands in prepare. By it, a late settle cannot touch a later claim of the same member.
+        merged: the number of adds that were merged into the member, where bodies are apart; else 1. Below 1 if the data
+            stored beside the member is damaged; `body` then has the rest of it.
+        beyond: the number of deliveries after the last one that retries count: 0 on that one, 1 on the next.
+        history: `(time in ms, reason)` of the member's failed attempts, oldest first, the last 16 at most.
     """
 
     member: bytes
@@ -162,11 +164,15 @@ class Entry(NamedTuple):
 
 
 class SlotClaimed(NamedTuple):
-    """Attributes:
-    entries: in the order in which they are to run; they are in prepare now.
-    next_score: score of the next waiting member that may be claimed, or None: the next due time (in the past if more
-        is due), or the best priority that is left. A member whose twin is in prepare may not be claimed.
-    rest_ms: when the first resting member is to be brought back by `recover`, or None.
+    """The result of a `SlotClaim`.
+
+    Attributes:
+        entries: the claimed members, in the order in which they are to run; they are in prepare now.
+        next_score: score of the next waiting member that may be claimed, or None: the next due time (in the past if
+            more members are due), or the highest priority that is left. A member whose twin is in prepare may not be
+            claimed.
+        rest_ms: time when the first resting member may wait again, in milliseconds; call `recover` then. None if no
+            member rests.
     """
 
     entries: Sequence[Entry]
@@ -175,26 +181,26 @@ class SlotClaimed(NamedTuple):
 
 
 class SlotVerdict(enum.StrEnum):
-    """How a member leaves its state; see the picture above."""
+    """A change of a member's state; see the picture above."""
 
     ACK = "ack"
     RETRY = "retry"
     REST = "rest"
-    """Prepared, after a failure: let it rest until `rest_ms`."""
+    """For a prepared member that failed: let it rest until `rest_ms`."""
     YIELD = "yield"
-    """Prepared, and not started: RETRY if its twin waits; else it stays as it is."""
+    """For a prepared member that was not started: RETRY if its twin waits; else leave it as it is."""
     DEAD = "dead"
     REPLAY = "replay"
     PURGE = "purge"
     RECALL = "recall"
     SEAL = "seal"
-    """Of the slot, whatever the member: refuse adds with `QueueSealed`, and replays, from now on."""
+    """For the slot as a whole: refuse adds with `QueueSealed`, and replays, from now on."""
     OPEN = "open"
-    """Of the slot, whatever the member: undo SEAL."""
+    """For the slot as a whole: undo SEAL."""
 
     @property
     def is_of_all(self) -> bool:
-        """It is about the slot as a whole."""
+        """True for the verdicts on the slot as a whole, which ignore the member."""
         return self in (SlotVerdict.SEAL, SlotVerdict.OPEN)
 
 
@@ -202,20 +208,24 @@ class SlotSettle(NamedTuple):
     """Decide on one member.
 
     Attributes:
-        token: of the claim, for what starts from prepare; the verdict is void if the member is not there under it.
-        epoch: of the owner, for what starts from prepare; None for the administration's REPLAY, PURGE and RECALL.
-        score: for RETRY, YIELD, REST and REPLAY: with which it waits again. If its twin waits already, it merges into
-            the twin: the twin keeps its score (but see `keep`), and bodies apart are folded, the one that waits being
-            the newer. One that failed (REST, or RETRY with a reason) has no more retries than its claim left, whatever
-            the score is: so in a slot by time, the score may be the time of the next attempt.
-        reason: for RETRY and REST: what failed, added to the member's history; empty to give it back unharmed. For
-            DEAD: why.
-        fold: for RETRY, YIELD, DEAD and REPLAY of slots with bodies apart. Where it fails, a RETRY becomes DEAD with
-            that reason, a REPLAY answers False, and a DEAD holds all the same, see `SortedStore.settle`.
-        keep: for RETRY of what did not start: which score counts if its twin waits already, this one being the first
-            and the twin's the last, as if it had waited all the time. None for what did start: the twin's.
-        rest_ms: for REST: when it waits again. Other programs leave it alone until their time-out after that: its stamp
-            in prepare is the second after it, and names no claim.
+        token: the token of the claim, for verdicts on prepared members. The verdict has no effect if the member is not
+            in prepare with this token.
+        epoch: the owner's epoch, for verdicts on prepared members; None for the administration's REPLAY, PURGE and
+            RECALL.
+        score: for RETRY, YIELD, REST and REPLAY: the score with which the member waits again. If its twin waits
+            already, the member merges into the twin: the twin keeps its score (but see `keep`), and bodies apart are
+            folded, the twin's as the newer one. A member that failed (REST, or RETRY with a reason) keeps the number of
+            retries that its claim left, whatever the score is. So in a slot by time, the score may be the time of the
+            next attempt.
+        reason: for RETRY and REST: the reason of the failure, which the store adds to the member's history; empty to
+            give the member back without a failed attempt. For DEAD: the reason of the death.
+        fold: for RETRY, YIELD, DEAD and REPLAY of slots with bodies apart. If the fold fails, a RETRY becomes DEAD with
+            that reason, a REPLAY returns False, and a DEAD still takes effect, see `SortedStore.settle`.
+        keep: for RETRY of a member that did not start: the score that counts if its twin waits already. This member's
+            score is then the first and the twin's the last, as if the member had waited all the time. None for a
+            member that did start: the twin's score counts.
+        rest_ms: for REST: the time when the member waits again. Its stamp in prepare is the second after that time and
+            names no claim, so other programs leave the member alone until their time-out after that.
     """
 
     slot: Slot
@@ -231,19 +241,22 @@ class SlotSettle(NamedTuple):
 
 
 class Recover(NamedTuple):
-    """Roll back what was claimed and will not be settled: what lower epochs claimed, and what timed out.
+    """Roll back claims that nobody will settle: claims of lower epochs, and claims that timed out.
 
-    Resting members whose time has come wait again; the others stay, but for those with a stamp before `older_than_ms`.
+    Resting members whose time has come wait again. The other resting members stay, except those with a stamp before
+    `older_than_ms`.
 
-    What another program has claimed goes back only by `older_than_ms`, since it may still run. Where a store cannot
-    tell whose claims are in prepare, all of them count as another's.
+    Members that another program has claimed may still run, so only `older_than_ms` rolls them back. If a store cannot
+    tell whose claims are in prepare, all of them count as another program's.
 
     Attributes:
-        epoch: the owner's. If it is higher than any that the slot has seen, all that former owners claimed goes back.
-        older_than_ms: if set, also what was claimed before this, whoever claimed it, except `held`.
+        epoch: the owner's epoch. If it is higher than any that the slot has seen, all claims of former owners are
+            rolled back.
+        older_than_ms: if set, also roll back claims made before this time, by any claimer, except `held`.
         held: members that the caller still runs or has buffered.
-        reason: for the history.
-        lost: also all else that owners claimed, except `held`: the answer of a claim was lost.
+        reason: the reason to put into the members' histories.
+        lost: True to roll back all other claims of owners as well, except `held`, because the answer of a claim was
+            lost.
     """
 
     slot: Slot
@@ -255,12 +268,14 @@ class Recover(NamedTuple):
 
 
 class SlotState(NamedTuple):
-    """Attributes:
-    waiting, prepared, dead: members in each state; the resting ones are among the prepared.
-    due: of those that wait, how many may run at the time asked for; all of them for `priority`.
-    next_score: of the first waiting member in claim order, or None.
-    oldest_prepared_ms: when the member that is longest in prepare was claimed (whole seconds), or None.
-    resting: members that wait for their next attempt.
+    """The sizes of a slot.
+
+    Attributes:
+        waiting, prepared, dead: numbers of members in each state; the resting ones are among the prepared.
+        due: number of waiting members that may run at the time asked for; all of them for `priority`.
+        next_score: score of the first waiting member in claim order, or None.
+        oldest_prepared_ms: time of the oldest claim in prepare, in milliseconds (whole seconds), or None.
+        resting: number of members that wait for their next attempt.
     """
 
     waiting: int
@@ -273,11 +288,13 @@ class SlotState(NamedTuple):
 
 
 class DeadMember(NamedTuple):
-    """Attributes:
-    reason: of the last attempt.
-    history: `(time in ms, reason)` of the failed attempts before it, oldest first, the last 16 at most; among them
-        those of an earlier dead letter that this one took the place of, its last one included.
-    dead_ms: when it died.
+    """A dead letter of a slot.
+
+    Attributes:
+        reason: the reason of the last attempt.
+        history: `(time in ms, reason)` of the failed attempts before the last one, oldest first, the last 16 at most.
+            If this dead letter took the place of an earlier one, all attempts of the earlier one are among them.
+        dead_ms: time of the death.
     """
 
     slot: Slot
@@ -290,7 +307,7 @@ class DeadMember(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A waiting member, for looking at."""
+    """A waiting member, as inspection shows it."""
 
     member: bytes
     score: float
@@ -300,10 +317,10 @@ class Waiting(NamedTuple):
 
 
 def check_scores(asked: Sequence[SlotAdd] | Sequence[SlotSettle]) -> None:
-    """What every store does first with scores that it is to keep.
+    """Check scores. Every store calls this before it stores any of them.
 
     Raises:
-        InvalidMessage: one is not a finite number. Nothing of the call was applied; correct the score.
+        InvalidMessage: a score is not a finite number. Nothing of the call was applied; correct the score.
     """
     try:
         if math.isfinite(sum([each.score for each in asked])):
@@ -323,10 +340,10 @@ _WHOLE = 1 << 53
 
 
 def told_score(stored: float) -> float:
-    """A score as stores tell it: an int where it is whole.
+    """A stored score as stores return it: an int if it is whole.
 
-    EMQ stores finite ones only. An infinite one that another program has added counts as the largest finite number of
-    its sign, so that it can be stored again; what is no number counts as 0, a message without retries left.
+    EMQ stores finite scores only. An infinite score that another program has added counts as the largest finite number
+    of its sign, so that EMQ can store it again. NaN counts as 0, a message without retries left.
     """
     if not -_LARGEST <= stored <= _LARGEST:
         stored = 0.0 if math.isnan(stored) else math.copysign(_LARGEST, stored)
@@ -335,43 +352,50 @@ def told_score(stored: float) -> float:
 
 
 def resting_ms(rest_ms: int) -> int:
-    """The stamp in prepare of a member that rests so long, without its retries: later than that of any claim."""
+    """The stamp in prepare, without retries, of a member that rests until `rest_ms`; it is later than any claim's."""
     return (rest_ms // 1000 + 1) * 1000
 
 
 def slot_sealed(slot: Slot) -> errors.QueueSealed:
-    """What adapters answer an add with."""
+    """The error for an add to a sealed slot."""
     return errors.QueueSealed(f"slot {slot.name!r} belongs to a topic that was deleted; read the catalog again")
 
 
 class SortedStore(Protocol):
     """Slots of sorted topics. Every call is safe to repeat unless it says otherwise.
 
-    Members wait in the order of their scores; those of equal scores in any order that is the same for `waiting` and
-    `claim`. Retries left: a member whose score is above 16 is claimed with 16 left, one of score n up to 16 with n - 1
-    left (at least 0), so a member that is put back each time with its `left` as score is delivered 17 times. That also
-    holds if it is added again meanwhile: the number with which it was put back stays with it, whatever its score, and
-    the lower one counts when it merges with its waiting twin, until it is gone or dead.
+    Order: members wait in the order of their scores. Members of equal scores are in any order, the same for `waiting`
+    and `claim`.
 
-    Waking: a claim arms the slot with its `next_score` (atomically with finding it). What comes before that (an add,
-    RETRY, REPLAY, recovery, or a waiting twin whose prepared one is settled) disarms the slot and wakes the instance
-    that claimed, which then finds `Slot.address` in `Store.watch`. A member added by a foreign producer wakes nobody.
+    Retries left: a member whose score is above 16 is claimed with 16 left. A member of score n up to 16 is claimed with
+    n - 1 left (at least 0). So a member that is put back each time with its `left` as score is delivered 17 times. This
+    also holds if the member is added again meanwhile: the number with which it was put back stays with it, whatever its
+    score, until it is gone or dead. If it merges with its waiting twin, the lower number counts.
 
-    Fencing: claim, settle and recover refuse an epoch below the highest that the slot has seen; claim and recover
-    raise it.
+    Waking: a claim arms the slot with its `next_score`, atomically with finding it. A member that comes before that
+    score (by an add, RETRY, REPLAY or recovery, or a waiting twin whose prepared one is settled) disarms the slot and
+    wakes the instance that claimed: `Store.watch` yields `Slot.address` there. A member that another program adds wakes
+    nobody.
+
+    Fencing: `claim`, `settle` and `recover` refuse an epoch below the highest that the slot has seen. `claim` and
+    `recover` raise that highest epoch.
     """
 
     async def add(
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> Sequence[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage | Failure]:
-        """Add members; True where the member was new, False where it was merged with a waiting one.
+        """Add members.
 
-        Answers `QueueSealed` where the slot is sealed, `TopicFull` where there is no room, and
-        `InvalidMessage` where the fold refuses the bodies.
-
-        A member that is in prepare or dead only is new. Raises `InvalidMessage` for the whole call, nothing applied,
-        where a score is not a finite number (see `check_scores`; so does `settle`).
         Not idempotent for folds that add up and for the count; otherwise a repeat merges with itself.
+
+        Returns:
+            For each add: True if the member was new, False if it was merged with a waiting one; `QueueSealed` if the
+            slot is sealed, `TopicFull` if there is no room, `InvalidMessage` if the fold refuses the bodies. A member
+            that is only in prepare or dead counts as new.
+
+        Raises:
+            InvalidMessage: a score is not a finite number (see `check_scores`; `settle` raises it, too). Nothing of the
+                call was applied.
         """
 
     async def claim(
@@ -379,46 +403,53 @@ class SortedStore(Protocol):
     ) -> Sequence[SlotClaimed | errors.NotOwner | Failure]:
         """Move members to prepare, stamped with `now_ms`, and return them.
 
-        Takes no more once `max_bytes` of members and bodies are gathered over all slots (at least one member comes back
-        if one may run and be taken); what is left shows in `next_score`.
+        The store stops once it has gathered `max_bytes` of members and bodies over all slots. It returns at least one
+        member if one may run and be taken. `next_score` tells of the members that are left.
 
-        A member whose twin is in prepare stays where it is and does not stand in the way of those behind it.
-        If the reply is lost, what it took comes back by `recover`. Works on a full server.
+        A member whose twin is in prepare keeps waiting and does not hold up the members behind it. If the reply is
+        lost, `recover` brings the claimed members back. Works on a full server.
         """
 
     async def settle(self, settles: Sequence[SlotSettle]) -> Sequence[bool | errors.NotOwner | Failure]:
-        """Carry out verdicts; False where the member was not in the state, or under the token, that it starts from.
+        """Carry out verdicts. Works on a full server.
 
-        A member that dies while its twin is dead becomes one dead letter with it, in any slot: time, reason and note
-        are its own, the twin's attempts come first in the history. Bodies apart are folded, the one that dies now being
-        the newer, and what they stand for adds up. Where the fold fails the newer body alone is kept, and the reason
-        says so. The same holds for what dies because its RETRY could not be folded, and in `recover`.
+        If a member dies while an equal member is dead already, the two become one dead letter, in any slot. Time,
+        reason and note are those of the newer one; the attempts of the older one come first in the history. Bodies
+        apart are folded, and the counts of merged adds are added. If the fold fails, the store keeps the newer body
+        alone, and the reason says so. The same holds for a member that dies because its RETRY could not be folded, and
+        for one that dies in `recover`.
 
-        Works on a full server.
+        Returns:
+            For each verdict: False if the member was not in the state, or not under the token, that the verdict starts
+            from.
         """
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> Sequence[int | errors.NotOwner | Failure]:
-        """Roll back: members with retries left wait again with that number as score, the others are dead; what has
-        rested until `now_ms` waits again with the score it was given, 1,000 at least in one call.
+        """Roll back claims; see `Recover` for the choice of the members.
 
-        Where the twin waits or is dead already, bodies apart merge by the fold of the slot's last add.
-        Answers how many were rolled back. `now_ms` stamps histories and deaths.
+        A member with retries left waits again, with their number as score; a member without is dead. A member that has
+        rested until `now_ms` waits again with the score that REST gave; one call brings back at least 1,000 of these.
+        If an equal member waits or is dead already, bodies apart merge by the fold of the slot's last add. `now_ms`
+        stamps histories and deaths.
+
+        Returns:
+            For each entry: the number of members rolled back.
         """
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> Sequence[SlotState | Failure]:
-        """Sizes of each slot; an unused one is all zero. Changes nothing."""
+        """Return the sizes of each slot; those of an unused slot are zero. Changes nothing."""
 
     async def dead(
         self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[DeadMember]:
-        """A page of the slot's dead members in order of (dead_ms, member), those behind `after`.
+        """Return a page of the slot's dead members in order of (dead_ms, member), beginning behind `after`.
 
         A page ends at `limit` members, or with the one that brings members and bodies to `max_bytes`. Only an empty
-        page says that there are no more.
+        page means that there are no more.
         """
 
     async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES) -> list[Waiting]:
-        """A page of the slot's waiting members in claim order, those behind the first `skip`.
+        """Return a page of the slot's waiting members in claim order, without the first `skip`.
 
         A page ends as for `dead`.
         """

@@ -1,25 +1,30 @@
-"""The protocols a store implements, and the plain records that pass through two of them.
+"""The protocol of a store as a whole, and the rules for all of its calls.
 
-`LogStore` holds the queues, `LaneStore` each group's lane (retries, delays, dead letters), `SortedStore` (see
-`emq.storage.slot_store`) the slots of sorted topics.
+A store has three parts:
 
-Every call is batched over queues (one round trip for many) and is answered per queue, in the order asked, so that
-one full, sealed or lost queue does not fail its neighbours: a refused entry's answer is the `EMQError` instance.
+    LogStore      the queues of log topics
+    LaneStore     each group's lane: messages with a due time (retries, delays), and dead letters
+    SortedStore   the slots of sorted topics, see `emq.storage.slot_store`
 
-A store may lie on several servers. Where a server is out of reach, silent or full, the answer of each of its entries is
-the error, an instance of `Failure`; the other entries are served, and do not wait for it beyond a deadline of seconds:
+A call takes many entries (one for each queue, lane or member) and makes one round trip for all of them. It returns one
+answer for each entry, in the order of the entries. If the store refuses an entry, its answer is an `EMQError` instance,
+so that one full, sealed or lost queue does not fail its neighbours.
+
+A store may lie on several servers. If a server is out of reach, silent or full, each of its entries gets an error, an
+instance of `Failure`. The store serves the other entries, which wait for that server a few seconds at most:
 
     StoreUnavailable   nothing of the entry was applied
-    KeyDamaged         the same, because of what one key of the store holds; the text names key and remedy
+    KeyDamaged         nothing of the entry was applied, because one key of the store is damaged; the text names the key
+                       and the remedy
     OutcomeUnknown     the entry may have been applied: the connection broke, or a deadline passed, after it was sent
     StoreFull          nothing of the entry was applied for lack of room
 
-A call raises such an error only where it holds for all of its entries. See `emq.storage.answers` for reading the
-answers.
+A call raises such an error only if the error holds for all of its entries. `emq.storage.answers` reads the answers.
 
-Queues are named `<topic>/<group>/<priority>`, groups and their lanes `<topic>/<group>`; an adapter instance serves
-one environment and keeps its keys apart from the other's. Adapters are found by the scheme of their URL through the
-entry-point group `emq.stores`; see `storage_adapters` for those of this project; `emq.storage.opening` does the lookup.
+Queues are named `<topic>/<group>/<priority>`, groups and their lanes `<topic>/<group>`. An adapter is the code that
+implements a store. An adapter instance serves one environment and keeps its keys apart from those of the other.
+`emq.storage.opening` finds an adapter by the scheme of the URL, through the entry-point group `emq.stores`. The
+adapters of this project are in `storage_adapters`.
 """
 
 from __future__ import annotations
@@ -33,10 +38,10 @@ from emq.storage.slot_store import SortedStore
 
 
 class Store(Protocol):
-    """What an adapter's factory returns for a URL: all its stores over one connection pool, and their wake-ups.
+    """The three parts of a store over one connection pool, and their wake-ups. An adapter's factory returns it.
 
-    A store may have a method `follow(clock)`, which is called once after it was opened. The store then stamps dead
-    letters and failed attempts by that clock, which keeps the environment's time; else by the machine's.
+    A store may have a method `follow(clock)`, which `open_store` calls once. The store then stamps dead letters and
+    failed attempts by that clock, which keeps the environment's time. Otherwise it stamps them by the machine's clock.
 
     Attributes:
         shared: True if several host processes may use the store at once.
@@ -55,12 +60,18 @@ class Store(Protocol):
     def shared(self) -> bool: ...
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """Yield names of armed queues that received messages, of armed lanes with an earlier due time, and addresses of
-        armed slots with something earlier or more urgent.
+        """Yield the names of queues, lanes and slots that have something new for this instance.
 
-        None means "wake-ups may have been lost, look at everything you own". At most one watcher for each store
-        instance; arming by `read` and `claim` directs the wake-up to the instance that armed.
+        `read` and `claim` *arm* a queue, lane or slot: they ask the store to wake this instance at the next change. The
+        store then wakes the instance that armed. Yielded are:
+
+        - the names of armed queues that received messages,
+        - the names of armed lanes that received an entry with an earlier due time,
+        - the addresses of armed slots that received a member that is earlier or more urgent,
+        - None, if wake-ups may have been lost: look at everything you own.
+
+        A store instance has at most one watcher.
         """
 
     async def close(self) -> None:
-        """Release connections; a watcher ends. Safe to repeat."""
+        """Release the connections and end the watcher. Safe to repeat."""

@@ -1,1 +1,1 @@
-"""What a topic is, how its capacity is split, and where topics are kept."""
+"""Topics: their settings, the split of their capacity into groups, and the catalog that keeps them."""

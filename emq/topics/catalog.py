@@ -37,13 +37,13 @@ _REFUSED = {
 
 
 class Changes(NamedTuple):
-    """What happened since a version. Apply `deleted` first, then `changed`.
+    """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
 
     Attributes:
         version: the version to ask from next time.
-        changed: topics created or updated since, as they are now, without those that this version cannot read.
-        deleted: names of topics deleted since; one that was created again is in `changed` too.
-        all: the database has lost changes up to the version asked from, so `changed` are all topics that there are.
+        changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
+        deleted: names of topics deleted since; a topic that was created again is in `changed`, too.
+        all: True if the database has lost changes up to the version asked from; `changed` then has all existing topics.
     """
 
     version: int
@@ -52,7 +52,7 @@ class Changes(NamedTuple):
     all: bool = False
 
     def gone(self, known: Iterable[str]) -> Sequence[str]:
-        """Those of the topics known so far that are to be dropped."""
+        """Return the names among `known` that are to be dropped."""
         if not self.all:
             return self.deleted
         there = {topic.name for topic in self.changed}
@@ -62,27 +62,28 @@ class Changes(NamedTuple):
 class Catalog:
     """The topics of one environment. Any number of processes may share it.
 
-    Every change takes the next catalog version inside its transaction, which puts all writers in line: two updates
-    of one topic at the same time are applied one after the other, and nobody who polls `version` misses one.
+    Every change takes the next catalog version inside its transaction, so that writers wait for each other: two updates
+    of one topic at the same time are applied one after the other, and a process that polls `version` misses none.
 
     **Growing and shrinking lose no message.** When a topic shrinks, `active_groups` falls and `groups` stays: new
     messages go to the remaining groups while hosts go on consuming the retired ones. A producer that has not read
-    the catalog yet may still write to a retired group, and what it writes is consumed too. Once a retired group is
-    empty, its owner seals each of its queues; the store refuses to seal one that holds a message, and from then on
-    refuses every put with `QueueSealed`, upon which the producer reads the catalog again. Only when all are sealed does
-    `retire` drop them from `groups`, provided that the topic has not changed meanwhile. When a topic grows,
-    the groups that come back are opened again by their owner; until then a put to them is refused, never lost.
+    the catalog yet may still write to a retired group, and hosts consume that message, too. Once a retired group is
+    empty, its owner seals each of its queues. The store does not seal a queue that holds a message. It refuses every
+    put to a sealed queue with `QueueSealed`, and the producer then reads the catalog again. Once all queues are sealed,
+    `retire` drops the groups from `groups`, provided that the topic has not changed meanwhile. When a topic grows, the
+    owners of groups that come back open them again; until then the store refuses a put to them, so no message is lost.
 
-    **A change of qps or of the groups** begins to count some seconds later, when every host has read it, so that the
-    groups' sum keeps the topic's cap while hosts learn of the change one by one; see `emq.topics.shares`. So does a
-    topic that is created soon after one of its name was deleted.
+    **A change of qps or of the groups** takes effect some seconds later, when every host has read it, so that the
+    groups' sum keeps the topic's cap while hosts learn of the change one by one; see `emq.topics.shares`. A topic that
+    is created soon after one of its name was deleted takes effect as late.
 
     Args:
         db: an open database with the catalog's tables.
         environment: "online" or "sandbox".
-        max_queue_qps: what one queue of the store takes, for the bound on group_qps; None where it names none.
-        lua_folds: whether topics may get a Lua chunk of their own as fold; those that have one keep it either way.
-        clock: tells when a change is made, instead of the environment's time; for tests and simulations.
+        max_queue_qps: operations a second that one queue of the store can take, the bound on group_qps; None if the
+            store names no such limit.
+        lua_folds: True if topics may get a Lua chunk of their own as fold; topics that have one keep it either way.
+        clock: the clock for the times of changes, instead of the environment's time; for tests and simulations.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Catalog:
         self._lua_folds = lua_folds
 
     async def create(self, topic: Topic) -> Topic:
-        """Create a topic; its groups are computed. One of that name with the same settings is simply returned.
+        """Create a topic and compute its groups. If a topic of that name has the same settings, return that topic.
 
         Raises:
             InvalidTopic: a setting is out of range; the text says what would be right.
@@ -111,7 +112,7 @@ class Catalog:
         return (await self.create_many([topic]))[0]
 
     async def create_many(self, topics: Sequence[Topic], exist_ok: bool = False) -> list[Topic]:
-        """Create topics, all or none, in one transaction; answers them in order.
+        """Create topics, all or none, in one transaction; return them in order.
 
         Args:
             topics: any number.
@@ -141,10 +142,10 @@ class Catalog:
         return await self._db.run(create)
 
     async def get(self, name: str) -> Topic:
-        """The topic of that name.
+        """Return the topic of that name.
 
         Raises:
-            UnknownTopic: there is none; the text names those spelt alike.
+            UnknownTopic: there is no such topic; the text names topics that are spelt alike.
             InvalidTopic: no topic can have that name.
             DatabaseUnavailable: try again later.
         """
@@ -152,7 +153,7 @@ class Catalog:
         return await self._db.run(lambda c: self._get(c, name), read_only=True)
 
     async def list(self, pattern: str = "*") -> list[Topic]:
-        """Topics whose name matches a shell pattern (`*`, `?`, `[abc]`), by name.
+        """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -169,15 +170,15 @@ class Catalog:
         return await self._db.run(select, read_only=True)
 
     async def update(self, name: str, *, draining: Collection[int] | None = None, **changes: Any) -> Topic:
-        """Change settings of a topic, atomically; answers it as it is now.
+        """Change settings of a topic, atomically; return the topic as it is now.
 
-        A change of `qps` or `group_qps` splits the topic anew; see the class for why that loses nothing. Priorities
+        A change of `qps` or `group_qps` splits the topic again; the class explains why no message is lost. Priorities
         may not change.
 
         Args:
             name: the topic's name.
-            draining: the retired groups that still hold messages and so share the quota; None for all that had a
-                share before.
+            draining: the retired groups that still hold messages and so share the quota; None for all retired groups
+                that had a share before.
             changes: `qps`, `group_qps`, `state`, `options` (all of them), or single options by their names.
 
         Raises:
@@ -201,7 +202,7 @@ class Catalog:
     async def share(self, name: str, expected: Topic, draining: Collection[int]) -> Topic:
         """Let only these retired groups share the topic's quota, beside its active ones.
 
-        Compare-and-set: if the topic is no longer as `expected`, nothing is changed. Answers the topic as it is now.
+        Compare-and-set: if the topic is no longer as `expected`, nothing is changed. Returns the topic as it is now.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -215,8 +216,8 @@ class Catalog:
     async def retire(self, name: str, expected: Topic) -> Topic:
         """Stop consuming the groups above `active_groups`; call it once all their queues are sealed.
 
-        Compare-and-set: if the topic is no longer as `expected`, nothing is changed. Answers the topic as it is now;
-        its `groups` equal its `active_groups` if it worked. Safe to repeat.
+        Compare-and-set: if the topic is no longer as `expected`, nothing is changed. Returns the topic as it is now;
+        after a success its `groups` equal its `active_groups`. Safe to repeat.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -229,7 +230,7 @@ class Catalog:
         return await self._change(name, retired, expected=expected)
 
     async def forget_layouts(self, name: str, numbers: Collection[int]) -> Topic:
-        """Drop earlier layouts of which nothing is left; answers the topic as it is now. Safe to repeat.
+        """Drop earlier layouts of which no message is left; return the topic as it is now. Safe to repeat.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -243,7 +244,8 @@ class Catalog:
         return await self._change(name, forget)
 
     async def note_expiring(self, name: str) -> Topic:
-        """Messages of the topic have a time to live of their own from now on; answers it as it is now. Safe to repeat.
+        """Note that messages of the topic may have a time to live of their own from now on; return the topic as it is
+        now. Safe to repeat.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -252,7 +254,7 @@ class Catalog:
         return await self._change(name, lambda topic: msgspec.structs.replace(topic, expiring=True))
 
     async def delete(self, name: str) -> None:
-        """Delete a topic. Its messages and checkpoints are the caller's to drop.
+        """Delete a topic. The caller must drop its messages and checkpoints.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -273,26 +275,26 @@ class Catalog:
         await self._db.run(delete)
 
     async def version(self) -> int:
-        """The catalog's version: it grows with every change, and 0 means that nothing was ever created. Cheap."""
+        """Return the catalog's version, which grows with every change; 0 if no topic was ever created. Cheap."""
         return await self._db.run(self._version, read_only=True, deadline_s=database.QUICK_S)
 
     async def changes_since(self, version: int) -> Changes:
-        """What changed after `version` (0 for everything), in time proportional to the changes.
+        """Return the changes after `version` (0 for all topics), in time proportional to their number.
 
-        A database may come back without its last writes. Versions reach the time of day in seconds, so that a later
-        change has another number than one that was lost in an earlier second. If nobody asks before a later change,
-        nobody sees that changes were lost.
+        A database may come back without its last writes. A new version is at least the time of day in seconds, so that
+        a later change has another number than one that was lost in an earlier second. If nobody asks before a later
+        change, nobody sees that changes were lost.
 
         Raises:
             DatabaseUnavailable: try again later.
         """
 
         def select(connection: sa.Connection) -> Changes:
-            # Read first: a writer that commits in between is then reported again, never skipped.
+            # Read the version first: a change that is committed in between is then reported again, never skipped.
             now = self._version(connection)
             lost = now < version
             since = 0 if lost else version
-            # Cast, since SQLite keeps a value of any type that somebody wrote there.
+            # Cast, since SQLite keeps values of any type, whatever type the column has.
             deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
             columns = (_table.c.name, _table.c.body, _table.c.live, deleted_at)
             query = sa.select(*columns).where(_table.c.environment == self._environment, _table.c.version > since)
@@ -304,7 +306,7 @@ class Catalog:
         return await self._db.run(select, read_only=True)
 
     async def export(self, fmt: Literal["toml", "json"]) -> str:
-        """All topics as text that `import_` takes, by name; settings at their defaults are left out.
+        """Return all topics, by name, as text for `import_`; settings at their defaults are left out.
 
         Raises:
             ValueError: another format.
@@ -315,8 +317,8 @@ class Catalog:
     async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
         """Create or update topics from an export; topics that it does not mention stay as they are.
 
-        Every topic is checked before the first is written, and all are written in one transaction. What a topic in the
-        text leaves out gets its default. Answers the topics in the order of the text.
+        Every topic is checked before the first is written, and all are written in one transaction. A setting that the
+        text leaves out gets its default. Returns the topics in the order of the text.
 
         Raises:
             InvalidTopic: the text cannot be read, a field is unknown or out of range, or priorities would change;
@@ -348,7 +350,7 @@ class Catalog:
 
     def _checked(self, topic: Topic) -> Topic:
         model.validate_text(topic.name)  # or bytes would become other text
-        # A Struct does not check types when it is made, so a string could pose as a number until here.
+        # A Struct does not check types when it is made, so a number may still be a string here.
         try:
             topic = msgspec.convert(msgspec.to_builtins(topic), Topic)
         except (msgspec.ValidationError, TypeError) as exc:
@@ -363,7 +365,7 @@ class Catalog:
         return model.split(topic)
 
     def _permit(self, topic: Topic, before: Topic | None) -> Topic:
-        """`topic`, unless it brings a Lua chunk that the topic did not have before and the setting forbids that."""
+        """Return `topic`. Raise `InvalidTopic` if its Lua chunk is new and the setting forbids Lua chunks."""
         lua = topic.options.fold_lua
         if lua and not self._lua_folds and (before is None or before.options.fold_lua != lua):
             raise errors.InvalidTopic(
@@ -379,7 +381,7 @@ class Catalog:
         return database.read_value(connection, self._environment, "catalog_version")
 
     def _next_version(self, connection: sa.Connection) -> int:
-        # Seconds, since layouts are numbered by it, and stores keep these in 32 bits.
+        # Seconds, since a layout's number is a catalog version, and stores keep layouts in 32 bits.
         return database.next_value(connection, self._environment, "catalog_version", int(self._now(connection)))
 
     def _bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
@@ -388,10 +390,10 @@ class Catalog:
         return {str(name): str(body) for name, body in rows}
 
     def _begun(self, connection: sa.Connection, version: int, topics: Sequence[Topic]) -> Sequence[Topic]:
-        """New topics as they begin; those whose name belonged to a deleted one keep clear of that one's life.
+        """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
 
-        Of a former life that the database has lost, messages and queues may still have layouts, which are lower than
-        a version: versions reach the time of day, and grow with each layout.
+        The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
+        new version, since a version is at least the time of day and grows with each layout.
         """
         names = msgspec.json.encode([topic.name for topic in topics]).decode()
         values = {"environment": self._environment, "names": names}
@@ -408,7 +410,7 @@ class Catalog:
         found = self._bodies(connection, [name])
         if name in found:
             return found[name]
-        # Likeness is slow to judge: only among names that begin alike, and not among all of a large catalog.
+        # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
         alike = _alike(name, connection.execute(names.limit(2000)).scalars())
         raise errors.UnknownTopic(f"no topic {name!r} in {self._environment}{alike or '; create it first'}")
@@ -416,7 +418,7 @@ class Catalog:
     def _save(
         self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]
     ) -> None:
-        """`bodies`: of those topics that there are already, as the same transaction read them."""
+        """Write topics. `bodies` has the rows of those that exist already, as the same transaction read them."""
         rows = [(topic.name, catalog_rows.encode(topic, bodies.get(topic.name, ""))) for topic in topics]
         if rows:
             text = msgspec.json.encode(rows).decode()
@@ -431,7 +433,7 @@ class Catalog:
         expected: Topic | None = None,
     ) -> Topic:
         def run(connection: sa.Connection) -> Topic:
-            # The version first: its row is the lock that keeps another writer out between our read and our write.
+            # Take the version first: its row is the lock that keeps other writers out between our read and our write.
             version = self._next_version(connection)
             body = self._body(connection, name)
             before = catalog_rows.decode(name, body)
@@ -454,7 +456,7 @@ def _decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
 
 
 def _divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:
-    """`after`, with the divisions that lead there from `before`."""
+    """Return `after`, with the divisions that lead from `before` to it."""
     if draining is None:
         division = before.division
         draining = [g for g in range(after.groups) if division.position(g) is not None]
@@ -466,24 +468,24 @@ def _divided(before: Topic, after: Topic, draining: Collection[int] | None, now_
 
 
 def _again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
-    """A new topic whose name belonged to one that was deleted at `ended_s`.
+    """Return a new topic whose name belonged to a topic that was deleted at `ended_s`.
 
-    Its layout is above every one of the former life, whose numbers its queues may still refuse. It starts nothing until
-    every host knows that the former one is gone.
+    Its layout is above every layout of the former topic, since its queues may still refuse those. It starts nothing
+    until every host knows that the former topic is gone.
     """
     divisions = shares.beginning(topic.division, ended_s, now_s)
     return msgspec.structs.replace(topic, layout=version, divisions=divisions)
 
 
 def _kept(before: Topic, after: Topic) -> Topic:
-    """`after`, if what waits in the topic is stored in the way that `before` says."""
+    """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
     if after.options.merge != before.options.merge:
         raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {_REFUSED['kind']}")
     return after
 
 
 def _computed(topic: Topic, before: Topic) -> Topic:
-    """`topic` with what `before` has that does not follow from settings."""
+    """Return `topic` with the fields of `before` that EMQ keeps for a topic."""
     return msgspec.structs.replace(
         topic,
         active_groups=before.active_groups,

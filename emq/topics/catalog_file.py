@@ -17,7 +17,7 @@ _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMP
 
 
 def dump(topics: Iterable[Topic], fmt: str) -> str:
-    """The topics as text; settings at their defaults are left out.
+    """Return the topics as text; settings at their defaults are left out.
 
     Raises:
         ValueError: `fmt` is neither "toml" nor "json".
@@ -31,10 +31,11 @@ def dump(topics: Iterable[Topic], fmt: str) -> str:
 
 
 def load(text: str, fmt: str) -> list[Topic]:
-    """The topics in the text, their values not yet checked against the model's ranges.
+    """Return the topics in the text; their values are not yet checked against the model's ranges.
 
     Raises:
-        InvalidTopic: not readable, or a field is missing, unknown, twice, or of the wrong type.
+        InvalidTopic: the text is not readable, a topic is in it twice, or a field is missing, unknown or of the wrong
+            type.
         ValueError: `fmt` is neither "toml" nor "json".
     """
     if fmt not in ("toml", "json"):

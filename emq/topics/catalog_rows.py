@@ -1,7 +1,8 @@
-"""Topics as they stand in the catalog's rows, also where another version of EMQ has written them.
+"""Reading and writing topics as rows of the catalog, also rows that another version of EMQ has written.
 
-A newer version may know fields and options that this one does not. They are ignored, and kept when this version changes
-the topic. A row with a value that this version cannot understand is left alone: the other topics go on.
+A newer version may know fields and options that this one does not. This version ignores them, and keeps them when it
+changes the topic. If a row has a value that this version cannot understand, EMQ leaves the row alone and goes on with
+the other topics.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _FIELDS = frozenset(Topic.__struct_fields__)
 _OPTIONS = frozenset(TopicOptions.__struct_fields__)
 
 DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""What reading a row raises that holds no topic."""
+"""The errors of reading a row that holds no valid topic."""
 
 
 def decode(name: str, body: str) -> Topic:
-    """The topic of a row.
+    """Return the topic of a row.
 
     Raises:
-        InvalidTopic: this version cannot read it.
+        InvalidTopic: this version cannot read the row.
     """
     try:
         try:
@@ -46,7 +47,7 @@ def decode(name: str, body: str) -> Topic:
 
 
 def readable(name: str, body: str) -> Topic | None:
-    """The topic of a row; None if this version cannot read it, which the log says."""
+    """Return the topic of a row; None, and an error in the log, if this version cannot read the row."""
     try:
         return decode(name, body)
     except errors.InvalidTopic as exc:
@@ -55,10 +56,10 @@ def readable(name: str, body: str) -> Topic | None:
 
 
 def encode(topic: Topic, before: str = "") -> str:
-    """As earlier versions wrote it, unless there is something that they did not know.
+    """Return the row of a topic, in the form of earlier versions unless the topic has fields that they do not know.
 
     Args:
-        before: the row as it is, of which the fields and options that this version does not know are kept.
+        before: the row as it is now; its fields and options that this version does not know are kept.
     """
     plain: dict[str, Any] = msgspec.to_builtins(topic)
     for field, default in (("divisions", []), ("layout", 0), ("earlier", [])):
@@ -73,18 +74,18 @@ def encode(topic: Topic, before: str = "") -> str:
 
 
 def grave(deleted_s: float) -> str:
-    """What the row of a deleted topic holds: when it was deleted, in seconds of the environment's time."""
+    """Return the row of a deleted topic, which holds the time of the deletion in seconds of the environment's time."""
     return msgspec.json.encode({"deleted_s": deleted_s}).decode()
 
 
 def deleted_s(body: str) -> float:
-    """When the topic of such a row was deleted; long ago where an earlier version has written it."""
+    """Return the time of deletion in a row made by `grave`; 0 if an earlier version has written the row."""
     found = _read(body).get("deleted_s", 0.0)
     return float(found) if isinstance(found, int | float) else 0.0
 
 
 def _known(row: Any) -> Any:
-    """The row without what this version does not know."""
+    """Return the row without the fields and options that this version does not know."""
     if not isinstance(row, dict):
         return row
     known = {field: value for field, value in row.items() if field in _FIELDS}

@@ -1,4 +1,4 @@
-"""What a caller may hand in: checked here, before anything is stored, with one clear line for what is not right."""
+"""Checks of a caller's values, made before anything is stored; the error for a wrong value is one clear line."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SHOWN = 60
-"""Characters of a wrong value in an error."""
+"""Most characters of a wrong value that an error shows."""
 
 NONE = type(None)
 
 
 def number(name: str, given: object) -> float:
-    """`given`, if it is a finite number that a float can hold.
+    """Return `given`, which must be a finite number that a float can hold.
 
     Raises:
-        InvalidMessage: it is not; the text names it.
+        InvalidMessage: `given` is not such a number; the text shows it.
     """
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise errors.InvalidMessage(f"{name} {shown(given)} is no number; give one")
@@ -32,7 +32,7 @@ def number(name: str, given: object) -> float:
 
 
 def finite(given: float) -> bool:
-    """Whether a number is finite, and an integer not too large for a float."""
+    """Return True if a number is finite and not an integer too large for a float."""
     try:
         return math.isfinite(given)
     except OverflowError:
@@ -40,7 +40,7 @@ def finite(given: float) -> bool:
 
 
 def shown(given: object) -> str:
-    """A wrong value for an error: as written in Python, cut to one short line."""
+    """Return a wrong value as an error shows it: as written in Python, cut to one short line."""
     try:
         text = repr(given)
     except ValueError:  # an integer with more digits than Python writes
@@ -74,7 +74,7 @@ def headers(given: Mapping[str, str] | None) -> None:
 
 
 def encodable(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Text that UTF-8 cannot hold, wherever it is met, is an `InvalidMessage`."""
+    """Make a coroutine function raise `InvalidMessage` where it meets text that UTF-8 cannot hold."""
 
     @functools.wraps(function)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,7 +87,7 @@ def encodable(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 def unencodable(exc: UnicodeEncodeError) -> errors.InvalidMessage:
-    """Ours for text that UTF-8 cannot hold."""
+    """Our error for text that UTF-8 cannot hold."""
     return errors.InvalidMessage(
         f"text {shown(exc.object)} holds {exc.object[exc.start : exc.end]!r}, half of a character, which UTF-8 cannot "
         "hold; give bytes, or mend the text"

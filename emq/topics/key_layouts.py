@@ -1,21 +1,23 @@
-"""Keys that move: how the order of a key survives a change of its topic's number of groups.
+"""Keys that move: a key's messages stay in order when its topic's number of groups changes.
 
-A key belongs to the group that its checksum modulo the number of groups names. When that number changes, most keys come
-to another group, often on another host, while their last messages still lie in the old one. Promise K says that
-messages of one key run one at a time and in order. So:
+A key belongs to the group with the number checksum modulo number of groups. When the number of groups changes, most
+keys come to another group, often on another host, while their last messages are still in the old group. Promise K says
+that messages of one key run one at a time and in order. So:
 
-- Each number of groups is a *layout* with a number of its own. A producer writes into each keyed message the layout by
-  which it chose the group.
-- When the number changes, the queues of all groups are *raised* to the new layout: the store refuses what a producer
-  appends by an older one, and the producer reads the catalog and routes the message again. So nothing old can come any
-  more, and the queues' tails at that moment are noted. Who changes the topic does this, and the owners of the groups,
-  should that process have died.
-- An old group has *passed* a layout when its owner has read up to those tails and nothing of that layout, or of an
+- Each change of the number of groups makes a *layout* with a number of its own. A producer writes into each keyed
+  message the layout by which it chose the group.
+- After the change, the queues of all groups are *raised* to the new layout: the store refuses messages that a producer
+  routed by an older one, and the producer reads the catalog and routes them again. So no message of an older layout can
+  come any more, and the queues' tails at that moment are noted. The process that changes the topic does both; the
+  owners of the groups do it if that process has died.
+- An old group has *passed* a layout when its owner has read up to those tails and no message of that layout, or of an
   older one, runs or waits there any more. The owner notes that in the database.
-- Until all old groups of a key have passed, the key's new group holds its messages back (`KeyGate`), and theirs alone.
-- What is due in a lane of a key that has moved is handed on to the lane of the key's group (`emq.fetcher.forwarder`).
+- Until all old groups of a key have passed, the key's new group holds back the key's messages, and no others
+  (`KeyGate`).
+- If a message is due in a lane and its key has moved, the host hands it on to the lane of the key's group
+  (`emq.fetcher.forwarder`).
 
-`emq.host.passage_loop` raises and notes. The layouts that some group has not passed yet stand in the topic (`earlier`).
+`emq.host.passage_loop` raises and notes. The topic lists the layouts that some group has not passed yet (`earlier`).
 A layout waits for older ones only, so no two groups ever wait for each other.
 """
 
@@ -31,17 +33,18 @@ if TYPE_CHECKING:
 
 
 def group_of_key(key: str, groups: int) -> int:
-    """The group that a key comes to among so many."""
+    """The group of a key among `groups` groups."""
     return zlib.crc32(key.encode()) % groups
 
 
 class KeyGate:
-    """Tells which messages of a topic have to wait, because a former group of their key has not passed yet.
+    """Decides which messages of a topic have to wait, because a former group of their key has not passed yet.
 
-    Closed for all keys that have moved until `passed` is known.
+    Until `passed` is known, the messages of all keys that have moved wait.
 
     Attributes:
-        passed: of each group, the newest layout of which nothing is left in it, nor of older ones.
+        passed: for each group, the newest layout that it has passed: the group holds no message of that layout or of
+            older ones.
     """
 
     __slots__ = ("_topic", "passed")
@@ -51,7 +54,7 @@ class KeyGate:
         self.passed = dict(passed or {})
 
     def holds(self, message: Message, group: int) -> bool:
-        """Whether a message with a key has to wait in this group."""
+        """Return True if a message with a key has to wait in this group."""
         if message.layout > self._topic.layout:
             return True  # a producer has seen a change of the catalog that this host has not
         number = zlib.crc32((message.key or "").encode())
@@ -63,9 +66,9 @@ class KeyGate:
         return False
 
     def is_past(self, group: int, layout: int, beside: int = -1) -> bool:
-        """Whether nothing of that layout, or of an older one, is left in a group.
+        """Return True if no message of that layout, or of an older one, is left in a group.
 
         Args:
-            beside: the group that asks: what is left in it comes before, since each queue is in order.
+            beside: the group that asks. Its own older messages come first anyway, since each queue is in order.
         """
         return group == beside or group >= self._topic.groups or self.passed.get(group, -1) >= layout

@@ -1,4 +1,7 @@
-"""Topics, their options, and how a topic's capacity is split into groups and queues (design: one group, one host)."""
+"""Topics, their options, and the split of a topic's capacity into groups and queues.
+
+A *group* is the part of a topic that one host consumes; a log topic has one queue for each priority in each group.
+"""
 
 from __future__ import annotations
 
@@ -21,36 +24,37 @@ from emq.topics.shares import Division, ShareTimeline
 MAX_NAME_BYTES = 128
 DEFAULT_GROUP_QPS = 50.0
 DEFAULT_MAX_QUEUE_QPS = 150.0
-"""What one physical queue of the original's storage takes; the bound for group_qps where a store names none."""
+"""Operations a second that one queue of RMQ's storage can take; the bound for group_qps if a store names none."""
 
 _FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
 
 DEFAULT_PRIORITIES = ("high", "mid", "low")
 MAX_SLOTS = 1 << 16
 MAX_EARLIER = 64
-"""Most layouts that a topic's keys may be moving from at the same time."""
+"""Most earlier layouts from which a topic's keys may be moving at the same time."""
 MAX_DELAY_S = 10 * 366 * 86_400.0
-"""Ten years: what is meant for later than that is more likely a mistake of units."""
+"""Ten years, in seconds: a longer delay is more likely a mistake of units."""
 
 DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800.0, 3600.0, 7200.0)
 """10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
 
 
 class Kind(enum.StrEnum):
-    """How a topic keeps its messages. All but LOG are *sorted*: their groups are slots (`emq.storage.slot_store`)."""
+    """The order in which a topic keeps its messages. All kinds but LOG are *sorted*: their groups are slots (see
+    `emq.storage.slot_store`)."""
 
     LOG = "log"
     """In the order of publishing, in one queue for each priority."""
     RANGE_MERGE = "range_merge"
-    """Due some time after the first publish; what is published again until it starts is merged with it."""
+    """Due some time after the first publish. Equal messages merge while they wait."""
     PRIORITY = "priority"
-    """By a number above 16, highest first; merged while they wait, the latest priority counts."""
+    """By a number above 16, highest first. Equal messages merge while they wait; the latest priority counts."""
     FIXED_TIME = "fixed_time"
-    """Due at a time of their own; merged while they wait, the latest time counts."""
+    """Due at a time of its own. Equal messages merge while they wait; the latest time counts."""
 
 
 class State(enum.StrEnum):
-    """ACTIVE publishes and consumes; PAUSED publishes only; DRAINING consumes only."""
+    """An ACTIVE topic takes and starts messages; a PAUSED one only takes them; a DRAINING one only starts them."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -58,52 +62,55 @@ class State(enum.StrEnum):
 
 
 class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a topic may choose; every field has a default that suits webhook push.
+    """The options of a topic; every field has a default that suits webhook push.
 
     Attributes:
         pacing: "window" starts at most the quota in each aligned second; "smooth" spreads it (token bucket).
-        burst: smooth only, tokens that may pile up over all groups; None means 1 + a tenth of a second of qps.
+        burst: for "smooth": tokens that may pile up over all groups; None means 1 plus a tenth of a second of qps.
         priority_policy: "strict" always serves the highest first; "weighted" shares by `weights`; "aging" lifts a
             message by one priority for each `aging_s` seconds it waits.
         weights: one positive number for each priority, for "weighted".
         aging_s: seconds, for "aging".
-        borrow: let groups of the topic on one host use quota that their sisters leave unused.
-        max_in_flight: most unfinished messages of the topic on one host; None means from its qps.
+        borrow: let a group use quota that other groups of the topic on the same host leave unused.
+        max_in_flight: most unfinished messages of the topic on one host; None derives it from the topic's qps.
         max_length: most messages the topic may hold in the store, split evenly over its groups; None for no limit.
-        overflow: what a publish beyond max_length does: "reject" raises `TopicFull`, "drop_oldest" drops.
-        max_payload: bytes.
+        overflow: the effect of a publish beyond max_length: "reject" raises `TopicFull`, "drop_oldest" drops the oldest
+            messages.
+        max_payload: most bytes of a payload.
         max_attempts: deliveries before a message becomes a dead letter, at least 1.
         backoff_s: seconds to wait after the first, second ... failed attempt; the last repeats.
         jitter: each wait is shortened by a random part of up to this fraction, 0 to 1.
-        handler_timeout_s: seconds before a running handler is cancelled and the attempt counts as failed; None never.
+        handler_timeout_s: seconds after which EMQ cancels a running handler and counts the attempt as failed; None for
+            no limit.
         retention_s: seconds for which consumed messages stay readable.
-        ttl_s: seconds, from when a message is ready (published, or due if it was delayed), after which it does not
-            start any more, for the first time or again, but is dead-lettered as `expired`; a message's own may only be
-            shorter. None for never. What has expired is found within about a second, also behind others, while the
-            topic is paused and where it has no handler, among the first 500 of each queue, slot, or priority of what is
-            due in a lane. With retry "rmq" a member that failed has
-            lost its time, so it counts anew.
+        ttl_s: time to live in seconds, from when a message is ready (published, or due if it was delayed). After that
+            the message does not start any more, for the first time or again; EMQ dead-letters it as `expired`. None for
+            no limit. A message's own time to live may only be shorter. EMQ finds an expired message within about a
+            second, also behind others, while the topic is paused and where it has no handler, if it is among the first
+            500 messages of its queue or slot, or among the first 500 due ones of its priority in a lane. With retry
+            "rmq" a member that failed has lost its time, so its time to live begins again.
         delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
-        durability: what publish waits for.
+        durability: the durability for which a publish waits.
         attributes: free strings for the users of EMQ, such as the push endpoint's URL.
 
     For sorted kinds only:
-        ordering: "slot" runs one message of a slot at a time, as the published RMQ does; "key" one of a slot basis;
-            "none" any, but none beside its like.
+        ordering: "slot" runs one message of a slot at a time, as the published RMQ does. "key" runs one message of a
+            slot basis at a time. "none" runs any messages at the same time, but never two equal ones.
         precision: for fixed_time: "second" takes messages at the second that follows their time, as published;
-            "millisecond" at their very time.
-        time_range_ms: for range_merge: how long after its publish a message is due where the publish does not say.
-        retry: "rmq" retries at once, 16 times, as published: by priority behind all others, by time before them; at its
-            own priority where the handler asks for a time. "backoff" goes by `max_attempts` and `backoff_s`, at the
-            original priority. What waits for its next attempt stays in its slot: what is sent again meanwhile merges
-            with it, or waits until it is over.
-        merge: "content" merges equal payloads, and nothing but the payload is stored, as other RMQ programs expect;
-            "key" merges by a merge key, with headers, TTL and a count of what was merged.
-        fold: for merge by key: what becomes of the payloads, see `emq.storage.folds`.
+            "millisecond" takes them at their very time.
+        time_range_ms: for range_merge: milliseconds from the publish until the message is due, if the publish gives no
+            time.
+        retry: "rmq" retries at once, 16 times, as published: in a topic by priority behind all other messages, in one
+            by time before them; at the message's own priority if the handler asks for a time. "backoff" uses
+            `max_attempts` and `backoff_s`, at the original priority. A message that waits for its next attempt stays in
+            its slot: an equal message published meanwhile merges with it, or waits until it is over.
+        merge: "content" merges equal payloads, and stores nothing but the payload, as other RMQ programs expect. "key"
+            merges by a merge key, with headers, TTL and a count of the merged messages.
+        fold: for merge by key: the rule that makes one payload of two, see `emq.storage.folds`.
         fold_lua: for fold "lua": the text of the chunk.
-        keep: which time or priority counts after a merge: "first", "last", "earliest" (lowest), "latest" (highest);
-            None as the kind says.
-        prepare_timeout_s: seconds after which a message that a lost consumer claimed is given to another.
+        keep: the time or priority that counts after a merge: "first", "last", "earliest" (lowest), "latest" (highest);
+            None for the one that is usual for the kind.
+        prepare_timeout_s: seconds after which a message that a lost consumer claimed is given to another consumer.
     """
 
     pacing: Literal["window", "smooth"] = "window"
@@ -137,11 +144,11 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True):
-    """How a log topic's keys came to groups: the key's checksum modulo the number of groups.
+    """One assignment of a log topic's keys to groups: the key's checksum modulo the number of groups.
 
     Attributes:
-        number: grows with each change of the number of groups, also over a deletion of the topic.
-        groups: how many groups producers wrote to.
+        number: grows with each change of the number of groups, even if the topic was deleted in between.
+        groups: the number of groups that producers wrote to.
     """
 
     number: int
@@ -154,19 +161,22 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: 1 to 128 bytes of UTF-8 without white space, slashes, braces and control characters.
         qps: most starts a second over all groups; above 0, at most six decimals; below 1 means a longer window.
-        group_qps: wanted capacity of one group, at least 1 and at most what one physical queue of the store takes.
+        group_qps: wanted capacity of one group in starts a second, at least 1 and at most the capacity of one physical
+            queue of the store.
         priorities: names, highest first; 1 to 16 of them, 1 to 32 bytes each.
         state: see `State`.
         active_groups: producers write to groups [0, active_groups).
         groups: hosts consume groups [0, groups); above `active_groups` while retired groups still hold messages.
         options: see `TopicOptions`.
-        kind: see `Kind`; for good. A sorted topic has no priorities by name, and its groups are its slots.
-        slots: of a sorted topic, a power of two, for good; 0 lets it follow from qps when the topic is created.
-        divisions: how the groups share qps, where that was changed, in order of time; see `emq.topics.shares`.
-        layout: number of the layout by which keys come to groups now.
+        kind: see `Kind`; never changes. A sorted topic has no priorities by name, and its groups are its slots.
+        slots: the number of slots of a sorted topic, a power of two; never changes. 0 derives it from qps when the
+            topic is created.
+        divisions: the ways in which the groups share qps, in order of time, if they were changed; see
+            `emq.topics.shares`.
+        layout: number of the layout that assigns keys to groups now.
         earlier: layouts whose groups may still hold messages of keys that have moved since, oldest first; see
             `emq.topics.key_layouts`.
-        expiring: a message with a time to live of its own was published to it.
+        expiring: True if a message with a time to live of its own was ever published to the topic.
     """
 
     name: str
@@ -186,21 +196,22 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def may_expire(self) -> bool:
-        """Some of its messages may have a time to live, the topic's or their own."""
+        """True if some of the topic's messages may have a time to live, the topic's or their own."""
         return self.expiring or self.options.ttl_s is not None
 
     @property
     def timeline(self) -> tuple[Division, ...]:
-        """How the groups share qps: what is in force, then what is to come; the last is as the topic is set now."""
+        """The divisions of qps among the groups: the one in force, then those to come. The last one follows from the
+        topic's settings now."""
         return self.divisions or (_plain(self.qps, self.group_qps, self.active_groups, self.groups),)
 
     @property
     def division(self) -> Division:
-        """How the groups share qps once every host knows the topic as it is set now."""
+        """The division of qps once every host knows the topic's settings of now."""
         return self.timeline[-1]
 
     def divided(self, draining: Iterable[int]) -> Division:
-        """A division of the topic's qps over its active groups and these retired ones."""
+        """Return a division of the topic's qps over its active groups and these retired ones."""
         retired = sorted(g for g in draining if self.active_groups <= g < self.groups)
         return Division(0, self.qps, self.group_qps, self.active_groups, tuple(retired))
 
@@ -214,7 +225,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def drops_oldest(self) -> bool:
-        """Whether a publish beyond `max_length` drops the oldest messages."""
+        """True if a publish beyond `max_length` drops the oldest messages."""
         return self.options.overflow == "drop_oldest" and self.options.max_length is not None
 
     @property
@@ -223,7 +234,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def keep(self) -> Keep:
-        """Which score counts after a merge. Under aging the highest: a repeat must not lose the time waited."""
+        """The score that counts after a merge. Under aging the highest, so that a repeat keeps the time waited."""
         if self.options.keep is not None:
             return _KEEPS[self.options.keep]
         if self.kind is Kind.RANGE_MERGE:
@@ -235,7 +246,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Slot(f"{self.name}/{group}", SlotKind(self.kind.value), self.options.merge == "key")
 
     def priority_index(self, priority: str | float | None) -> int:
-        """Index of a priority's name; None means the middle one. Raises `InvalidMessage` for a name not known."""
+        """Index of a priority's name; None means the middle one. Raises `InvalidMessage` for an unknown name."""
         if priority is None:
             return len(self.priorities) // 2
         try:
@@ -260,7 +271,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.lru_cache(maxsize=64)
 def _plain(qps: float, group_qps: float, active: int, groups: int) -> Division:
-    """The division over all groups; remembered, since a shrunk topic is asked once for each of thousands of groups."""
+    """The division over all groups. Cached, since callers ask a shrunk topic once for each of thousands of groups."""
     return Division(0, qps, group_qps, active, tuple(range(active, groups)))
 
 
@@ -268,14 +279,15 @@ _KEEPS = {"first": Keep.FIRST, "last": Keep.LAST, "earliest": Keep.LOWEST, "late
 
 
 def split(topic: Topic) -> Topic:
-    """The topic with as many groups as its qps asks for: ceil(qps / group_qps).
+    """Return the topic with the number of groups that its qps needs: ceil(qps / group_qps).
 
-    When that is fewer than before, the retired groups stay consumed (`groups`) until `retire` drops them. When it is
-    another number than before, keys come to groups by a new layout. A sorted topic has the next power of two, once and
-    for all. `divisions` is left to the catalog, which knows the time.
+    If the number falls, hosts go on consuming the retired groups (`groups`) until `retire` drops them. If the number
+    changes, the topic gets a new layout for its keys. A sorted topic gets the next power of two, which never changes.
+    `divisions` is left to the catalog, which knows the time.
 
     Raises:
-        InvalidTopic: its number of groups was changed `MAX_EARLIER` times within what its hosts have not worked off.
+        InvalidTopic: the number of groups has changed `MAX_EARLIER` times, and hosts have not yet worked off the
+            messages of these layouts.
     """
     topic = msgspec.structs.replace(topic, divisions=())
     active = math.ceil(topic.qps / topic.group_qps)
@@ -294,7 +306,7 @@ def split(topic: Topic) -> Topic:
 
 
 def settings_of(topic: Topic) -> Topic:
-    """The topic without what follows from its settings and from its life so far."""
+    """Return the topic with its settings alone, without the fields that EMQ derives or keeps for it."""
     return msgspec.structs.replace(topic, active_groups=0, groups=0, divisions=(), layout=0, earlier=(), expiring=False)
 
 
@@ -305,18 +317,18 @@ def quotas(topic: Topic) -> list[float]:
 
 
 def quota_of(topic: Topic, group: int) -> float:
-    """Starts a second for one group, rounded to millionths; 0 for a retired one with nothing left. See
+    """Starts a second for one group, rounded to millionths; 0 for a retired group that is empty. See
     `emq.topics.shares`.
 
-    Whole numbers are dealt out evenly, the first groups getting one more where it does not divide; a fraction goes
-    to the last group. Where whole numbers cannot be (fewer starts than groups, or a fractional `group_qps` that they
-    would exceed), all get the same.
+    Groups get whole numbers, as even as possible; the first groups get one more if the division leaves a rest. A
+    fraction goes to the last group. If whole numbers are impossible (fewer starts than groups, or they would exceed a
+    fractional `group_qps`), all groups get the same.
     """
     return topic.division.quota(group)
 
 
 def validate(topic: Topic, max_queue_qps: float | None) -> None:
-    """Raise `InvalidTopic` naming the first value that is out of range and what would be right."""
+    """Raise `InvalidTopic` if a value is out of range; the text names the first such value and the right range."""
     validate_name(topic.name)
     _validate_numbers(topic)
     bound = DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
@@ -370,7 +382,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
 
 
 def _validate_numbers(topic: Topic) -> None:
-    """Every number must be one, finite, and small enough for a float: the rules compare and round them."""
+    """Raise `InvalidTopic` unless every number is finite and fits a float, since the rules compare and round them."""
     options = {name: getattr(topic.options, name) for name in TopicOptions.__struct_fields__ if name != "attributes"}
     given = {"qps": topic.qps, "group_qps": topic.group_qps, "slots": topic.slots, **options}
     for name, value in given.items():
@@ -452,7 +464,7 @@ _DEFAULTS = TopicOptions()
 
 
 def validate_text(name: object) -> int:
-    """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return how many bytes it has."""
+    """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return its number of bytes."""
     if not isinstance(name, str):
         raise errors.InvalidTopic(f"topic name {name!r} is of type {type(name).__name__}; give text")
     try:

@@ -1,4 +1,7 @@
-"""How far the groups of a topic whose keys move have come, in the database; see `emq.topics.key_layouts`."""
+"""Passages: the database's record of how far a topic's groups have worked off earlier layouts.
+
+`emq.topics.key_layouts` explains layouts.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ _tails = msgspec.json.Decoder(list[int])
 
 
 class Passage(NamedTuple):
-    """What is left of one earlier layout in one group.
+    """The progress of one group through one earlier layout.
 
     Attributes:
         layout: the earlier layout's number.
-        tails: of each of the group's queues, by priority, an offset that no message of that layout lies behind.
-        passed: nothing of that layout, or of an older one, is left in the group.
+        tails: for each of the group's queues, by priority, an offset behind which no message of that layout is.
+        passed: True if no message of that layout, or of an older one, is left in the group.
     """
 
     topic: str
@@ -41,7 +44,9 @@ class PassageStore:
         self._environment = str(environment)
 
     async def progress(self, topics: Collection[str]) -> dict[tuple[str, int], tuple[int, int]]:
-        """By topic and layout, how many groups are noted and how many have passed. While both stay, so do the passages.
+        """Return, by topic and layout, the number of groups noted and the number that have passed.
+
+        While both numbers stay the same, so do the passages.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -56,7 +61,7 @@ class PassageStore:
         return await self._db.run(select, read_only=True)
 
     async def load(self, topics: Collection[str]) -> dict[tuple[str, int, int], Passage]:
-        """The passages of these topics, by topic, group and layout.
+        """Return the passages of these topics, by topic, group and layout.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -77,17 +82,17 @@ class PassageStore:
         return await self._db.run(select, read_only=True)
 
     async def note(self, passages: Sequence[Passage]) -> None:
-        """Note passages. The tails that were noted first stay, and what has passed stays passed. Safe to repeat.
+        """Note passages. The first noted tails stay, and a passed layout stays passed. Safe to repeat.
 
         Raises:
-            DatabaseUnavailable: nothing is known to be noted; repeat it later.
+            DatabaseUnavailable: the passages may or may not have been noted; repeat the call later.
         """
         rows = [(p.topic, p.group, p.layout, msgspec.json.encode(p.tails).decode(), int(p.passed)) for p in passages]
         values = {"environment": self._environment, "rows": msgspec.json.encode(rows).decode()}
         await self._db.run(lambda c: c.execute(statements.catalog(c, "passages_note"), values).rowcount)
 
     async def forget(self, topic: str, layouts: Collection[int]) -> None:
-        """Drop what is known of layouts that every group has passed. Safe to repeat.
+        """Drop the passages of layouts that every group has passed. Safe to repeat.
 
         Raises:
             DatabaseUnavailable: try again later.

@@ -1,4 +1,4 @@
-"""Have queues refuse messages that were routed by an earlier layout of their topic; see `emq.topics.key_layouts`."""
+"""Make queues refuse messages that were routed by an earlier layout of their topic; see `emq.topics.key_layouts`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Old = tuple[Topic, int, int | None]
 
 
 async def raise_queues(log_store: LogStore, passages: PassageStore, groups: Sequence[Old]) -> set[str]:
-    """Have the queues of groups refuse what is routed by earlier layouts, and note what they hold of these.
+    """Make the queues of groups refuse messages routed by earlier layouts, and note the tails of these queues.
+
+    If the store does not answer for a group, the group is left for the next call.
 
     Returns:
-        Names of those that were refused, because they have a newer owner.
-
-    A group of which the store does not answer is left for the next call.
+        Names of the groups that the store refused, because they have a newer owner.
 
     Raises:
-        DatabaseUnavailable: some were raised; repeat the call.
+        DatabaseUnavailable: some queues may have been raised; repeat the call.
     """
     refused: set[str] = set()
     at = 0

@@ -1,33 +1,34 @@
-"""How a topic's capacity is shared by its groups, second by second, without anybody counting for all of them.
+"""Shares: the starts that each group of a topic may make in each second, without a common counter.
 
 **The rule.** A share is three integers, `num`, `den` and `phase`. In the aligned second s (since the epoch) it allows
 
     floor((num * (s + 1) + phase) / den) - floor((num * s + phase) / den)
 
-starts: a running total that is dealt out second by second. Where every group can have whole starts, `num` is the
-group's own quota and all phases are 0; only the last group has a fraction. Where whole starts cannot be (qps 10 over 64
+starts: a running total that is dealt out second by second. If every group can have whole starts, `num` is the group's
+own quota and all phases are 0; only the last group has a fraction. If whole starts are impossible (qps 10 over 64
 slots), all n groups have the same num / den = qps / n, and the group at position i has the phase i / n.
 
 **Why the groups' sum keeps the topic's cap in every second.** With x = qps * s, group i's running total is
 floor((x + i) / n). Hermite's identity says that the sum of floor(x / n + i / n) over i = 0 ... n - 1 is floor(x). So
 the groups' running totals add up to floor(qps * s), and their starts in second s to
-floor(qps * (s + 1)) - floor(qps * s): exactly what the topic as a whole may start. With whole starts the sum is the
+floor(qps * (s + 1)) - floor(qps * s): exactly the starts of the topic as a whole. With whole starts the sum is the
 whole part of qps plus the last group's fraction, which gives the same number. Each group's own starts in a second are
-its quota rounded down or up, and over any run of seconds they are within one start of its quota. Phases that are
-cumulative sums of unequal quotas would add up as well, but a group could then be dealt a negative number, or be passed
-over for ever; hence equal shares.
+its quota rounded down or up, and over any run of seconds they are within one start of its quota. Unequal quotas, with
+their cumulative sums as phases, would add up as well. But a group could then get a negative number, or nothing for
+ever; hence equal shares.
 
-**Why a change keeps it, too.** A *division* says who shares, and from which second on. A change of the catalog adds a
-division that begins `LEARN_S` seconds later; by then every host has read it. Until then a host that knows it grants the
-lower of what the old and the new one allow, and a host that does not know it goes by the old one. So in each second
-all hosts together start at most what the division in force in that second allows. A host that cannot read the catalog
-for longer than `LEARN_S` goes on with what it knows; in that time the sum may reach what each group's latest known
-share allows.
+**Why the sum keeps the cap after a change.** A *division* lists the groups that share, and the second from which on. A
+change of the catalog adds a division that begins `LEARN_S` seconds later; by then every host has read it. Until then a
+host that knows the new division grants the lower allowance of the old and the new one, and a host that does not know it
+uses the old one. So in each second all hosts together start at most the allowance of the division in force. A host that
+cannot read the catalog for longer than `LEARN_S` goes on with the divisions that it knows; in that time the sum may
+reach the sum of each group's latest known share.
 
-**Why a name that is used again keeps it, too.** A topic may be deleted and another one of that name created at once.
-Until `LEARN_S` seconds after the deletion, some hosts may still start what they hold of the former topic, by its
-divisions. So the first division of the new topic begins after that, and until then it has one without members, which
-allows nothing. In each second all hosts together start what the former topic or the new one allows, never both.
+**Why the sum keeps the cap when a name is used again.** A topic may be deleted and another one of that name created at
+once. Until `LEARN_S` seconds after the deletion, some hosts may still start messages of the former topic, by its
+divisions. So the first division of the new topic begins after that; until then the new topic has a division without
+members, which allows nothing. In each second all hosts together start the allowance of the former topic or that of the
+new one, never both.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ LEARN_S = 2
 
 
 class Share(NamedTuple):
-    """What one group, or a whole topic, may start; see above for the rule. num / den is in starts a second."""
+    """The starts of one group, or of a whole topic; see above for the rule. num / den is in starts a second."""
 
     num: int
     den: int
     phase: int
 
     def allowance(self, second: int) -> int:
-        """Starts that the aligned second allows: 50 in each for 50, 2 and 3 in turn for 2.5, 0 and 1 for 0.5."""
+        """Starts allowed in an aligned second: 50 for a share of 50; 2 and 3 in turn for 2.5; 0 and 1 for 0.5."""
         before = self.num * second + self.phase
         return (before + self.num) // self.den - before // self.den
 
@@ -69,7 +70,7 @@ class Share(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """It allows the same number in each second."""
+        """True if the share allows the same number of starts in each second."""
         return self.num % self.den == 0
 
     @property
@@ -85,18 +86,18 @@ NOTHING = Share(0, 1, 0)
 
 
 def share_of(quota: float) -> Share:
-    """The share of one who shares with nobody."""
+    """The share of a single group, or of a topic as a whole."""
     return Share(round(quota * MICRO), MICRO, 0)
 
 
 class Division(msgspec.Struct, frozen=True, array_like=True):
-    """Who shares a topic's capacity, and from when on.
+    """The groups that share a topic's capacity, and the time from which on.
 
     Attributes:
-        since_s: the first aligned second in which it is in force; 0 for from the beginning.
+        since_s: the first aligned second in which the division is in force; 0 for the beginning of time.
         qps, group_qps: as the topic's.
-        active: groups [0, active) share.
-        draining: so do these retired groups, which still hold messages; ascending.
+        active: groups [0, active) share the capacity.
+        draining: retired groups that share it, too, because they still hold messages; ascending.
     """
 
     since_s: int
@@ -107,12 +108,12 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def members(self) -> int:
-        """How many groups share."""
+        """The number of groups that share."""
         return self.active + len(self.draining)
 
     @property
     def deals_whole(self) -> bool:
-        """Every group gets whole starts a second; the last one the fraction as well."""
+        """True if every group gets whole starts a second; the last group gets the fraction as well."""
         n, total = self.members, round(self.qps * MICRO)
         return n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps
 
@@ -124,7 +125,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         return self.active + i if i < len(self.draining) and self.draining[i] == group else None
 
     def share(self, group: int) -> Share:
-        """What the group may start."""
+        """The group's share."""
         position = self.position(group)
         if position is None:
             return NOTHING
@@ -146,16 +147,16 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         return (base + (position < extra)) / MICRO
 
     def same_shares(self, other: Division) -> bool:
-        """Whether both divide alike, whenever they begin."""
+        """Return True if both give the same shares, whenever they begin."""
         return msgspec.structs.replace(self, since_s=0) == msgspec.structs.replace(other, since_s=0)
 
 
 ShareTimeline = Sequence[tuple[int, Share]]
-"""A group's shares in order of time: (first second, share). The last one is the newest that is known."""
+"""A group's shares in order of time: (first second, share). The last one is the newest known share."""
 
 
 def in_force(course: ShareTimeline, second: int) -> int:
-    """Index of what is in force in a second; before the first one begins, that is the first."""
+    """Index of the share in force in a second; before the first share begins, index 0."""
     i = len(course) - 1
     while i > 0 and course[i][0] > second:
         i -= 1
@@ -163,17 +164,18 @@ def in_force(course: ShareTimeline, second: int) -> int:
 
 
 def allowance(course: ShareTimeline, second: int) -> int:
-    """Starts that a second allows: of the share in force and all that are to come, the fewest."""
+    """Starts allowed in a second: the fewest of the share in force and of all shares to come."""
     if len(course) == 1:
         return course[0][1].allowance(second)
     return min(share.allowance(second) for _, share in course[in_force(course, second) :])
 
 
 def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tuple[Division, ...]:
-    """The divisions after a change at `now_s` to `new`, whose `since_s` is set here.
+    """Return the divisions after a change at `now_s` to `new`, with the `since_s` of `new` set.
 
-    What is no longer in force is left out. So is what would begin only with the new one or later: every host knows of
-    the new one by then. So however often a topic is changed, few divisions are to come, and the last one begins soon.
+    Divisions that are no longer in force are left out. So are divisions that would begin with the new one or later,
+    since every host knows of the new one by then. So however often a topic is changed, few divisions are to come, and
+    the last one begins soon.
     """
     kept = divisions[in_force([(d.since_s, NOTHING) for d in divisions], math.floor(now_s)) :]
     since_s = math.floor(now_s) + 1 + LEARN_S
@@ -185,9 +187,9 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
 
 
 def beginning(new: Division, ended_s: float, now_s: float) -> tuple[Division, ...]:
-    """The divisions of a topic that is created at `now_s`, while one of its name was deleted at `ended_s`.
+    """Return the divisions of a topic that is created at `now_s`, after a topic of its name was deleted at `ended_s`.
 
-    None where every host knows of the deletion by now.
+    Returns an empty tuple if every host knows of the deletion by now.
     """
     since_s = math.floor(ended_s) + 1 + LEARN_S
     if now_s >= since_s:
@@ -199,24 +201,24 @@ def beginning(new: Division, ended_s: float, now_s: float) -> tuple[Division, ..
 # ------------------------------------------------------------------------------------------------------ smooth pacing
 
 LEAST_LIFETIME_S = 0.01
-"""Of a token that is minted at a fixed time: nobody can wake exactly then."""
+"""Shortest lifetime in seconds of a token that is minted at a fixed time, since no host can wake exactly then."""
 
 BUCKET_SLACK_S = 0.05
-"""A group has a bucket of its own if that lets it wake so late without losing a start."""
+"""Seconds that a group with a bucket of its own must be able to wake late without losing a start."""
 
 
 class TokenSource(NamedTuple):
-    """How one group of a smooth topic gets its tokens; the bursts of all groups add up to the topic's.
+    """The way in which one group of a smooth topic gets its tokens. The bursts of all groups add up to the topic's.
 
-    A *bucket* holds up to `burst` tokens and is filled at the group's share. Where the topic's burst is too small to be
-    split into buckets of a token or more, tokens are *minted*: the topic's token k at the time k / qps, for the group
-    at position k modulo n, good for `lifetime_s`. Starts in t seconds then use tokens that were minted in
-    t + lifetime_s seconds, at most qps * t + 1 + qps * lifetime_s, whichever groups make them.
+    A *bucket* holds up to `burst` tokens and fills at the group's share. If the topic's burst is too small to be split
+    into buckets of a token or more, tokens are *minted*: the topic's token k at the time k / qps, for the group at
+    position k modulo n, valid for `lifetime_s`. Starts in t seconds then use tokens that were minted in t + lifetime_s
+    seconds: at most qps * t + 1 + qps * lifetime_s of them over all groups.
 
     Attributes:
-        share: of the group in a bucket; of the topic where tokens are minted.
-        burst: of the bucket, in tokens; 0 where tokens are minted.
-        lifetime_s, position, members: where tokens are minted.
+        share: the group's share for a bucket; the topic's share if tokens are minted.
+        burst: tokens that the bucket holds; 0 if tokens are minted.
+        lifetime_s, position, members: for minted tokens only.
     """
 
     share: Share
@@ -227,7 +229,7 @@ class TokenSource(NamedTuple):
 
     @property
     def quota(self) -> float:
-        """Of the group, in starts a second."""
+        """The group's quota in starts a second."""
         return float(self.share) / self.members
 
     @property
@@ -237,12 +239,12 @@ class TokenSource(NamedTuple):
 
 
 def burst_of(qps: float, burst: float | None) -> float:
-    """Tokens that may pile up over all groups of a smooth topic: as set, else 1 and a tenth of a second of qps."""
+    """Tokens that may pile up over all groups of a smooth topic: as set, else 1 plus a tenth of a second of qps."""
     return 1 + qps / 10 if burst is None else burst
 
 
 def smooth_burst(division: Division, burst: float | None) -> float:
-    """As `burst_of`; with many groups, at least what tokens of the shortest lifetime may add up to."""
+    """As `burst_of`; with many groups, at least the sum to which tokens of the shortest lifetime may pile up."""
     topic = burst_of(division.qps, burst)
     if division.members <= 1 or _has_buckets(division, topic):
         return topic
@@ -250,7 +252,7 @@ def smooth_burst(division: Division, burst: float | None) -> float:
 
 
 def pace(division: Division, group: int, burst: float | None) -> TokenSource:
-    """The pace of a group."""
+    """Return a group's source of tokens."""
     position, topic = division.position(group), burst_of(division.qps, burst)
     if position is None:
         return TokenSource(NOTHING, 0.0)

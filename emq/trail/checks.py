@@ -1,6 +1,6 @@
-"""The checkers behind the proof: each takes plain records of starts and ends, and names what broke a promise.
+"""The checkers behind the proof: each takes plain records of starts and ends, and lists the violations of a promise.
 
-Nothing here reads files or needs pyarrow, so that a simulation can check what it did in the same way.
+Nothing here reads files or needs pyarrow, so that a simulation can check its own records in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Quota = float | Share | Sequence[tuple[int, float | Share]]
 before the first, nothing is allowed."""
 
 Allowance = Callable[[float | Share, int], int]
-"""How many starts a quota allows in an aligned second (integer seconds since the epoch)."""
+"""Function from a quota and an aligned second (integer seconds since the epoch) to the number of starts allowed."""
 
 
 class Start(NamedTuple):
@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
 
 class End(NamedTuple):
-    """How one delivery of a message with a key ended; `final` unless it is to be retried."""
+    """The end of one delivery of a message with a key; `final` is False if the message is to be retried."""
 
     time_us: int
     name: str
@@ -56,11 +56,11 @@ class End(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Violations:
-    """What broke one promise.
+    """The violations of one promise.
 
     Attributes:
-        count: how often it was broken.
-        examples: one line each, at most `MAX_EXAMPLES`.
+        count: the number of violations.
+        examples: a line for each of the first violations, at most `MAX_EXAMPLES`.
     """
 
     count: int = 0
@@ -78,7 +78,7 @@ class Violations:
 
     @classmethod
     def sum(cls, parts: Iterable[Violations]) -> Violations:
-        """All of them together."""
+        """Return the sum of several."""
         parts = tuple(parts)
         examples = itertools.chain.from_iterable(part.examples for part in parts)
         return cls(sum(part.count for part in parts), tuple(itertools.islice(examples, MAX_EXAMPLES)))
@@ -96,16 +96,16 @@ def window_allowance(quota: float | Share, second: int) -> int:
 def aligned_caps(
     starts: Sequence[Start], quotas: Mapping[str, Quota], allowance: Allowance, slack_us: int = 0
 ) -> Violations:
-    """Seconds in which a group started more than its quota allows.
+    """Return the seconds in which a group started more than its quota allows.
 
-    In a second in which the quota changed, the one that was in force and allows most counts. The cap of a topic is
-    judged like that of a group: name the topic, and all starts of its groups count together.
+    In a second in which the quota changed, the highest quota in force counts. A topic's cap is checked like a group's:
+    name the topic, and all starts of its groups count together.
 
     Args:
         starts: in order of time.
-        quotas: by `<topic>/<group>`, or by `<topic>` for the sum over its groups. What is not named is not checked.
-        slack_us: by how much the clocks of two hosts may differ. A second in which several of them started is held
-            against nobody if it is kept once their clocks are set right, see `emq.trail.skew`.
+        quotas: by `<topic>/<group>`, or by `<topic>` for the sum over its groups. Other groups are not checked.
+        slack_us: microseconds by which the clocks of two hosts may differ. If several hosts started in a second, the
+            second is no violation if corrected clocks would explain it, see `emq.trail.skew`.
     """
 
     def lines() -> Iterable[str]:
@@ -127,12 +127,12 @@ def aligned_caps(
 def sliding_caps(
     starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float], slack_us: int = 0
 ) -> Violations:
-    """Stretches of one second, beginning anywhere, in which a smooth group started more than quota + burst.
+    """Return the stretches of one second, beginning anywhere, in which a smooth group started more than quota + burst.
 
     Args:
         starts: in order of time.
         quotas: see `aligned_caps`.
-        bursts: tokens that may pile up, by the same names; only these are checked.
+        bursts: tokens that may pile up, by the same names; only groups and topics named here are checked.
         slack_us: see `aligned_caps`.
     """
 
@@ -180,14 +180,14 @@ def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float | Share]:
 
 
 FETCH_S = 5.0
-"""How soon an owner has what lies in a queue of its groups, unless it is full of what comes before."""
+"""Seconds within which an owner reads a message in a queue of its groups, unless its buffer is full of earlier ones."""
 
 BEHIND_S = 1.0
-"""For how long lower priorities must have been started before a higher one in the store, to be held against an owner
-that could read either."""
+"""Seconds for which an owner must have started lower priorities before a higher one that it could read from the store,
+for this to count as a violation."""
 
 OwnedUs = Callable[[str, str, int | None], int | None]
-"""When this source (second) took this place (first) under this epoch; None if nothing tells."""
+"""Function from a place, a source and an epoch to the time when the source took the place; None if not known."""
 
 
 def inversions(
@@ -242,9 +242,9 @@ NEVER_US = 1 << 62
 
 
 def _never_started(group: Sequence[Start], left: Sequence[Waiting], owned_us: OwnedUs) -> Iterator[Start]:
-    """What lay in the store all the time that its last owner had its group, as if it were started at the end of time.
+    """Yield the messages that were in the store as long as their last owner had the group, as starts at `NEVER_US`.
 
-    Its owner is held to it until `BEHIND_S` before its own last start.
+    They count against the owner until `BEHIND_S` before its own last start.
     """
     last = group[-1]
     for message in left if owned_us(last.place, last.source, last.epoch) is not None else ():
@@ -267,10 +267,12 @@ now has not waited yet."""
 
 
 def in_store(start: Start, owned_us: int | None) -> tuple[int, int] | None:
-    """From when until when a message lay in the store although its owner should have had it; None for never.
+    """Return the time from which and until which a message was in the store although its owner should have read it.
+
+    Returns None if there was no such time.
 
     Args:
-        owned_us: when its owner took the group.
+        owned_us: time when the owner took the group.
     """
     if owned_us is None or start.key is not None or start.attempt != 1 or start.offset < 0 or not start.published_us:
         return None
@@ -343,10 +345,10 @@ class _Waiting:
     def not_excused(
         self, topic: str, unfinished: Mapping[tuple[str, str | None], Mapping[str, int]], now_us: int
     ) -> str | None:
-        """A message that nothing held back, or None.
+        """Return a message that nothing held back, or None.
 
         Args:
-            unfinished: by topic and key, what has begun, and until when it runs.
+            unfinished: by topic and key, the messages that have begun, and the time until which each runs.
         """
         for key, names in self._by_key.items():
             holders = unfinished.get((topic, key), {})

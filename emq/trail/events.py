@@ -21,35 +21,36 @@ OWNED: Final = "owned"
 RELEASED: Final = "released"
 
 EXPIRED: Final = "expired"
-"""The reason of a dead letter whose time to live was over."""
+"""The reason of a dead letter whose time to live had passed."""
 REJECTED: Final = "rejected: "
-"""How the reason of a dead letter begins that its handler wanted no more of, whatever attempts were left."""
+"""The start of the reason of a dead letter whose handler refused further attempts, however many were left."""
 UNFIT: Final = "unfit: "
-"""How the reason of a dead letter begins that could not be read, or not be stored again."""
+"""The start of the reason of a dead letter that could not be read, or not be stored again."""
 
 COPY: Final = "~"
-"""What follows this in an id that follows from contents tells apart messages of one id that left their slot to be tried
-again from their lane. In an id that a publisher chose it means nothing."""
+"""The separator in the id of a message that left its slot to be tried again from its lane. The text behind it is
+unique, to tell apart such copies of one id that follows from contents. In an id that a publisher chose it means
+nothing."""
 
 CONTENT: Final = "[0-9]+-[0-9a-f]{24}"
 """An id that follows from contents (`emq.message.slot_id`), as a regular expression."""
 
 SLOT_ID: Final = f"^{CONTENT}({COPY}.*)?$"
-"""Ids that follow from contents, and copies of such, which may therefore come back."""
+"""Ids that follow from contents, and ids of their copies, as a regular expression. Such ids may be published again."""
 
 COPIED: Final = f"^{CONTENT}{COPY}"
-"""How the id of a copy begins."""
+"""The start of the id of a copy, as a regular expression."""
 
 _COPIED = re.compile(COPIED)
 
 
 def is_copy(message_id: str) -> bool:
-    """Whether it is the id of a message that left its slot for its lane."""
+    """Return True for the id of a message that left its slot for its lane."""
     return _COPIED.match(message_id) is not None
 
 
 def origin(message_id: str) -> str:
-    """The id under which a message was published."""
+    """Return the id under which a message was published."""
     return message_id.partition(COPY)[0] if is_copy(message_id) else message_id
 
 

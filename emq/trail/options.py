@@ -1,4 +1,4 @@
-"""What a trail is told, and what it tells of itself."""
+"""The options of a trail, and its statistics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from emq import errors
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrailOptions:
-    """How a trail is cut into segments, and how much of it may wait.
+    """The sizes of a trail's segments and of its backlog.
+
+    A *segment* is one Parquet file of events.
 
     Attributes:
         rotate_rows: events after which a segment is written, at least 1.
-        rotate_s: seconds after which a segment is written anyhow; what a crash of the process loses at most.
-        early_s: the same after a group was acquired: before its first start, which comes in the next second, so that a
-            host that is killed early is known to have owned it.
+        rotate_s: seconds after which a segment is written even if it is small; a crash of the process loses at most the
+            events of this time.
+        early_s: seconds after which a segment is written when a group was acquired. The group's first start comes in
+            the next second, so the trail knows the owner even if the host is killed early.
         max_pending: events that may wait in memory; more are dropped and counted. At least 2; a value below
             `rotate_rows` makes segments smaller.
     """
@@ -36,11 +39,11 @@ class TrailOptions:
 
 
 class TrailStatistics(NamedTuple):
-    """A snapshot.
+    """The counts of a trail at one moment.
 
     Attributes:
         recorded: events handed to the trail.
-        written: events that lie in segments.
+        written: events in segments.
         pending: events in memory.
         dropped: events lost to a slow or broken disk; any voids the proof.
         segments: files written.

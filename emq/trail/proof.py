@@ -1,11 +1,11 @@
-"""The proof: what a finished trail says about the promises no loss, at least once, cap, priority, key order, dead once.
+"""The proof: checks of EMQ's promises (no loss, at least once, cap, priority, key order, ...) on a finished trail.
 
     proof = prove("trail/", Expectations(still_queued=ids_in_the_store, quotas={"shop/0": 50.0}))
     assert proof.ok, proof
 
-A proof is only as good as its ledger: where a segment is missing, torn or was never closed, or events were dropped,
-the proof is void (`void_reasons`) whatever the counts say. Everything is held in memory: some million events take
-seconds; for more, read the same files with Spark.
+A proof needs a complete ledger. If a segment is missing, torn or was never closed, or if events were dropped, the proof
+is void (`void_reasons`), whatever the counts are. All events are held in memory: some million events take seconds; for
+more, read the same files with Spark.
 """
 
 from __future__ import annotations
@@ -28,22 +28,26 @@ from emq.trail.takeovers import Takeovers
 
 @dataclasses.dataclass(frozen=True)
 class Expectations:
-    """What the trail cannot know.
+    """Facts for the proof that the trail does not hold.
 
     Attributes:
-        still_queued: message ids that are still in the store (ready, delayed or in flight), or how many; None if not
-            known: then whatever was not delivered is reported as unfinished and, skipped offsets apart, not as lost.
+        still_queued: message ids that are still in the store (ready, delayed or in flight), or their number. None if
+            not known: the proof then reports messages that were not delivered as unfinished, and only those at skipped
+            offsets as lost.
         quotas: starts a second by `<topic>/<group>` and, for a topic's sum, by `<topic>`; a number, a share, or a
-            list of (from_us, quota) as it changed. Hosts learn of a change late: give the time by which the last one
-            knew of a lower quota, and the first one of a higher. What is not named is not checked.
-        bursts: of topics paced "smooth", by the same names: checked in any second instead of the aligned ones.
+            list of (from_us, quota) as it changed. Hosts learn of a change late: for a lower quota give the time by
+            which the last host knew of it, for a higher one the time by which the first host did. Groups and topics
+            without a quota here are not checked.
+        bursts: bursts of topics paced "smooth", by the same names; the proof checks these in any stretch of one second
+            instead of the aligned seconds.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
         serial: sorted topics that run one message of a slot at a time.
-        max_attempts: by topic, after how many attempts a message is dead; what is not named is not checked.
-        rejects: topics that refuse what is beyond their `max_length`.
+        max_attempts: by topic, the number of attempts after which a message is dead; topics not named here are not
+            checked.
+        rejects: topics that refuse messages beyond their `max_length`.
         max_skew_s: seconds by which the clocks of two machines may differ.
-        duplicates_allowed: deliveries that a crash may repeat (what was in flight or not checkpointed).
+        duplicates_allowed: deliveries that a crash may repeat (of messages in flight or not checkpointed).
     """
 
     still_queued: Collection[str] | int | None = None
@@ -65,7 +69,7 @@ class Expectations:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """How long first attempts of a topic waited from publish to start, in microseconds (two clocks may differ)."""
+    """The waits of a topic's first attempts from publish to start, in microseconds (two clocks may differ)."""
 
     count: int
     p50_us: int
@@ -74,21 +78,21 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What the trail says. Messages are counted once, however often they were delivered.
+    """The result of the checks. Messages are counted once, however often they were delivered.
 
-    In sorted topics, whose ids repeat, a message is an id: it is lost if nothing became of its last publish, and its
-    settles count against its publishes, see `emq.trail.lives`.
+    In sorted topics ids repeat, so all messages of one id count as one message: it is lost if its last publish had
+    no outcome, and its settles are compared with its publishes, see `emq.trail.lives`.
 
     Attributes:
-        events: read from the trail.
+        events: events read from the trail.
         segments: files read.
         published: messages whose publish returned.
         merged: publishes that were merged with a waiting message.
         delivered: messages settled at least once.
         dead: messages in the dead letters and not replayed since.
         dropped: published messages dropped on purpose (`max_length`) or recalled, never delivered.
-        lost_by_store: published messages that their store held and has come back from a crash without; no promise of
-            EMQ's, whose publishes can wait for a replica or the disk.
+        lost_by_store: published messages that their store lost in a crash. They break no promise of EMQ's, since a
+            publish can wait for a replica or the disk.
         skipped: offsets taken for holes.
         still_queued: as given; None if not known.
         unfinished: published, and neither delivered, dead, dropped nor lost.
@@ -100,16 +104,16 @@ class Proof:
         deliveries (D): deliveries that cannot be: from two places, twice by one owner, or of what was settled.
         cap_violations (Q): seconds with too many starts.
         priority_inversions (P): starts that overtook a message of higher priority, or had another than was published.
-        owners (O): what was started by a source that did not own the group.
+        owners (O): starts by a source that did not own the group.
         offsets (M): two messages at one offset, or one that came from another than it was published at.
         times (T): starts before they were due or after they expired, and messages that expired too early.
         key_order (K): overlapping runs of a key, and first deliveries out of order.
         dead_twice (X): messages that became dead letters more than once without a replay.
         deaths (X): messages that died or lived on although they must not.
         waits: by topic.
-        void_reasons: why the ledger is incomplete.
-        silent: sources of an older version, whose records do not tell why what had attempts left is dead: that is
-            believed of them.
+        void_reasons: the reasons why the ledger is incomplete.
+        silent: sources of an older version, whose records do not give the cause of a death with attempts left. The
+            proof accepts these deaths.
     """
 
     events: int
@@ -143,7 +147,7 @@ class Proof:
 
     @property
     def promises(self) -> dict[str, bool]:
-        """Whether each promise held, by its letter."""
+        """By letter, True for each promise that held."""
         return {
             "L": not self.lost,
             "D": self.surplus <= self.duplicates_allowed and not self.deliveries,
@@ -158,11 +162,11 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        """All promises held, and the ledger is complete."""
+        """True if all promises held and the ledger is complete."""
         return not self.void_reasons and all(self.promises.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, fit for JSON."""
+        """Return the proof as plain values, fit for JSON."""
         return {"ok": self.ok, "promises": self.promises, **dataclasses.asdict(self)}
 
 

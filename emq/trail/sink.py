@@ -1,4 +1,4 @@
-"""What producers and hosts call to have something recorded; free of pyarrow, so that the core can import it."""
+"""The interface by which producers and hosts record events; free of pyarrow, so that the core can import it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from emq.message import Message
 
 
 class TrailSink(Protocol):
-    """Takes down what happens to messages. No method waits, touches a disk or raises; call all from one thread.
+    """Records the events of messages. No method waits, touches a disk or raises; call all from one thread.
 
-    Times are microseconds since the epoch by the caller's clock. Ask `enabled` first where building the arguments
-    costs something.
+    Times are microseconds since the epoch by the caller's clock. Check `enabled` first if building the arguments costs
+    time.
 
     Attributes:
         enabled: False when nothing is recorded.
@@ -35,23 +35,23 @@ class TrailSink(Protocol):
         """A publish returned: these messages are in the store.
 
         Args:
-            offsets: one for each id, or None where there are none (a delayed message, a sorted topic).
+            offsets: one for each id, or None if there are none (a delayed message, a sorted topic).
             ids: message ids; kept by reference until written, so do not change the sequences afterwards.
-            keys: one for each id, or None when no message has a key.
-            published_us: when the publish began, as stored with the messages.
-            now_us: when it returned.
-            due_ms: until when each is delayed, milliseconds since the epoch; None when none is.
+            keys: one for each id, or None if no message has a key.
+            published_us: time when the publish began, as stored with the messages.
+            now_us: time when the publish returned.
+            due_ms: due time of each message in milliseconds since the epoch; None if none is delayed.
         """
 
     def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
-        """A publish of these messages failed, and they may be in the store, or not."""
+        """A publish of these messages failed; they may or may not be in the store."""
 
     def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
-        """Publishes to a sorted topic returned that were merged with a waiting message of the same id.
+        """Publishes to a sorted topic returned, and the store merged each with a waiting message of the same id.
 
         Args:
             ids: as for `published`.
-            published_us: when the publish began.
+            published_us: time when the publish began.
         """
 
     def started(self, m: Message, epoch: int) -> None:
@@ -67,11 +67,11 @@ class TrailSink(Protocol):
         """`m`, with its attempt count as started, went to the dead letters.
 
         Args:
-            reason: begins with what `emq.trail.events` names where attempts were left.
+            reason: if attempts were left, begins with one of the reasons in `emq.trail.events`.
         """
 
     def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
-        """The offsets [start, end) of the queue were taken for holes and will not be delivered."""
+        """The owner took the offsets [start, end) of the queue for holes and will not deliver them."""
 
     def dropped(
         self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
@@ -79,10 +79,10 @@ class TrailSink(Protocol):
         """The offsets [start, end) of the queue were dropped on purpose."""
 
     def lost(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
-        """The store came back from a crash: what it held from offset `start` on is gone, or some of it.
+        """The store came back from a crash: some or all of the messages from offset `start` on are gone.
 
         Args:
-            end: the owner knew of messages below this. Offsets from `start` on are given out again.
+            end: the owner knew of messages below this offset. The store gives out offsets from `start` on again.
         """
 
     def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:

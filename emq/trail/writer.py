@@ -23,16 +23,16 @@ from emq.trail.options import TrailOptions, TrailStatistics
 logger = logging.getLogger(__name__)
 
 _CHUNK_ROWS = 4096
-"""Events converted in one go: converting holds the interpreter, and the event loop must not wait for long."""
+"""Events to convert at once. Converting holds the interpreter, and the event loop must not wait for long."""
 
 
 class Trail:
     """The ledger of one producer or host, as Parquet segments in a directory that many may share.
 
-    Open with `Trail.open`. Recording methods are those of `emq.trail.TrailSink`; call them from one thread. Each
+    Open with `Trail.open`. The recording methods are those of `emq.trail.TrailSink`; call them from one thread. Each
     copies a few fields to the end of a list. A thread takes full lists (and, every `rotate_s`, the begun one), turns
-    them into columns, and writes segments. What waits is bounded: when the disk does not keep up, events are
-    dropped and counted, and the count is kept in the next segment's metadata; delivery is never held up.
+    them into columns, and writes segments. The number of waiting events is bounded: if the disk does not keep up, the
+    trail drops and counts events, and keeps the count in the next segment's metadata. Delivery is never held up.
     """
 
     enabled = True
@@ -74,13 +74,14 @@ class Trail:
 
     @classmethod
     def open(cls, directory: Path | str, source: str, clock: Clock, options: TrailOptions | None = None) -> Trail:
-        """Start a run of `source` in `directory`, which is made if it is not there.
+        """Start a run of `source` in `directory`; make the directory if it does not exist.
 
-        Writes an empty first segment, so that a run that crashes before its first events is noticed. Blocks for it.
+        Writes an empty first segment, so that a run that crashes before its first events is noticed. Blocks until the
+        segment is written.
 
         Args:
             source: id of the host or producer; up to 100 letters, digits and `._:@+-`, a letter or digit first.
-            clock: names the run's files.
+            clock: gives the times in the names of the run's files.
 
         Raises:
             InvalidSettings: the source's name is not fit for a file name, or the directory cannot be written.
@@ -234,7 +235,7 @@ class Trail:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the begun lists to the writing thread, or drop them if too much waits already."""
+        """Give the begun lists to the writing thread, or drop them if too many events wait already."""
         values, batches = self._values, self._batches
         with self._state:
             self._values, self._batches, self._batched = [], [], 0
@@ -257,9 +258,9 @@ class Trail:
             return TrailStatistics(recorded, self._written, pending, self._dropped, self._seq, self._disk_errors)
 
     def flush(self, timeout_s: float = 30.0) -> bool:
-        """Wait until everything recorded before lies in segments (or was dropped); False if it took too long.
+        """Wait until all events recorded before are in segments (or dropped); return False after `timeout_s` seconds.
 
-        Blocks: not for an event loop's thread.
+        Blocks: do not call it on an event loop's thread.
         """
         with self._state:
             if self._closed:
@@ -269,9 +270,9 @@ class Trail:
             return self._await_answer(timeout_s)
 
     def close(self, timeout_s: float = 30.0) -> bool:
-        """Write what is left and the closing marker, without which the trail counts as cut short.
+        """Write the events that are left and the closing marker, without which the trail counts as cut short.
 
-        Blocks: call it in a thread where an event loop runs. Later events are dropped. Safe to repeat.
+        Blocks: call it in a thread of its own if an event loop runs. Later events are dropped. Safe to repeat.
 
         Returns:
             False if the disk took longer than `timeout_s` seconds; the process may exit, the marker is then missing.
@@ -320,10 +321,10 @@ class Trail:
                 self._state.notify_all()
 
     def _take_begun(self) -> None:
-        """Queue what the recording thread has begun.
+        """Queue the lists that the recording thread has begun.
 
-        It may append meanwhile, to the end of the lists; here only what was there on entry is copied and cut off.
-        Each of these list operations is atomic, and the lock keeps `_hand_over` out between them.
+        The recording thread may append to the lists meanwhile. This method copies and cuts off only the values that
+        were there on entry. Each of these list operations is atomic, and the lock keeps `_hand_over` out between them.
         """
         with self._state:
             values = self._values[: len(self._values)]
@@ -346,7 +347,7 @@ class Trail:
                 self._write(closed=False)
 
     def _convert_chunk(self, chunk: columns.Chunk) -> None:
-        """Convert events; one that cannot be, such as with a number that no column holds, is dropped alone."""
+        """Convert events; drop only those that cannot be converted, such as one with a number that no column holds."""
         if not chunk.rows:
             return
         try:

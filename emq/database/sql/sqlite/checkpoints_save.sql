@@ -1,4 +1,4 @@
--- Save a batch of checkpoints, fenced: a row with a higher epoch is left alone, a watermark never moves back.
+-- Save a batch of checkpoints, fenced: a row with a higher epoch stays as it is, a watermark never moves back.
 -- Marks stay with the watermark that they were saved with: a lower one may be of what the store has held since it came
 -- back empty, if the database has lost that its owner went back.
 -- :rows is JSON [[queue, epoch, watermark, [[start, end], ...], [[offset, digest], ...],

@@ -1,5 +1,5 @@
--- Count a counter of an environment up by one, and at least to :least; answers the new value.
--- The row stays locked until the transaction ends, which is what puts all writers of a catalog in line.
+-- Add one to a counter of an environment, raise it to at least :least, and return the new value.
+-- The row stays locked until the transaction ends, so that the writers of a catalog wait for each other.
 INSERT INTO emq_meta (environment, key, value)
 VALUES (:environment, :key, :least)
 ON CONFLICT (environment, key) DO UPDATE SET value = max(emq_meta.value + 1, excluded.value)
