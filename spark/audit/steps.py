@@ -185,7 +185,7 @@ class Steps:
     # ---------------------------------------------------------------------------------------------------- by message
 
     def _messages(self) -> tuple[DataFrame, dict[str, int]]:
-        """Messages that later steps have to look at, and counts of all."""
+        """Return the messages that later steps have to look at, and counts of all messages."""
         frames = self._frames
         lives = audit_lives.judged(frames.steps, self._options.slack_us).withColumn("is_life", F.lit(True))
         every = frames.messages.withColumns(
