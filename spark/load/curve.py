@@ -1,4 +1,4 @@
-"""How many messages tenants have published up to a time: their average rate, bent by the day's curve and by bursts."""
+"""Count the messages that tenants publish up to a time: the average rate, changed by the day's curve and by bursts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier attempts at a partition have left: in the ledger, and in doubt."""
+"""The messages that earlier attempts at a partition left in the ledger, and those they left in doubt."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def of(directory: Path | str, run: str, partition: int) -> Earlier:
     """Look what earlier attempts have left.
 
     Raises:
-        EMQError: a segment of theirs is damaged, so that it cannot be known what was published.
+        EMQError: a segment of theirs is damaged, so nobody can know which messages were published.
     """
     place = ledger.directory_of(directory, run)
     state = load_state.state_of(place, partition) if place.exists() else None

@@ -1,4 +1,4 @@
-"""What is wrong with the plan of a load: each error names the key, its value and what would be right."""
+"""Check the plan of a load; each error names the key, its value and a valid value."""
 
 from __future__ import annotations
 
