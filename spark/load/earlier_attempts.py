@@ -41,7 +41,7 @@ class Earlier(NamedTuple):
     segments: tuple[tuple[int, int], ...] = ()
 
     def left(self, batches: Iterable[Batch]) -> list[Batch]:
-        """The messages of which the ledger does not say what became of them."""
+        """Return the messages without an outcome in the ledger."""
         found = []
         for batch in batches:
             seqs = np.asarray(batch.seqs, dtype=np.int64)
@@ -61,7 +61,7 @@ class Earlier(NamedTuple):
 
 
 def of(directory: Path | str, run: str, partition: int) -> Earlier:
-    """Look what earlier attempts have left.
+    """Read the ledger and the state that earlier attempts left.
 
     Raises:
         EMQError: a segment of theirs is damaged, so nobody can know which messages were published.
