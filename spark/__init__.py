@@ -1,9 +1,9 @@
-"""EMQ on Spark: a data source, a load generator, and the audit that proves the promises.
+"""EMQ on Spark: a data source, a load generator, and an audit that proves that EMQ kept its promises.
 
     spark.register(session)
     session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
 
-See `spark.source.datasource` for what can be read and written. Needs the extra `spark` and Java 17 or newer.
+`spark.source.datasource` lists all tables and options. The package needs the extra `spark` and Java 17 or newer.
 """
 
 from spark.source.registration import register

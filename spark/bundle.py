@@ -1,7 +1,8 @@
 """EMQ as one file for `spark-submit --py-files`: python -m spark.bundle emq.zip
 
-For workers that have EMQ's dependencies (`pip install 'emq[spark,redis]'` names them) but not this version of EMQ. A
-zip of the sources alone would not do: stores are found through entry points, which lie beside an installed package.
+Use the file for workers that have EMQ's dependencies (`pip install 'emq[spark,redis]'` installs them) but not this
+version of EMQ. A zip of the sources alone is not enough: EMQ finds its stores through entry points, which lie beside an
+installed package.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SUFFIXES = frozenset({".py", ".sql", ".lua", ".css", ".typed"})
 
 
 def write(path: Path) -> None:
-    """Write the packages as they are installed here, with what an installer would note of them, into a zip."""
+    """Write the packages as they are installed here, with EMQ's metadata and entry points, into a zip."""
     about = importlib.metadata.distribution("emq")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
         for package in PACKAGES:

@@ -1,4 +1,4 @@
-"""The packages that EMQ on Spark needs."""
+"""Check that the Python packages that EMQ on Spark needs are installed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PACKAGES = ("pyspark", "pyarrow")
 
 
 def require_packages() -> None:
-    """Return if the packages are there that an EMQ on Spark needs, wherever its Java runs.
+    """Return if the packages are installed that EMQ on Spark needs, whether Java runs here or on another machine.
 
     Raises:
-        EMQError: one is missing; install what the text names.
+        EMQError: a package is missing; install what the text names.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""A Spark session on this machine, and a plain word where Spark or its Java is missing."""
+"""A Spark session on this machine, with a clear error if Spark or its Java is missing."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ JAVA = 17
 """The lowest version of Java that PySpark 4 runs on."""
 
 TASK_TRIES = 3
-"""How often a task may be tried here, as on a cluster, where four is the default."""
+"""Attempts at a task before the job fails. Spark's default is one attempt on one machine and four on a cluster."""
 
 LOOPBACK = "127.0.0.1"
 
 LEAST_MIB = 512
-"""Spark does not start with less."""
+"""Lowest memory of the driver in MiB; Spark does not start with less."""
 
 QUICK = {"spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Settings for a session in which Java has little to do: it compiles less, and begins to work in half the time."""
+"""Settings for a session in which Java has little to do: Java compiles less and starts to work in half the time."""
 
 _MEMORY = re.compile(r"(\d+)([mg])", re.ASCII)
 _MIB = {"m": 1, "g": 1024}
 
 
 def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> SparkSession:
-    """The Spark session of this process, started if there is none, with the data source `emq` registered.
+    """Return the Spark session of this process with the data source `emq` registered; start a session if none runs.
 
-    Listens on 127.0.0.1 only and has no web interface. If a session is running, it is returned as it is, with
-    `conf` applied as far as Spark lets settings change while it runs.
+    The session listens on 127.0.0.1 only and has no web interface. If a session is running, the function returns
+    that session and applies those settings in `conf` that Spark can change in a running session.
 
     Args:
-        app: shown as its name.
+        app: name that the session shows.
         cores: worker processes at once, 1 or more.
-        memory: of the driver, which is also the executor here, such as `"512m"` or `"2g"`.
+        memory: memory of the driver, which is also the executor here, such as `"512m"` or `"2g"`.
         conf: more settings of Spark, with `_` for `.`: `spark_sql_shuffle_partitions="8"`.
 
     Raises:
@@ -64,7 +64,7 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
 
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
-    # Workers run what this names; without it they would miss the packages of a virtual environment.
+    # Workers run this Python; with another one they would miss the packages of a virtual environment.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app).master(f"local[{cores},{TASK_TRIES}]")
     for name, value in {**_LOCAL, "spark.driver.memory": memory, **_dotted(conf)}.items():
@@ -77,10 +77,12 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
 
 @contextlib.contextmanager
 def borrowed(app: str, cores: int, memory: str, **conf: str) -> Iterator[SparkSession]:
-    """The session that runs in this process, whichever thread began it; or one that is ended afterwards.
+    """Yield the session that runs in this process, no matter which thread started it.
+
+    If no session runs, start one and stop it afterwards.
 
     Args:
-        app, cores, memory, conf: of the one that is started, as for `local_session`.
+        app, cores, memory, conf: as for `local_session`, for a session that is started here.
 
     Raises:
         EMQError: as `local_session`.
@@ -88,7 +90,7 @@ def borrowed(app: str, cores: int, memory: str, **conf: str) -> Iterator[SparkSe
     require()
     from pyspark import SparkContext
 
-    # The active session is one of a thread; what runs in the process, only this tells.
+    # Spark's "active session" belongs to a thread; only the context belongs to the whole process.
     running = SparkContext._active_spark_context is not None
     made = local_session(app, cores, memory, **conf)
     try:
@@ -125,9 +127,9 @@ _LOCAL = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    # It is made at the start, and stays empty: not where somebody works.
+    # Spark creates this directory at its start and leaves it empty, so it must not lie in somebody's working directory.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"emq-spark-{os.getuid()}"),
-    # Arrow batches reach Python as they are, not copied row by row.
+    # Spark hands Arrow batches to Python unchanged and does not copy them row by row.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
@@ -137,7 +139,7 @@ def _dotted(conf: dict[str, str]) -> dict[str, str]:
 
 
 def _java() -> str | None:
-    """As Spark's own scripts look for it."""
+    """Return the path of Java, found as Spark's own scripts find it; None if there is no Java."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = os.path.join(home, "bin", "java")
@@ -147,7 +149,10 @@ def _java() -> str | None:
 
 @functools.cache
 def _java_version(program: str) -> int:
-    """Major version; 0 if it does not tell. Spark needs a full Java, but a cut one tells no different version."""
+    """Return the major version of a Java; 0 if the program does not report one.
+
+    A reduced Java (some of its modules left out) reports the same version as a full one, which Spark needs.
+    """
     try:
         told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):

@@ -1,9 +1,9 @@
-"""Plans for many hosts: how long they take, how even they are, and how little moves when hosts come and go.
+"""Plans for many hosts: the time to plan, the evenness of the load, and the moves when hosts come and go.
 
-`moves_over_minimum` counts groups, `quota_over_minimum` their quotas. The minimum for a host that leaves is what it
-had. For one that joins it is a lower bound: the largest groups of all that together make 95 % of its fair share, or
-what the others must shed (their largest groups) to be within 1.10 of theirs, whichever is more. It looks at no
-floor: it may take from a host more than that can spare.
+`moves_over_minimum` counts groups, `quota_over_minimum` their quotas. The minimum for a host that leaves is the groups
+that it had. The minimum for a host that joins is a lower bound, the larger of two numbers: the largest groups of all
+that together make 95 % of its fair share, and the largest groups that the other hosts must shed to be within 1.10 of
+their fair shares. The bound ignores floors: it may take more from a host than the host can spare.
 """
 
 from __future__ import annotations

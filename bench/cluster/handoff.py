@@ -1,9 +1,9 @@
-"""What a group notices of moving between host processes, and its neighbours: pauses, caps, repeats, losses.
+"""Pauses, caps, repeats and losses of groups that move between host processes, and of their neighbours.
 
 Hosts of a real ZooKeeper ensemble consume groups that all have a backlog, at full quota. In each round a host joins,
-one leaves cleanly, one is killed, and one joins in its place. In the first round, and every other one, the host that
-has been there longest leaves, and the next one dies: the one that leads the cluster. In the others it is the newest.
-After each change the next one waits until all groups are consumed and none has moved for a while.
+one leaves cleanly, one is killed, and one joins in its place. In the first round and every other one, the oldest host
+leaves, and the next oldest, which then leads the cluster, is killed. In the other rounds the newest host is chosen.
+Before each further change the benchmark waits until all groups are consumed and none has moved for a while.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from emq.topics.model import Topic, TopicOptions
 
 GROUPS_OF_TOPIC = 10
 CALM_S = 6.5
-"""How long no group may have moved before the next change; more than what the usual gap is taken from."""
+"""Seconds without a move before the next change; longer than the time from which the usual gap is taken."""
 FRESH_S = 2.5
-"""A group with a backlog has started something in this time, or it is not consumed."""
+"""Seconds within which a group with a backlog must have started a message to count as consumed."""
 UNDISTURBED_S = 10.0
 PATIENCE_S = 60.0
 DRAIN_PATIENCE_S = 30.0

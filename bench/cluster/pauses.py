@@ -1,8 +1,8 @@
-"""What moving costs the groups that move, and those that do not, drawn from the starts of all their messages.
+"""The cost of moves for groups that move and groups that stay, computed from the starts of all their messages.
 
-With pacing by the second a group with a backlog starts its quota in a burst at the beginning of each second. Its usual
-gap is then 1 s, and a move with a gap of 1 s has missed no second. With smooth pacing its gaps are 1/quota, and what a
-move adds to them is the time of the handoff.
+With pacing by the second, a group with a backlog starts its quota in a burst at the beginning of each second. Its usual
+gap is then 1 s, and a move with a gap of 1 s has missed no second. With smooth pacing, the gaps are 1/quota, and a move
+adds the time of the handoff to one gap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How fast 1 and 2 host processes drain one Redis server with unlimited quota, and what limits them.
+"""Messages a second that 1 and 2 host processes drain from one Redis server with unlimited quota, and their limit.
 
 The hosts share the queues as members of one cluster, as those of `emq host --processes` do. Only the time counts in
-which all of them were at work.
+which all hosts were at work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CREWS = {"one": 1, "two": 2}
 PATIENCE_S = 120.0
 LEAST_S = 1.0
 FULL = 0.9
-"""Of a core, or of all of them: from then on it is what limits."""
+"""Share of a core, or of all cores, from which on the core or the machine counts as the limit."""
 
 
 class Run(NamedTuple):
@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
 
 def limit(run: Run, cores: int) -> str:
-    """What limits, in a sentence."""
+    """Return the limit of a run in a sentence."""
     hosts, rest = sum(run.hosts), max(0.0, run.machine - sum(run.hosts) - run.server)
     shares = f"hosts {hosts:.2f}, server {run.server:.2f}, all else {rest:.2f} of {cores} cores"
     if run.machine >= FULL * cores:
@@ -99,10 +99,10 @@ async def _drained(paths: Sequence[Path], hosts: Sequence[HostProcess], total: i
 
 
 def judged(hosts: Sequence[Sequence[Sample]], server: Sequence[Sample], machine: Sequence[Sample]) -> Run:
-    """What the samples say of the time in which all hosts were at work.
+    """Judge the samples of the time in which all hosts were at work.
 
     Raises:
-        InvalidRun: they were not for long enough to tell; give more messages.
+        InvalidRun: all hosts were at work for too short a time; give more messages.
     """
     begin_s, end_s = series.common(hosts)
     if end_s - begin_s < LEAST_S:
@@ -116,7 +116,7 @@ def judged(hosts: Sequence[Sequence[Sample]], server: Sequence[Sample], machine:
 
 
 def median(runs: Sequence[Run]) -> Run:
-    """The run in the middle, by its rate; the lower one of two."""
+    """Return the run with the median rate; of two in the middle the slower one."""
     middle = statistics.median_low(run.started_per_s for run in runs)
     return next(run for run in runs if run.started_per_s == middle)
 

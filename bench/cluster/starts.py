@@ -1,4 +1,4 @@
-"""What host processes started, recorded such that a kill loses nothing, and read while they run."""
+"""The starts of host processes, recorded so that a kill loses none, and read while the processes run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the benchmark `handoff`, from what its hosts started."""
+"""The figures of the benchmark `handoff`, from the starts of its hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What must be 0, except `after_kill`."""
+    """Counts that must be 0, except `after_kill`."""
 
     cap_violations: int
     clean_duplicates: int

@@ -1,4 +1,4 @@
-"""Whether the cap holds, and is reached, in many groups at once: mixed quotas, all with backlog."""
+"""Check that many groups at once with mixed quotas, all with a backlog, reach their caps and never exceed them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUOTAS = (0.5, 1, 2, 2.5, 5, 10, 20, 35, 50)
 
 
 def mixed_topics(groups: int) -> list[Topic]:
-    """One-group topics of every quota in turn; every other one smooth."""
+    """Return topics of one group each, with every quota in turn; every other topic is smooth."""
     random_ = random.Random(1)
     return [
         Topic(
@@ -36,14 +36,14 @@ def mixed_topics(groups: int) -> list[Topic]:
 
 
 def window_overshoot(starts_us: Sequence[int], quota: float) -> int:
-    """Starts beyond what the quota allows, summed over all aligned seconds."""
+    """Return the number of starts beyond the quota, summed over all aligned seconds."""
     micros = round(quota * MICRO)
     seconds = Counter(us // MICRO for us in starts_us)
     return sum(max(0, n - allowance(micros, second)) for second, n in seconds.items())
 
 
 def smooth_overshoot(starts_us: Sequence[int], quota: float) -> int:
-    """The most starts that any second, aligned or not, had beyond quota + burst."""
+    """Return the most starts beyond quota + burst in any second, aligned or not."""
     bound = math.floor(quota + 1 + quota / 10)
     ordered, worst, first = sorted(starts_us), 0, 0
     for last, us in enumerate(ordered):

@@ -1,7 +1,7 @@
-"""The bare client on this machine: what no consumer built on it can exceed.
+"""Speed of the bare client on this machine, which no consumer built on the client can exceed.
 
-One Lua call reading many queues, decode, call an empty handler, with the next read under way meanwhile; and one Lua
-call appending 500 messages, twice under way at once.
+The reading loop reads many queues with one Lua call, decodes the messages and calls an empty handler, while the next
+read is under way. The appending loop appends 500 messages with one Lua call; two calls are under way at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def handler(_: message.Message) -> None:
 
 
 async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
-    """Messages a second of the bare loop over a backlog, which it leaves as it is."""
+    """Return the messages a second of the bare reading loop over a backlog; the loop removes nothing."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
     script = client.register_script(_lua("floor_read"))
     limit = min(per_queue, 500)
@@ -54,7 +54,7 @@ async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
 
 
 async def put_floor(url: str, total: int) -> float:
-    """Messages a second of the bare appending loop."""
+    """Return the messages a second of the bare appending loop."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
     script = client.register_script(_lua("floor_put"))
     ids = message.IdSource()

@@ -1,3 +1,3 @@
--- The least a server must do to take many messages: append them to one list.
+-- Append many messages to one list: the least work with which a server can take them.
 -- KEYS 1 list; ARGV payloads. Returns nothing.
 redis.call('RPUSH', KEYS[1], unpack(ARGV))

@@ -1,10 +1,10 @@
-"""Hundreds of tenants hang at once, as when a region fails: what do the others notice?
+"""Waits of other tenants while hundreds of tenants hang at once, as when a region fails.
 
-All tenants are sent the same in both halves of a round. In the first half all of them answer, in the second half some
-hang.
+The benchmark publishes the same messages to all tenants in both halves of a round. In the first half all tenants
+answer, in the second half some hang.
 
-`python -m bench isolation --hang 300 --of 1000` is the usual mix. `--hang 20 --of 720 --hang-qps 200` is few large
-tenants that hang, `--hang 2500 --of 3200 --hang-qps 1` thousands of tiny ones.
+`python -m bench isolation --hang 300 --of 1000` is the usual mix. With `--hang 20 --of 720 --hang-qps 200` a few large
+tenants hang, with `--hang 2500 --of 3200 --hang-qps 1` thousands of tiny ones.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from emq.topics.model import Topic
 
 QPS = 20.0
 RATE_PER_S = 1_400.0
-"""Published to all victims together: what two busy cores carry with ease."""
+"""Messages a second to all victims together; two busy cores carry this rate with ease."""
 WORK_S = 0.05
-"""How long a victim's handler takes."""
+"""Seconds that a victim's handler takes."""
 BACKLOG_S = 6.0
-"""A tenant that hangs is sent so many seconds of its qps: more than it may have in flight."""
+"""Backlog of a hanging tenant in seconds of its qps: more messages than it may have in flight."""
 SETTLE_S = 2.0
 
 
 class Mix(NamedTuple):
-    """Attributes: qps: of each that hangs."""
+    """Attributes: qps: qps of each hanging tenant."""
 
     hanging: int
     victims: int
@@ -43,14 +43,14 @@ class Mix(NamedTuple):
 
 
 def arrivals(mix: Mix, seconds: float, seed: int) -> Iterator[tuple[float, str]]:
-    """To one victim or another, at random times."""
+    """Yield the arrivals of victims' messages, at random times and for random victims."""
     random_, at = random.Random(seed), 0.0
     while (at := at + random_.expovariate(RATE_PER_S)) < seconds:
         yield at, f"tenant-{random_.randrange(mix.victims)}"
 
 
 async def publisher(url: str, database: str, mix: Mix, seconds: float, seed: int) -> dict[str, float]:
-    """Publish everybody's messages; see `victims.publish`."""
+    """Publish the messages of all tenants; see `victims.publish`."""
 
     async def noise(app: emq.App, start: float) -> None:
         sent = 0

@@ -1,4 +1,4 @@
-"""How fast one host process drains a backlog with unlimited quota from N physical queues."""
+"""Messages a second that one host process drains from a backlog in N physical queues, with unlimited quota."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
 
 
 async def running(app: Any, consuming: asyncio.Task[None]) -> Host:
-    """The host, once it has acquired its groups."""
+    """Return the host when it has acquired its groups."""
     await asyncio.sleep(0)
     host: Host = app.host
     ready = asyncio.create_task(host.running.wait())

@@ -1,4 +1,4 @@
-"""What a host costs that owns many empty queues: CPU and memory while nothing happens."""
+"""CPU and memory of an idle host that owns many empty queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.support.stage import Stage, Stopwatch, unlimited_topics
 from emq.message import Message
 
 SETTLE_S = 3.0
-"""The first reads, which arm the queues, are start-up and not idleness."""
+"""Seconds before the measurement: the first reads, which arm the queues, belong to the start."""
 
 
 async def handle(_: Message) -> None:

@@ -1,6 +1,6 @@
-"""What tenants notice of a flood, a slow and a failing endpoint beside them: their p99 wait, with and without.
+"""p99 wait of tenants with and without a flood, a slow endpoint and a failing endpoint beside them.
 
-With `--hang 300 --of 1000`: what 700 tenants notice of 300 that hang; see `bench.engine.hanging`.
+`--hang 300 --of 1000` measures the waits of 700 tenants beside 300 that hang; see `bench.engine.hanging`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOISY = ("flooded", "slow", "failing")
 
 
 def arrivals(tenants: list[str], rate_per_s: float, seconds: float, seed: int) -> list[tuple[float, str]]:
-    """Independent Poisson arrivals of each tenant, merged: (seconds from the start, tenant)."""
+    """Return independent Poisson arrivals of each tenant, merged: (seconds from the start, tenant)."""
     random_ = random.Random(seed)
 
     def of_tenant(tenant: str) -> Iterator[tuple[float, str]]:
@@ -42,7 +42,7 @@ def arrivals(tenants: list[str], rate_per_s: float, seconds: float, seed: int) -
 async def publisher(
     url: str, database: str, tenants: list[str], seconds: float, seed: int, noisy: bool
 ) -> dict[str, float]:
-    """Publish the victims' messages at their times, and the noise if asked; see `victims.publish`."""
+    """Publish the victims' messages at their times, and the noise if wanted; see `victims.publish`."""
 
     async def noise(app: emq.App, start: float) -> None:
         sent = 0
@@ -88,7 +88,7 @@ async def run(
         p50: dict[bool, list[float]] = {False: [], True: []}
         lost = 0
         for i in range(rounds):
-            # Without before with in each round: the flood's backlog is never there in a quiet half.
+            # The quiet half comes first in each round, so it never meets the flood's backlog.
             for noisy in (False, True):
                 stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'with' if noisy else 'without'} the noise")
                 began = await stage.elsewhere(publisher, stage.url, stage.database, names, seconds, i, noisy)

@@ -1,4 +1,4 @@
-"""How fast one producer process publishes: in batches, and as concurrent awaited single publishes."""
+"""Messages a second from one producer process: in batches, and as concurrent awaited single publishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recording the trail costs a host that starts so many messages a second, by how often it writes a segment."""
+"""Cost of recording the trail in a host at a given rate of starts, by the interval between segments."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from emq.trail.writer import Trail
 
 TOPICS = 20
 TICK_S = 0.005
-"""How often the event loop is asked whether it answers at once."""
+"""Seconds between two checks of the event loop's delay."""
 SETTLE_S = 3.0
-"""Until a host that has just begun starts its whole quota."""
+"""Seconds until a new host starts its whole quota."""
 
 EVERY_S = (0.0, 2.0, 1.0)
 """Seconds between two segments; 0 for no trail."""
@@ -43,7 +43,7 @@ async def run(stage: Stage, *, rate: int, seconds: int) -> dict[str, Any]:
 
 
 async def _measure(stage: Stage, directory: Path, rate: int, seconds: int, every_s: float) -> dict[str, float]:
-    """CPU microseconds a message, and how late the event loop was, while a backlog is started at `rate`."""
+    """Return CPU microseconds for each message, and the event loop's delay, while a host starts a backlog at `rate`."""
     started = 0
     late_ms: list[float] = []
 

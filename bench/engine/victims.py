@@ -1,4 +1,4 @@
-"""Tenants beside whom others misbehave: what is published to them, and how their waits compare."""
+"""Victims (tenants beside whom others misbehave): publish their messages, and compare their waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import emq
 
 Noise = Callable[[emq.App, float], Awaitable[None]]
-"""Publishes what disturbs them, from the given start (`time.monotonic()`) on."""
+"""A function that publishes the disturbing messages, from the given start (`time.monotonic()`) on."""
 
 
 async def publish(
@@ -18,7 +18,7 @@ async def publish(
 ) -> dict[str, float]:
     """Publish one message for each arrival (seconds from the start, tenant), and the noise beside them.
 
-    Returns when each was to be published, by message id, however late this process was.
+    Returns by message id the planned time of each publish, even if this process was late.
     """
     began: dict[str, float] = {}
     async with emq.App(url, database=database) as app:
@@ -43,7 +43,7 @@ async def publish(
 
 
 def compared(p50: dict[bool, list[float]], p99: dict[bool, list[float]]) -> dict[str, Any]:
-    """Waits in milliseconds by round, without (False) and with the noise (True)."""
+    """Compare the waits in milliseconds by round, without (False) and with the noise (True)."""
     ratios = sorted(b / a for a, b in zip(p99[False], p99[True], strict=True))
     half = len(ratios) // 2
     return {

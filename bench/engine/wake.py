@@ -1,4 +1,4 @@
-"""From a publish returning to the handler's start, at a random idle queue of a host that owns many."""
+"""Time from the end of a publish to the handler's start, at a random idle queue of a host that owns many queues."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bench.support.stage import Stage, unlimited_topics
 from emq.message import Message
 
 GAP_S = 0.005
-"""Between two publishes, so that each meets an idle host."""
+"""Seconds between two publishes, so that each meets an idle host."""
 
 
 async def publisher(url: str, database: str, topics: list[str], count: int) -> dict[str, float]:
-    """Publish one message after the other to random topics; when each publish returned, by message id."""
+    """Publish one message after the other to random topics; return by message id when each publish returned."""
     random_ = random.Random(1)
     async with emq.App(url, database=database) as app:
         await app.producer.refresh()

@@ -1,4 +1,4 @@
-"""Messages that wait for their times by the million: what they cost while nothing is due, and how late they start."""
+"""Millions of messages that wait for their due times: their cost while none is due, and the delay of their starts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from bench.support.stage import Stage
 from emq.errors import EMQError
 
 SECONDS = 200
-"""For how long the made-up run goes on; the number of tenants follows from the records."""
+"""Seconds of the made-up run; the number of tenants follows from the records."""
 
 SHARED = 0.01
 """By what share the address spaces of a parent and a child that shares its memory may differ between two looks."""

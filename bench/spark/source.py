@@ -1,4 +1,4 @@
-"""How fast Spark reads queues through `format("emq")`, against the bare client on the same data."""
+"""Rows a second that Spark reads from queues through `format("emq")`, against the bare client on the same data."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Clean ledgers and trails of any size, made up: what an audit must pass, and what faults are planted in.
+"""Make up clean ledgers and trails of any size; an audit must pass them, and tests plant faults in them.
 
-Tenants of five groups of 50 starts a second each, with a backlog from the first second to the last. In each second of a
-group 45 messages are started for the first time, in the order of their three priorities, and in what is left of the
-quota those that failed in the second before. One in 100 fails once; one in 1,000 fails twice and is a dead letter. Half
-of the tenants use keys, a quarter is paced smoothly. In the middle each group moves from one host to another.
+Each tenant has five groups of 50 starts a second each, with a backlog from the first second to the last. In each second
+a group starts 45 messages for the first time, in the order of their three priorities. With the rest of the quota the
+group starts the messages that failed in the second before. One message in 100 fails once; one in 1,000 fails twice and
+becomes a dead letter. Half of the tenants use keys, and a quarter is paced smoothly. In the middle of the run each
+group moves from one host to another.
 """
 
 from __future__ import annotations

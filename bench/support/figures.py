@@ -1,4 +1,4 @@
-"""What a benchmark is: its options, its figures and what they must show."""
+"""The description of a benchmark: its options, its figures and their bounds."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Benchmark:
     """Attributes:
     run: awaits `run(stage, **options)` and returns the figures by name.
     options: (name, default, help) of each command-line option.
-    figures: those with a bound.
-    stores: where it makes sense.
+    figures: the figures that have a bound.
+    stores: the stores for which the benchmark makes sense.
     """
 
     run: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
@@ -36,6 +36,6 @@ def holds(figure: Figure, value: float) -> bool:
 
 
 def percentile(values: Sequence[float], p: float) -> float:
-    """The value below which `p` percent of `values` lie (nearest rank); 0 for none."""
+    """Return the value below which `p` percent of `values` lie (nearest rank); 0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))] if ordered else 0.0

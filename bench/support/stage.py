@@ -1,4 +1,4 @@
-"""What every benchmark stands on: a server, a database, an app, and child processes for the other side."""
+"""The stage of every benchmark: a server, a database, an app, and child processes for the other side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Stage:
-    """Starts what the store needs; stops it at exit. The catalog is an SQLite file in a temporary directory."""
+    """Starts the store's server, and stops it at exit. The catalog is an SQLite file in a temporary directory."""
 
     def __init__(self, store: str, *, quiet: bool = False) -> None:
         self.store = store
@@ -59,13 +59,13 @@ class Stage:
         return emq.App(self.url, database=self.database)
 
     def say(self, text: str) -> None:
-        """Tell the person who waits what is going on."""
+        """Print a line about the progress."""
         self._console.print(f"[dim]{text}[/]")
 
     async def elsewhere(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await `function` in a child process, so that its memory and CPU are not this one's.
+        """Await `function` in a child process, so that this process's memory and CPU do not include the function's.
 
-        A memory store cannot be shared between processes; there it runs in this one.
+        Processes cannot share a memory store; with that store the function runs in this process.
         """
         if self.store == "memory":
             return await function(*args, **kwargs)

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run one command. Exits with 0, 1 (failure, said in one line on standard error) or 2 (usage)."""
     try:
-        # Loading takes a moment, in which Ctrl-C must already find somebody at home.
+        # Loading takes a moment, and Ctrl-C must already be handled by then.
         from emq.cli.commands import app
 
         app(prog_name="emq")

@@ -1,4 +1,4 @@
-"""What topics still have to do, queues and slots together."""
+"""The backlog of topics, queues and slots together."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 class Backlog(msgspec.Struct, frozen=True):
     """Attributes:
-    ready: of a log topic by priority: in the log and not finished by the last checkpoint, so in flight is counted, too;
-        of a sorted topic, as "slot": waiting in its slots, and due.
-    delayed: waiting for their time: delayed messages, schedules, retries, and what is not due in slots.
-    claimed: taken out of a lane or slot by a host: buffered, or in flight.
+    ready: for a log topic by priority: messages in the log that are not finished by the last checkpoint, including
+        those in flight; for a sorted topic, as "slot": messages that wait in its slots and are due.
+    delayed: entries that wait for their time: delayed messages, schedules, retries, and messages in slots before their
+        due time.
+    claimed: messages that a host took out of a lane or slot: buffered, or in flight.
     dead: dead letters.
     """
 
@@ -31,7 +32,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 async def of(admin: Admin, topics: Sequence[Topic]) -> list[Backlog]:
-    """The backlog of each topic."""
+    """Return the backlog of each topic."""
     ready: Mapping[str, dict[str, int]] = {t.name: {} for t in topics}
     for lag in await admin.lag([t for t in topics if not t.is_sorted]):
         ready[lag.topic][lag.priority] = lag.unfinished

@@ -1,4 +1,4 @@
-"""Which handlers a host started from the command line has: those of a module, and HTTP push."""
+"""The handlers of a host that is started from the command line: those of a module, and HTTP push."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DEFAULT_ATTRIBUTE = "app"
 
 
 class WithPush(Handlers):
-    """Handlers of one's own first; what they leave is pushed, if the topic has an endpoint.
+    """The user's handlers first; a topic without one is pushed if it has an endpoint.
 
-    A topic with neither is not consumed: its messages wait, instead of failing until they are dead.
+    A topic with neither is not consumed: its messages wait and do not fail until they are dead.
 
     Args:
-        own: bound by the user.
+        own: handlers bound by the user.
         pusher: the push handler.
-        has_endpoint: whether a topic, by its name, is to be pushed.
+        has_endpoint: returns whether the topic of this name is pushed.
     """
 
     def __init__(self, own: Handlers, pusher: Callable[[Any], Any], has_endpoint: Callable[[str], bool]) -> None:
@@ -51,7 +51,7 @@ class WithPush(Handlers):
 
 
 def load(text: str) -> App:
-    """The `App` whose handlers are meant.
+    """Import the `App` with the user's handlers.
 
     Args:
         text: `module` or `module:attribute`; the attribute is "app" if left out. Modules are looked for in the

@@ -1,4 +1,4 @@
-"""What commands on a cluster share: its tree, open for a moment, and what the database knows of topics and hosts."""
+"""Shared parts of the commands on a cluster: its coordination tree, and the topics and hosts in the database."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ALONE = ("memory", "sqlite")
 
 
 class DatabaseView(NamedTuple):
-    """What the database says.
+    """The database's contents about a cluster.
 
     Attributes:
-        topics: of the catalog.
-        quotas: of each group of these.
-        catalog: the catalog's version.
-        hosts: the hosts' latest snapshots.
-        trouble: why nothing is known; empty if it is.
+        topics: topics of the catalog.
+        quotas: quota of each group of these topics.
+        catalog: version of the catalog.
+        hosts: latest snapshots of the hosts.
+        trouble: reason why the database gave no answer; empty if it did.
     """
 
     topics: list[Topic]
@@ -75,7 +75,7 @@ async def tree_of(session: Session, timeout_s: float = cluster_view.OPEN_S) -> A
 
 
 async def known(session: Session) -> DatabaseView:
-    """What the database knows, or why it says nothing: a cluster can be looked at without it."""
+    """Return the database's contents, or the reason of its failure: commands can show a cluster without it."""
     settings = session.settings
     try:
         database = await Database.open(settings.database_url)

@@ -1,4 +1,4 @@
-"""Commands that need optional packages say so."""
+"""A clear error for commands whose optional packages are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`emq hosts`: who is in the cluster, and how it fares."""
+"""`emq hosts`: show the hosts of the cluster, with their weights, groups and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an order of an operator moves, and how far that is."""
+"""The groups that move because of an operator's order, and the progress of their moves."""
 
 from __future__ import annotations
 

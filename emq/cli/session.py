@@ -1,4 +1,4 @@
-"""What every command shares: the options that say where EMQ's data lies, `--json`, one-line errors, exit codes."""
+"""Shared parts of all commands: options for store and database, `--json`, one-line errors, exit codes."""
 
 from __future__ import annotations
 

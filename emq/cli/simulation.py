@@ -1,4 +1,4 @@
-"""`emq plan --simulate`: what a plan would be like, in numbers and a small picture."""
+"""`emq plan --simulate`: plan for hypothetical hosts and groups, and show the plan in numbers and a small picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TOPICS = 5_000
 FEW = 16
-"""Up to so many hosts have a bar each."""
+"""Most hosts that get a bar each."""
 BIN = 0.05
 """Of the fair share; with more hosts, those within it share a bar."""
 BAR = 40

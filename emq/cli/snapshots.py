@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from emq.database import Database
 
 FORGOTTEN_S = 3600.0
-"""Hosts that were gone for longer are not spoken of any more."""
+"""Seconds of silence after which commands hide a host."""
 
 
 class AgedSnapshot(NamedTuple):

@@ -19,10 +19,10 @@ from emq.settings import Settings
 log = logging.getLogger("emq")
 
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Waits before a process that failed is started again; the last repeats."""
+"""Seconds before a failed process is started again, failure by failure; the last value repeats."""
 
 HEALTHY_S = 60.0
-"""One that ran for so long begins the waits anew when it fails."""
+"""Seconds of running after which a failed process begins again with the first wait."""
 
 
 class Supervisor:

@@ -26,7 +26,7 @@ WIDE = 110
 """Columns from which on what is ready is shown by priority."""
 
 DUTY = 0.25
-"""Most of its time that the screen spends asking store and database."""
+"""Largest share of its time that the screen spends on requests to store and database."""
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""`emq trace`: what became of one message."""
+"""`emq trace`: tell the life of one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`emq stats`, `emq top`, `emq lag`: what is going on."""
+"""`emq stats`, `emq top`, `emq lag`: show hosts, topics and backlogs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cap holds (Q): starts counted in aligned seconds, and for smooth topics in every second, beginning anywhere."""
+"""The cap holds (Q): count starts in aligned seconds, and for smooth topics in every second, beginning anywhere."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from spark.audit.findings import found_in
 
 
 class Cap(NamedTuple):
-    """What one group may start, or with `group` -1 all groups of a topic together.
+    """The cap on starts of one group, or with `group` -1 of all groups of a topic together.
 
     Attributes:
-        whole, part, den, phase: the quota in whole starts a second, and part / den of one, which are dealt out from
+        whole, part, den, phase: the quota is `whole` starts a second plus `part` / `den` of one, dealt out from
             `phase` on, see `emq.topics.shares`.
-        most: of a smooth topic: starts in any second; 0 where aligned seconds count.
-        since_s: the second from which on `part`, `den` and `phase` are known; before it one start more may be allowed.
+        most: most starts in any second of a smooth topic; 0 where aligned seconds count.
+        since_s: second from which `part`, `den` and `phase` are known; before it one more start may be allowed.
     """
 
     topic: str
@@ -41,18 +41,18 @@ class Cap(NamedTuple):
 _CAPS: Final = "topic string, `group` int, whole long, part long, most long, den long, phase long, since_s long"
 
 LARGEST: Final = 4_000_000_000
-"""Of a denominator that can be multiplied with seconds since the epoch."""
+"""Largest denominator that can be multiplied with seconds since the epoch in 64 bits."""
 NEVER_S: Final = 1 << 40
 
 Catalog = Sequence[Topic]
 
 
 def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
-    """The highest caps that these catalogs say, each as it was at some time.
+    """Return the highest caps in these catalogs.
 
-    When a quota was changed no trail tells, and hosts learn of it at different times, so the highest counts throughout.
-    A topic's cap holds for the sum of its groups in every second, also while their number changes. Meanwhile a group
-    may use what another one leaves, up to what a group may have at all.
+    No trail tells when a quota changed, and hosts learn of a change at different times, so the highest cap counts
+    throughout. A topic's cap holds for the sum of its groups in every second, also while the number of groups changes.
+    Meanwhile one group may use the quota that another leaves, up to the most that any group may have.
     """
     highest: dict[tuple[str, int], Cap] = {}
     borrows = {topic.name for topics in catalogs for topic in topics if topic.options.borrow}
@@ -95,15 +95,15 @@ def _higher(one: Cap, other: Cap) -> Cap:
     whole, part, _, den, *_ = max((one, other), key=lambda cap: cap.whole + cap.part / cap.den)[2:]
     phase = max(one.phase, other.phase)
     if part and one._replace(since_s=0) != other._replace(since_s=0):
-        whole, part, phase = whole + 1, 0, 0  # the lower quota may allow a start where the higher one does not
-    # Where the pacing was changed: the end of one aligned second and the begin of the next are one sliding second.
+        whole, part, phase = whole + 1, 0, 0  # in some seconds the lower quota allows one more than the higher one
+    # Where the pacing changed, a sliding second can contain the end of one aligned second and the begin of the next.
     aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
     since_s = max(one.since_s, other.since_s)
     return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned), den, phase, since_s)
 
 
 def resized(catalogs: Sequence[Catalog]) -> list[str]:
-    """Topics whose number of groups has changed, or is about to."""
+    """Return the topics whose number of groups has changed or is about to change."""
     counts: dict[str, set[int]] = defaultdict(set)
     for topic in (topic for topics in catalogs for topic in topics):
         counts[topic.name] |= {topic.active_groups, topic.groups}
@@ -111,19 +111,19 @@ def resized(catalogs: Sequence[Catalog]) -> list[str]:
 
 
 def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
-    """Caps as a small data frame."""
+    """Return the caps as a small data frame."""
     return local_rows.frame(spark, caps, _CAPS)
 
 
 def unknown(seconds: DataFrame, caps: DataFrame) -> int:
-    """How many groups have started something and have no cap."""
+    """Return the number of groups that started a message and have no cap."""
     whole = F.broadcast(caps.where(F.col("group") == -1).select("topic"))
     started = only(seconds, events.STARTED).join(whole, "topic", "left_anti")
     return started.select("topic", "group").distinct().count()
 
 
 def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
-    """Seconds with more starts than the counter's rule allows (`emq.trail.checks.window_allowance`).
+    """Find the seconds with more starts than the rule of the counter allows (`emq.trail.checks.window_allowance`).
 
     Args:
         seconds: starts counted by topic, group and second, see `spark.audit.seconds`.
@@ -139,12 +139,12 @@ def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
 
 
 def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Those of the seconds in which one host started, or that no difference of two clocks explains.
+    """Report those of the seconds in which a single host started, or that no difference of two clocks explains.
 
     Args:
         over: see `exceeded`.
         starts: started rows.
-        slack_us: by how much the clocks of two hosts may differ.
+        slack_us: microseconds by which the clocks of two hosts may differ.
     """
     clear = over.where(~F.col("moved")).select("topic", "group", "second", "n", "allowed")
     doubtful = over.where(F.col("moved"))
@@ -164,7 +164,7 @@ def _allowed(second: str) -> Column:
 
 
 def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Those of the seconds that no difference of two clocks explains; few, as groups move seldom."""
+    """Keep the seconds that no difference of two clocks explains. They are few, because groups seldom move."""
     around = doubtful.select(
         "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, den, phase, since_s)").alias("cap")
     )
@@ -173,7 +173,7 @@ def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> Data
 
 
 def _near(starts: DataFrame) -> DataFrame:
-    """Starts, once for each second that they are at most two from, by group and by topic (group -1)."""
+    """Repeat each start for each second at most two seconds away, by group and by topic (group -1)."""
     by_group = starts.select("topic", "group", "source", "time_us")
     both = by_group.unionByName(by_group.withColumn("group", F.lit(-1)))
     beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
@@ -181,7 +181,7 @@ def _near(starts: DataFrame) -> DataFrame:
 
 
 def _explained(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Those of the stretches that a difference of clocks explains: topic, group, at."""
+    """Find the stretches that a difference of clocks explains: topic, group, at."""
     around = over.select("topic", "group", "at", "most", F.expr(f"at div {MICRO}").alias("second"))
     joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
     return joined.groupBy("topic", "group", "at").applyInArrow(_judge_stretch(slack_us), _STRETCHES)
@@ -191,7 +191,10 @@ _STRETCHES: Final = "topic string, `group` int, at long"
 
 
 def _judge_stretch(slack_us: int) -> Any:
-    """Keep one row of a stretch that is explained, with the starts around it; runs in a Python worker."""
+    """Return a function that keeps one row of an explained stretch and none of another; it runs in a Python worker.
+
+    The function gets the stretch with the starts around it.
+    """
 
     def judge(key: Any, table: Any) -> Any:
         from emq.trail import skew
@@ -208,7 +211,7 @@ _SECONDS: Final = "topic string, `group` int, second long, n long, allowed long"
 
 
 def _judge(slack_us: int) -> Any:
-    """Judge one second with its starts and those around it; runs in a Python worker."""
+    """Return a function that judges one second by its starts and those around it; it runs in a Python worker."""
 
     def judge(key: Any, table: Any) -> Any:
         from emq.trail import skew
@@ -231,9 +234,9 @@ def _judge(slack_us: int) -> Any:
 
 
 def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
-    """Stretches of one second, beginning anywhere, in which a smooth group started too many.
+    """Find stretches of one second, beginning anywhere, in which a smooth group started too many messages.
 
-    Each start counts from its time until a second later; a stretch is named once, by the start that was one too many.
+    Each start counts from its time until a second later. A stretch is listed once, with its first start too many.
 
     Args:
         starts: started rows.
@@ -252,12 +255,12 @@ def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
 
 
 def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Those of the stretches that no difference of two clocks explains.
+    """Report those of the stretches that no difference of two clocks explains.
 
     Args:
         stretches: see `stretches`.
         starts: started rows.
-        slack_us: by how much the clocks of two hosts may differ.
+        slack_us: microseconds by which the clocks of two hosts may differ.
     """
     explained = F.broadcast(_explained(stretches, starts, slack_us))
     return found_in(

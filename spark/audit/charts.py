@@ -1,4 +1,4 @@
-"""What the report draws, small enough for the driver: rates and lag over time, pauses, waits."""
+"""The data of the report's charts, small enough for the driver: rates and lag over time, pauses, waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark.audit.seconds import OWNED
 
 BUCKETS = 120
 TENANTS = 40
-"""Tenants that are drawn: those with the most starts."""
+"""Most tenants (topics) in the charts; those with the most starts are drawn."""
 PAUSES = 2_000
 
 _FINISHED = (events.SETTLED, events.DEAD, events.RECALLED)
@@ -27,7 +27,7 @@ _FINISHED = (events.SETTLED, events.DEAD, events.RECALLED)
 
 @dataclass(frozen=True)
 class Series:
-    """What happened over time, a value for each bucket.
+    """Rates and lag over time, a value for each bucket of time.
 
     Attributes:
         name: of the tenant (topic), or "" for all.
@@ -133,7 +133,7 @@ def of(
 
 
 def _names(topics: Sequence[Topic]) -> dict[int, str]:
-    """What the priorities are called, if all topics call them the same."""
+    """Return the names of the priorities if all topics use the same names."""
     called = {topic.priorities for topic in topics if topic.priorities}
     return dict(enumerate(called.pop())) if len(called) == 1 else {}
 
@@ -142,7 +142,7 @@ def _series(
     name: str, counts: Mapping[str, list[int]], cap: float, step: int, n: int, broken: frozenset[int]
 ) -> Series:
     zero = [0] * n
-    # What a ledger and a producer's trail both tell of is one publish.
+    # A publish that both a ledger and a producer's trail record counts once.
     pairs = zip(counts.get(SENT, zero), counts.get(events.PUBLISHED, zero), strict=True)
     published = [max(pair) for pair in pairs]
     finished = [sum(counts.get(event, zero)[i] for event in _FINISHED) for i in range(n)]

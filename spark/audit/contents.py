@@ -1,4 +1,4 @@
-"""Times of messages whose ids come back (T); the reasoning is that of `emq.trail.contents`."""
+"""Judge the times of messages whose ids come back (T), by the rules of `emq.trail.contents`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _COLUMNS = ("topic", "group", "priority", "id", "source")
 
 
 def expiries(rows: DataFrame) -> DataFrame:
-    """Events of ids that may come back which tell that one had expired.
+    """Return events that show that a message had expired, of ids that may come back.
 
     Args:
         rows: events.
     """
-    return rows.where(is_expiry()).where(is_slot_id())  # what costs more is asked of few
+    return rows.where(is_expiry()).where(is_slot_id())  # the costlier check comes second, for few rows
 
 
 def is_expiry() -> Column:
-    """True for starts of what had expired, and for deaths of it."""
+    """True for starts after expiry, and for deaths because of expiry."""
     late = (F.col("event") == events.STARTED) & (F.col("until") <= F.col("time_us"))
     return late | ((F.col("event") == events.DEAD) & (F.col("reason") == events.EXPIRED))
 
 
 def expired(expiries: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
-    """Started after they had expired, and expired too early.
+    """Report messages that were started after they had expired, and messages that expired too early.
 
     Args:
         expiries: see `expiries`.
@@ -47,12 +47,12 @@ def expired(expiries: DataFrame, slack_us: int, silent: Collection[str]) -> Data
 
 
 def is_due() -> Column:
-    """True for what was published with a time of its own."""
+    """True for publishes with a due time."""
     return F.col("event").isin(SENT, events.PUBLISHED) & F.col("due_ms").isNotNull()
 
 
 def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
-    """Started before all that was published since the delivery before was due.
+    """Report starts before the due time of every message published since the delivery before.
 
     Args:
         rows: events of ids that may come back.

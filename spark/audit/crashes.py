@@ -1,9 +1,10 @@
-"""What a crash may have repeated: what its owner had in flight, or ended too late to be sure that it was saved.
+"""Count the deliveries that a crash may have repeated: those in flight, and those that ended too late to be saved.
 
-An owner that did not let go of its group in order may have been killed or cut off. Each delivery of a message that it
-had begun and not ended, or ended at most `crash_s` before its own end, may come once more: from the log because its
-offset was not checkpointed, from a lane because its verdict did not arrive, or from both if it had failed and moved.
-Where the trail was cut short the failure itself may be missing; an attempt that follows none in the trail tells of it.
+An owner that did not release its group in order may have been killed or cut off. A delivery may come once more if the
+owner had begun and not ended it, or had ended it at most `crash_s` before the owner's own end. The repeat comes from
+the log if the offset was not checkpointed, from a lane if the verdict did not arrive, or from both if the message had
+failed and moved. A trail that was cut short may lack the failure; a later attempt without a failure before it in the
+trail then proves the failure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from spark.audit.events import ENDINGS, count, only, origin
 CRASHED: Final = (
     "topic string, `group` int, source string, epoch long, ended_us long, is_cut_short boolean, until_us long"
 )
-"""Ownerships that ended abruptly: when, as far as is known, whether trail is missing, and when the next one began."""
+"""The columns for ownerships that ended abruptly.
+
+`ended_us` is the last known time of the ownership, `is_cut_short` is true if the end of the owner's trail is missing,
+`until_us` is the time when the next ownership began; both times in microseconds since the epoch.
+"""
 
 
 def ownerships(
@@ -30,12 +35,13 @@ def ownerships(
     cut_short: Collection[str],
     slack_us: int,
 ) -> Iterator[tuple[str, int, str, int, int, bool, int]]:
-    """Rows of `CRASHED`: what was superseded without having been released.
+    """Yield rows of `CRASHED`: ownerships that a newer one replaced before they were released.
 
     Args:
         groups: ownerships of each group in order of their epochs.
-        last_of: of a source and a time, the last event of the run that it belongs to.
+        last_of: returns, for a source and a time, the last event of the source's run at that time.
         cut_short: sources whose trail was not closed.
+        slack_us: microseconds by which the clocks of two hosts may differ.
     """
     for found in groups:
         for i, o in enumerate(found):
@@ -44,17 +50,18 @@ def ownerships(
                 continue
             ended_us = last_of(o.source, o.until_us)
             if ended_us > min(newer) + slack_us:
-                ended_us = o.until_us  # its host lived on: it had lost the group
+                ended_us = o.until_us  # the host lived on without the group
             yield o.topic, o.group, o.source, o.epoch, ended_us, o.source in cut_short, min(newer)
 
 
 def repeats(rows: DataFrame, concerned: DataFrame, crashed: DataFrame, crash_us: int) -> DataFrame:
-    """How many deliveries of each message a crash may have repeated: topic, id, repeats.
+    """Count the deliveries of each message that a crash may have repeated: topic, id, repeats.
 
     Args:
         rows: events.
-        concerned: topic, id and is_life of the messages that are asked about.
+        concerned: topic, id and is_life of the messages to count.
         crashed: see `CRASHED`.
+        crash_us: `AuditOptions.crash_s` in microseconds.
     """
     mine = _deliveries(rows, concerned)
     owner = F.broadcast(crashed.select("topic", "group", "source", "epoch", "ended_us"))
@@ -72,7 +79,7 @@ def repeats(rows: DataFrame, concerned: DataFrame, crashed: DataFrame, crash_us:
 
 
 def _deliveries(rows: DataFrame, concerned: DataFrame) -> DataFrame:
-    """Starts and ends of these messages, each with the epoch of its delivery."""
+    """Return the starts and ends of these messages, each with the epoch of its delivery."""
     wanted = concerned.select("topic", "is_life", F.col("id").alias("wanted")).withColumn("origin", origin("wanted"))
     chosen = only(rows, events.STARTED, *ENDINGS).withColumn("origin", origin())
     mine = chosen.join(F.broadcast(wanted), ["topic", "origin"]).where(
@@ -85,7 +92,7 @@ def _deliveries(rows: DataFrame, concerned: DataFrame) -> DataFrame:
 
 
 def _unseen(mine: DataFrame) -> DataFrame:
-    """How many later attempts of each message follow a failure that is not in the trail: topic, group, id, n."""
+    """Count the later attempts of each message that follow a failure missing from the trail: topic, group, id, n."""
     started, failed = F.col("event") == events.STARTED, F.col("event") == events.RETRIED
     attempt = F.when(started, F.col("attempt")).when(failed, F.col("attempt") + 1)
     told = mine.withColumn("to", attempt).where(F.col("to") > 1).groupBy("topic", "group", "id", "to")

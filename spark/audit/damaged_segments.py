@@ -1,4 +1,4 @@
-"""Segments whose rows contradict their headers or each other: looked at where they are read, a file at a time."""
+"""Find segments whose rows contradict their headers or each other; Python workers look at one file at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOUND: Final = "path string, flaw string, first_us long, last_us long"
 
 
 def looks(spark: SparkSession, paths: Sequence[str]) -> dict[str, segments.Looked]:
-    """What a look at the rows of each of these segments of a trail tells."""
+    """Look at the rows of each of these segments of a trail; return the results by path."""
     if not paths:
         return {}
     tasks = min(len(paths), 4 * spark.sparkContext.defaultParallelism)
@@ -36,6 +36,6 @@ def _look(batches: Iterable[Any]) -> Iterator[Any]:
         for path in batch.column("path").to_pylist():
             flaw, turn = segments.look(Path(path))
             rows.append(dict(zip(names, (path, flaw, *(turn or (None, None))), strict=True)))
-            # The worker lives as long as the audit, and would keep what the largest segment needed.
+            # The worker lives as long as the audit and would keep the memory that the largest segment needed.
             pa.default_memory_pool().release_unused()
         yield pa.RecordBatch.from_pylist(rows, shape)

@@ -1,4 +1,4 @@
-"""Dead letters (X): those that died twice, or should be there and are not."""
+"""Judge dead letters (X): messages that died twice, and letters that are missing from the store or too many there."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PLACE = ("topic", "group", "priority", "offset", "id")
 
 
 def twice(judged: DataFrame) -> DataFrame:
-    """Messages that became dead letters more often than they were published and replayed.
+    """Report messages that became dead letters more often than they were published and replayed.
 
-    One that dies from its queue is there before its offset is checkpointed; a crash in between lets it die again,
-    which adds nothing to the dead letters. As many as crashes may have repeated are excused.
+    A message that dies from its queue is a dead letter before its offset is checkpointed. A crash in between lets the
+    message die again, which adds no second dead letter. As many deaths as crashes may have repeated are excused.
 
     Args:
-        judged: of `spark.audit.messages.JUDGED`, with `repeats`, see `spark.audit.crashes`.
+        judged: rows of `spark.audit.messages.JUDGED`, with `repeats`, see `spark.audit.crashes`.
     """
     again, most = F.col("died_again").cast("long"), F.least("died_again", "repeats").cast("long")
     parts = F.array(
@@ -41,7 +41,7 @@ def twice(judged: DataFrame) -> DataFrame:
 
 
 def limits(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
-    """By topic, the most attempts that it ever had."""
+    """Return by topic the most attempts that any catalog allowed."""
     found: dict[str, int] = {}
     for t in (t for topics in catalogs for t in topics if not t.is_sorted or t.options.retry == "backoff"):
         found[t.name] = max(t.options.max_attempts, found.get(t.name, 0))
@@ -49,7 +49,7 @@ def limits(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
 
 
 def never(judged: DataFrame, limits: Mapping[str, int]) -> DataFrame:
-    """Messages that failed at their last attempt and are to be tried again.
+    """Report messages that failed at their last attempt and were put back for another one.
 
     Args:
         limits: see `limits`.
@@ -65,7 +65,7 @@ def never(judged: DataFrame, limits: Mapping[str, int]) -> DataFrame:
 
 
 def delivered(judged: DataFrame) -> DataFrame:
-    """Messages that were settled, never died, and are among the dead letters of the store."""
+    """Report messages that were settled and never died, but are among the dead letters of the store."""
     found = judged.where(F.col("in_dead") & F.col("delivered") & ~F.col("is_life") & (F.col("dead") == 0))
     return found_in(
         found,
@@ -76,7 +76,7 @@ def delivered(judged: DataFrame) -> DataFrame:
 
 
 def several(judged: DataFrame) -> DataFrame:
-    """Messages of which the store has more than one dead letter."""
+    """Report messages of which the store has more than one dead letter."""
     return found_in(
         judged.where((F.col("letters") > 1) & ~F.col("is_life")),
         *("X", "several dead letters", *_PLACE),
@@ -87,10 +87,10 @@ def several(judged: DataFrame) -> DataFrame:
 
 
 def unknown(judged: DataFrame, store: StoreView, first_us: int) -> DataFrame:
-    """Dead letters of which neither a ledger nor a trail tells.
+    """Report dead letters that are in no ledger and no trail.
 
     Args:
-        first_us: when ledgers and trails begin; what died before that is unknown to them.
+        first_us: when ledgers and trails begin; letters of messages that died earlier are not judged.
     """
     spark = judged.sparkSession
     later = [(letter[0], letter[1]) for letter in store.dead if died_us(letter) >= first_us]
@@ -104,10 +104,10 @@ def unknown(judged: DataFrame, store: StoreView, first_us: int) -> DataFrame:
 
 
 def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
-    """Messages that died by the trail, were not replayed, and are not among the dead letters of the store.
+    """Report messages that died by the trail, were not replayed, and are not among the dead letters of the store.
 
     Args:
-        until_us: what happened to a message since, the store did not know yet when it was asked.
+        until_us: messages with events from this time on are not judged, because the view of the store is older.
     """
     spark = judged.sparkSession
     letters = [(letter[0], letter[1]) for letter in store.dead]

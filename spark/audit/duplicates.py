@@ -1,4 +1,4 @@
-"""Messages that were settled more than once (D): within what a crash may repeat, or not."""
+"""Judge messages that were settled more than once (D): repeats that crashes explain, and others."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark.audit.findings import found_in
 
 
 def explained(rows: DataFrame, repeated: DataFrame, crashed: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
-    """Findings for all messages with a surplus; see `_once` and `_again`.
+    """Report all messages with a surplus; see `_once` and `_again`.
 
     Args:
         rows: events.
         repeated: of `spark.audit.messages.JUDGED` with `is_life` and `repeats`, see `spark.audit.crashes`.
         crashed: see `spark.audit.crashes.CRASHED`.
-        unknown: by topic, how many publishes have an unknown outcome.
+        unknown: by topic, number of publishes with an unknown outcome.
     """
     surplus = repeated.where(F.col("surplus") > 0)
     once = _once(rows, surplus.where(~F.col("is_life")), crashed)
@@ -28,9 +28,9 @@ def explained(rows: DataFrame, repeated: DataFrame, crashed: DataFrame, unknown:
 
 
 def _again(repeated: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
-    """Ids that come back: which settle is the surplus one cannot be told, so they are counted.
+    """Report ids that come back by the number of surplus settles, because nothing tells which settle is surplus.
 
-    What no crash accounts for may be of publishes whose outcome is unknown, of which only the topic is known.
+    Settles that no crash explains may belong to publishes of unknown outcome, whose topic alone is known.
     """
     spark = repeated.sparkSession
     publishes = local_rows.frame(spark, unknown.items(), "topic string, unknown long")
@@ -67,7 +67,7 @@ def _part(kind: str, n: Column, *, excused: bool) -> Column:
 
 
 def _once(rows: DataFrame, repeated: DataFrame, crashed: DataFrame) -> DataFrame:
-    """Every settle beyond the first of these messages, as many of them excused as crashes may have repeated."""
+    """Report every settle beyond the allowed ones of these messages; excuse as many as crashes may have repeated."""
     allowed = (F.col("settled") - F.col("surplus")).alias("allowed")
     few = F.broadcast(repeated.select("topic", "id", allowed, "repeats"))
     mine = only(rows, events.STARTED, events.SETTLED).join(few, ["topic", "id"])

@@ -16,7 +16,7 @@ from spark.audit.findings import EVIDENCE, found_in
 from spark.load import ledger
 
 SENT: Final = "sent"
-"""A publish that a ledger tells of; the trail's own say `published`."""
+"""Event of a publish in a ledger; a publish in a trail has the event `published`."""
 
 TRAIL: Final = (
     "event string, time_us long, source string, topic string, `group` int, priority byte, offset long, until long, "
@@ -32,21 +32,21 @@ RANGES: Final = (events.DROPPED, events.SKIPPED, events.LOST)
 """Events about offsets rather than messages."""
 
 ENDINGS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
-"""How a delivery may end."""
+"""Events that end a delivery."""
 
 NEVER_US: Final = 1 << 62
-"""A time that does not come, in microseconds since the epoch."""
+"""A time that never comes, in microseconds since the epoch."""
 
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
 def of_trail(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The rows of these segments."""
+    """Read the rows of these segments of a trail."""
     return _read(spark, paths, TRAIL)
 
 
 def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The messages of these segments. What a task and its next attempt both tell of counts once."""
+    """Read the rows of these segments of a ledger. A row that two attempts at a task both wrote counts once."""
     found = _read(spark, paths, LEDGER)
     if any(path.rpartition("/")[2].split("-")[2] != "0" for path in paths):
         again = found.where(F.col("id").isNotNull()).dropDuplicates(["run", "partition", "seq", "id", "sent_us"])
@@ -55,21 +55,21 @@ def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def is_odd_row() -> Column:
-    """True for rows of a ledger that no load writes, and that nothing else would judge."""
+    """True for rows of a ledger that no load writes and that no other check would find."""
     outcome = F.col("outcome")
     nameless = outcome.isin(ledger.PUBLISHED, ledger.MERGED) & (F.col("id").isNull() | F.col("topic").isNull())
     return F.coalesce(~outcome.isin(*ledger.OUTCOMES), F.lit(True)) | nameless | F.col("seq").isNull()
 
 
 def odd_rows(sent: DataFrame) -> DataFrame:
-    """Findings of such rows."""
+    """Report the rows of a ledger that no load writes, see `is_odd_row`."""
     told = F.coalesce("outcome", F.lit("no outcome"))
     text = F.format_string("number %d of run %s is %s, of message %s", F.col("seq"), F.col("run"), told, F.col("id"))
     return found_in(sent.where(is_odd_row()), EVIDENCE, "a row of a ledger that cannot be", "topic", "id", text=text)
 
 
 def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
-    """Pages that do not match their checksums are an error of whoever reads them."""
+    """Read Parquet files; Spark raises an error when it reads a page that does not match its checksum."""
     if not paths:
         return local_rows.nothing(spark, schema)
     reader = spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
@@ -77,12 +77,12 @@ def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
 
 
 def literal(path: str | Path) -> str:
-    """A path as Spark has to be told of it, so that it does not take it for a pattern of many."""
+    """Escape a path for Spark, which would otherwise read special characters as a pattern for several paths."""
     return _PATTERN.sub(r"\\\g<0>", str(path))
 
 
 def united(trail: DataFrame, sent: DataFrame) -> DataFrame:
-    """Trail and ledger with the trail's columns; of the ledger what was, or may have been, published or merged."""
+    """Unite trail and ledger under the trail's columns, with the ledger's certain and possible publishes and merges."""
     outcome = F.col("outcome")
     doubted = (outcome == ledger.UNKNOWN) & F.col("id").isNotNull()
     published = sent.where(outcome.isin(ledger.PUBLISHED, ledger.MERGED) | doubted).select(
@@ -105,7 +105,7 @@ def united(trail: DataFrame, sent: DataFrame) -> DataFrame:
 
 
 def only(frame: DataFrame, *names: str) -> DataFrame:
-    """The rows of these events."""
+    """Keep the rows of these events."""
     return frame.where(F.col("event").isin(*names))
 
 
@@ -120,10 +120,10 @@ def is_copy(name: str = "id") -> Column:
 
 
 def origin(name: str = "id") -> Column:
-    """The id under which a message was published."""
+    """Return the id under which a message was published."""
     return F.when(is_copy(name), F.substring_index(name, events.COPY, 1)).otherwise(F.col(name))
 
 
 def count(condition: Column) -> Column:
-    """How many rows of a group fulfil a condition."""
+    """Count the rows of a group that fulfil a condition."""
     return F.sum(F.when(condition, 1).otherwise(0))

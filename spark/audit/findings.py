@@ -1,4 +1,4 @@
-"""Findings: what broke a promise, or was reported beside it, each with the messages concerned."""
+"""Findings: each broken promise and each excused irregularity, with the messages concerned."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ SCHEMA: Final = (
     "promise string, kind string, topic string, `group` int, priority int, offset long, id string, other string, "
     "key string, source string, at_us long, n long, text string, excused boolean"
 )
-"""The columns of the Parquet findings: `id` and `other` are the messages concerned, `at_us` when (microseconds since
-the epoch), `n` how many violations a row stands for, `excused` that it broke no promise (a repeat after a crash)."""
+"""The columns of the Parquet findings.
+
+`id` and `other` are the messages concerned, `at_us` is the time (microseconds since the epoch), `n` is the number of
+violations that a row stands for. `excused` is true for a finding that breaks no promise (a repeat after a crash).
+"""
 
 EXAMPLES = 10
 NAMES: Final[Mapping[str, str]] = {
@@ -31,7 +34,7 @@ NAMES: Final[Mapping[str, str]] = {
     "X": "dead letters exactly once",
 }
 EVIDENCE: Final = "E"
-"""Stands where a promise does, in findings of what contradicts itself: no promise is broken, and none is proved."""
+"""Letter in place of a promise's, for contradictory evidence: such a finding breaks no promise but voids the proof."""
 _IDENTITY = ("promise", "topic", "group", "priority", "offset", "id", "source", "at_us")
 
 
@@ -39,8 +42,8 @@ class Kind(msgspec.Struct, frozen=True):
     """All findings of one kind.
 
     Attributes:
-        count: violations, or what was excused.
-        examples: one line each, the first few in order of time.
+        count: number of violations, or of excused irregularities.
+        examples: one line for each of the first `EXAMPLES` in order of time.
     """
 
     promise: str
@@ -53,19 +56,19 @@ class Kind(msgspec.Struct, frozen=True):
 def found_in(
     frame: DataFrame, promise: str, kind: str | Column, *columns: str, text: Column, **more: Column
 ) -> DataFrame:
-    """Each row as a finding, with as many of the columns of `SCHEMA` as are told.
+    """Turn each row into a finding that has the given columns of `SCHEMA`.
 
     Args:
-        kind: its name, or a column with it.
-        columns: those that the frame has under their names.
-        more: others, by name.
+        kind: name of the kind, or a column that holds the name.
+        columns: columns that the frame has under the names of `SCHEMA`.
+        more: further columns by their names in `SCHEMA`.
     """
     named = {"promise": F.lit(promise), "kind": F.lit(kind), **more, "text": text}
     return frame.select(*columns, *(column.alias(name) for name, column in named.items()))
 
 
 def complete(frame: DataFrame) -> DataFrame:
-    """The frame with all columns of `SCHEMA` in order; those that it lacks are null, `n` 1, `excused` False."""
+    """Return the frame with all columns of `SCHEMA` in order; a missing column is null, `n` 1, `excused` False."""
     empty = local_rows.nothing(frame.sparkSession, SCHEMA)
     whole = empty.unionByName(frame, allowMissingColumns=True)
     return whole.select(
@@ -80,15 +83,16 @@ _DEFAULTS = ("n", "text", "excused")
 
 
 def of_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Findings that the driver made."""
+    """Make a frame of findings from rows of the driver."""
     names = [part.split()[0].strip("`") for part in SCHEMA.split(", ")]
     return local_rows.frame(spark, [tuple(row.get(name) for name in names) for row in rows], SCHEMA)
 
 
 def fingerprinted(frame: DataFrame) -> DataFrame:
-    """With `fingerprint`, by which a finding of an earlier audit is known again.
+    """Add `fingerprint`, by which a later audit recognises a finding.
 
-    What is told in other words when more is known (passed, then trimmed; 51 starts in a second, then 52) is the same.
+    A finding keeps its fingerprint when a later audit knows more and words it differently (passed, then trimmed; 51
+    starts in a second, then 52).
     """
     by_message = F.col("promise").isin("L", "M")
     words = F.when(F.col("at_us").isNull(), F.concat("kind", "text")).when(~by_message, F.col("kind"))
@@ -96,7 +100,7 @@ def fingerprinted(frame: DataFrame) -> DataFrame:
 
 
 def kinds(frame: DataFrame) -> list[Kind]:
-    """The findings by promise and kind."""
+    """Summarise the findings by promise and kind."""
     order = Window.partitionBy("promise", "kind", "excused").orderBy("at_us", "topic", "group", "id", "text")
     counted = frame.groupBy("promise", "kind", "excused").agg(F.sum("n").alias("count")).collect()
     first = frame.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= EXAMPLES)

@@ -1,4 +1,4 @@
-"""The events of one audit, split the way the checks take them, with what an earlier audit handed on."""
+"""The data frames of one audit: new events, events that an earlier audit handed on, and counts of both."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from spark.audit.state import State
 
 
 class Frames:
-    """Data frames of one audit; what is costly is written to `scratch` once.
+    """Data frames of one audit; costly ones are computed once and written to `scratch`.
 
     Attributes:
-        new: events of the new segments, ledgers among them.
-        rows: with the events that an earlier audit handed on.
-        since_us: events before this are not handed on; microseconds since the epoch.
+        new: events of the new segments of trails and ledgers.
+        rows: `new` and the events that an earlier audit handed on.
+        since_us: events before this time are not handed on; microseconds since the epoch.
     """
 
     def __init__(self, spark: SparkSession, found: Input, state: State, options: AuditOptions, scratch: Path) -> None:
@@ -66,7 +66,7 @@ class Frames:
         return local_rows.nothing(self._spark, audit_events.TRAIL)
 
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
-        """The frame, computed now and read from `scratch` from then on."""
+        """Compute the frame now, write it to `scratch`, and return a frame that reads it from there."""
         place = self.place(name)
         frame.write.mode("overwrite").parquet(str(place))
         self._rows[name] = sum(pq.read_metadata(path).num_rows for path in place.glob("part-*.parquet"))
@@ -75,16 +75,16 @@ class Frames:
         return self._spark.read.schema(frame.schema).parquet(audit_events.literal(place))
 
     def place(self, name: str) -> Path:
-        """Where a frame is kept."""
+        """Return the directory in which a frame is kept."""
         return self._scratch / name
 
     def has(self, name: str) -> bool:
-        """Whether what was kept under this name has any rows."""
+        """Return whether the frame kept under this name has rows."""
         return self._rows[name] > 0
 
     @functools.cached_property
     def overview(self) -> Overview:
-        """What one pass over all events tells."""
+        """The result of one pass over all events."""
         return audit_overview.of(self.new, self.recent)
 
     @functools.cached_property
@@ -102,7 +102,7 @@ class Frames:
 
     @functools.cached_property
     def owned(self) -> DataFrame:
-        """When each owner took its group and let go of it: topic, group, source, epoch, owned_us, released_us."""
+        """The times when each owner took and released its group: topic, group, source, epoch, owned_us, released_us."""
         rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us) for o in self.owners]
         shape = "topic string, `group` int, source string, epoch long, owned_us long, released_us long"
         return local_rows.frame(self._spark, rows, shape)
@@ -110,7 +110,7 @@ class Frames:
     @functools.cached_property
     def messages(self) -> DataFrame:
         """Counts of messages whose ids are published once."""
-        # Telling ids that come back from others costs more than the rest, and mostly there are none.
+        # Recognising ids that come back costs more than the rest, and most audits have none.
         chosen = (~_comes_back() | audit_events.is_copy()) if self.overview.comes_back else F.lit(True)
         found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & chosen))
         if self._state.saved.audits:
@@ -119,7 +119,7 @@ class Frames:
 
     @functools.cached_property
     def ranges(self) -> DataFrame:
-        """Offsets that were dropped, skipped or lost; few, and asked for often."""
+        """Offsets that were dropped, skipped or lost. They are few and used often, so they are kept."""
         if not self.overview.ranges:
             return self._none
         return self.kept("ranges", audit_events.only(self.rows, *audit_events.RANGES))
@@ -131,8 +131,8 @@ class Frames:
 
     @functools.cached_property
     def outcomes(self) -> list[Row]:
-        """What became of publishes by their ledgers: topic, outcome, n; nameless, those without an id; odd, those that
-        no load writes."""
+        """Outcomes of publishes by the ledgers: topic, outcome, n (rows), nameless (rows without an id), odd (rows that
+        no load writes)."""
         counted = {"nameless": F.col("id").isNull(), "odd": audit_events.is_odd_row()}
         sums = [audit_events.count(condition).alias(name) for name, condition in counted.items()]
         return self.sent.groupBy("topic", "outcome").agg(F.count("*").alias("n"), *sums).collect()
@@ -152,7 +152,7 @@ class Frames:
         return audit_events.only(self.rows, events.STARTED)
 
     def carried_rows(self, lives: DataFrame) -> DataFrame:
-        """Events to hand on: the newest, and those of ids that come back and are open or were lately."""
+        """Return the events to hand on: the newest, and those of ids that come back and are open or have new events."""
         of_slots = F.coalesce(_comes_back(), F.lit(False))
         recent = (F.col("time_us") >= self.since_us) & ((F.col("event") != audit_events.SENT) | of_slots)
         old = self.rows.where(of_slots & ~recent).withColumn("origin", audit_events.origin())

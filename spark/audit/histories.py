@@ -1,7 +1,7 @@
-"""The histories of messages that are not ordinary (D, X, T, M, P, O, E), by the rules of `emq.trail.histories`.
+"""Judge the histories of odd messages (D, X, T, M, P, O, E), by the rules of `emq.trail.histories`.
 
-Most messages are published, started and settled once; `spark.audit.messages` tells them by sums that Spark makes. Only
-the others come here, with all their events, sorted by message, and are judged one by one in Python workers.
+Most messages are published, started and settled once; `spark.audit.messages` recognises them by sums in Spark. Only
+the others (the *odd* ones) come here, with all their events, and Python workers judge them one by one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Losses = Mapping[tuple[str, int, int | None], int]
 """By topic, group and priority, the lowest offset that the store has lost."""
 
 Crashes = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
-"""By topic and group, see `emq.trail.history_facts.Facts`."""
+"""Crashes by topic and group, see `emq.trail.history_facts.Facts`."""
 
 FEW: Final = 1_000_000
-"""Messages whose ids are sent to every executor rather than sorting all events by message."""
+"""Most odd messages whose ids Spark sends to every executor; with more, Spark sorts all events by message."""
 
 _EVENTS: Final = (
     *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
@@ -52,11 +52,11 @@ def judged(
 
     Args:
         rows: events.
-        odd: topic, id and steps of the messages, ids that are published once.
-        messages: how many they are.
-        max_attempts: by topic, the fewest attempts that it ever allowed.
+        odd: topic, id and steps of the messages; only ids that are published once.
+        messages: number of rows of `odd`.
+        max_attempts: by topic, the fewest attempts that any catalog allowed.
         is_whole: no events are missing.
-        copied: topics some of whose publishes may have been made twice without a record of the first.
+        copied: topics with messages that may have been published twice without a record of the first publish.
         silent: see `emq.trail.history_facts.Facts`.
     """
     chosen = odd.select("topic", "id", "steps")
@@ -99,7 +99,7 @@ def _judge(
 
 
 def _messages(batches: Iterable[Any]) -> Iterator[tuple[str, str, bool, list[Step]]]:
-    """Topic, id, whether all its events are here, and the events in order, of one message after the other."""
+    """Yield topic, id, whether all events are here, and the events in order, for one message after the other."""
     before: tuple[str, str, int] | None = None
     steps: list[Step] = []
     for batch in batches:

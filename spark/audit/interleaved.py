@@ -1,4 +1,4 @@
-"""Two owners of a group at one time, told by offsets alone (O), by the rule of `emq.trail.interleaved`."""
+"""Find two owners of a group at one time by offsets alone (O), by the rule of `emq.trail.interleaved`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOLD: Final = ("source", "epoch", "low", "high", "first_us", "last_us")
 
 
 def spans(starts: DataFrame) -> DataFrame:
-    """For each queue and owner the offsets and times of its first starts of messages without a key; small."""
+    """Return for each queue and owner the range of offsets and times of its first starts of messages without a key."""
     return (
         _first(starts)
         .groupBy(*_QUEUE, "source", "epoch")
@@ -29,12 +29,12 @@ def spans(starts: DataFrame) -> DataFrame:
 
 
 def suspects(spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
-    """Pairs of owners of a queue of which the later one began below the last start of the former one.
+    """Find the pairs of owners of a queue whose later owner began below the last start of the former one.
 
     Args:
         spans: see `spans`.
         owners: topic, group, source, epoch and released_us of all ownerships.
-        slack_us: by how much the clocks of two hosts may differ.
+        slack_us: microseconds by which the clocks of two hosts may differ.
     """
     released = owners.where(F.col("released_us").isNotNull()).drop("released_us")
     formers = spans.join(F.broadcast(released), ["topic", "group", "source", "epoch"], "left_semi")
@@ -50,7 +50,9 @@ def suspects(spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
 
 
 def faults(starts: DataFrame, suspects: DataFrame) -> DataFrame:
-    """Queues from which a later owner started what a former one, which let go of the group in order, had passed over.
+    """Report queues from which a later owner started offsets that a former owner had passed over.
+
+    The former owner had released the group in order.
 
     Args:
         starts: started rows.

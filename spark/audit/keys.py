@@ -13,16 +13,17 @@ from spark.audit.findings import found_in
 
 
 def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, failures_run: bool = True) -> DataFrame:
-    """Started rows of messages with a key, with `until_us`: when that delivery ended, else when it was begun anew.
+    """Return the started rows of messages with a key, with `until_us`: the time when the delivery ended.
 
-    What neither ended nor began anew counts as running for ever. On a host whose trail was cut short, what has no end
-    there ran until then at the latest: it is begun anew by another host, and higher priorities may come before it.
+    For a delivery without an end, `until_us` is the time when the message was started again, and `NEVER_US` if it was
+    not. A delivery without an end on a host whose trail was cut short ran until the last event of that trail at the
+    latest: another host starts the message again, and may start messages of higher priority first.
 
     Args:
         rows: events with their key.
-        cut_short: source, first and last event of each such run, in microseconds since the epoch.
-        failures_run: a delivery that failed counts until the store knew of it, not only until its handler returned,
-            which no event tells.
+        cut_short: source, first and last event of each run that was cut short, in microseconds since the epoch.
+        failures_run: a failed delivery counts as running until the store knew of the failure. If False, the delivery
+            counts as ended at its start, because no event tells when its handler returned.
     """
     keyed = only(rows, events.STARTED, *ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
     is_start = F.col("event") == events.STARTED
@@ -31,7 +32,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
         is_start.alias("is_start"),
         (F.col("event") == events.SETTLED).alias("succeeds"),
     )
-    # By key already here: what follows goes by key, too, and needs no exchange of its own then.
+    # Partitioned by key already here, because the next steps go by key, too, and then need no exchange of their own.
     chosen = chosen.repartition("topic", "key")
     order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
     following = F.struct("time_us", "is_start", "source", "attempt", "succeeds")
@@ -48,19 +49,21 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
 
 
 def by_slot(rows: DataFrame, topics: Collection[str]) -> DataFrame:
-    """Rows of topics that run one message of a slot at a time, with their slot for a key."""
+    """Return the rows of topics that run one message of a slot at a time, with the slot in place of the key."""
     mine = rows.where(F.col("topic").isin(list(topics)))
     return mine.withColumn("key", F.concat(F.lit("slot "), F.col("group").cast("string")))
 
 
 def followed(deliveries: DataFrame, resized: Collection[str], slack_us: int) -> DataFrame:
-    """Those that began while another message of their key ran (`running`), or followed one with a higher offset
-    (`passed`), each with that other delivery, or null; all in one sweep over the keys.
+    """Find the deliveries that broke the order of their key, in one sweep over the keys.
+
+    `running` is the delivery of another message of the key that still ran; `passed` is an earlier first delivery with
+    a higher offset. A column is null if there is no such delivery.
 
     Args:
-        resized: topics whose number of groups has changed: a key may have gone to another group, beside the last of
-            it in the old one, so they are judged group by group.
-        slack_us: by how much the clocks of two hosts may differ.
+        resized: topics whose number of groups has changed. They are judged group by group, because a key may have
+            moved to a new group while its last messages were in the old one.
+        slack_us: microseconds by which the clocks of two hosts may differ.
     """
     group = F.when(F.col("topic").isin(*resized), F.col("group"))
     order = Window.partitionBy("topic", "key", group).orderBy("time_us", "offset")
@@ -81,7 +84,7 @@ def followed(deliveries: DataFrame, resized: Collection[str], slack_us: int) -> 
 
 
 def overlaps(followed: DataFrame) -> DataFrame:
-    """Deliveries that began while another message of their key ran; see `followed`."""
+    """Report deliveries that began while another message of their key ran; see `followed`."""
     found = followed.where(F.col("running").isNotNull()).withColumn("before", F.col("running"))
     return _pairs(
         found, "overlap", F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key")
@@ -89,11 +92,11 @@ def overlaps(followed: DataFrame) -> DataFrame:
 
 
 def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
-    """First deliveries that followed one with a higher offset, in their queue and of their key; see `followed`.
+    """Report first deliveries that followed one of their queue and key with a higher offset; see `followed`.
 
     Args:
-        losses: rows of messages that a store has lost. Their offsets are given out again, so the order of what is
-            delivered after one was noticed says nothing about what was delivered before.
+        losses: rows about messages that a store lost. The store gives out their offsets again, so offsets delivered
+            after a host noticed a loss cannot be compared with offsets delivered before.
     """
     found = followed.where(F.col("passed").isNotNull()).withColumn("before", F.col("passed"))
     noticed = losses.select(
@@ -112,10 +115,10 @@ def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
 
 
 def passed_over(waiting: DataFrame, starts: DataFrame) -> DataFrame:
-    """Messages that were never started, though one of their key and queue with a higher offset was.
+    """Report messages that were never started, although one of their key and queue with a higher offset was.
 
     Args:
-        waiting: those with a key, see `spark.audit.waiting`.
+        waiting: waiting messages with a key, see `spark.audit.waiting`.
         starts: started rows.
     """
     first = starts.where(F.col("key").isNotNull() & (F.col("attempt") == 1) & (F.col("offset") >= 0))
@@ -133,6 +136,6 @@ def passed_over(waiting: DataFrame, starts: DataFrame) -> DataFrame:
 
 
 def _pairs(found: DataFrame, kind: str, text: Column) -> DataFrame:
-    """Findings of a delivery and the one before it."""
+    """Make findings about a delivery and the one before it."""
     columns = ("topic", "group", "priority", "offset", "id", "key", "source")
     return found_in(found, "K", kind, *columns, other=F.col("before.id"), at_us=F.col("time_us"), text=text)

@@ -1,9 +1,10 @@
-"""Ids that are published again and again, as in sorted topics; the reasoning is that of `emq.trail.lives`.
+"""Ids that are published again and again, as in sorted topics, judged by the rules of `emq.trail.lives`.
 
-A settle belongs to a publish that began before the delivery was ready: its *reach*. Settles are one too many where,
-going through publishes and reaches in order of time, more were settled than published; that is a running sum. A publish
-that was merged went into a message that waited, so it too needs an end that reaches it, if only one for all of them.
-Publishers and hosts go by clocks of their own: a reach counts for what began up to their greatest difference later.
+The *reach* of a settle is the time at which its delivery was ready; the settle belongs to a publish that began before
+its reach. The audit goes through publishes and reaches in order of time with a running sum: a settle is one too many
+if more messages were settled than published by then. A merged publish went into a waiting message, so this publish
+needs an end that reaches it, too; one end serves all merged publishes. Publishers and hosts have clocks of their own,
+so a reach also covers publishes that began later by at most the greatest difference of two clocks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _BEGINS, _ENDS = 0, 1
 
 
 def steps(rows: DataFrame) -> DataFrame:
-    """What lives are made of, with the id as it was published (`origin`), and each end with its reach.
+    """Choose the events that lives consist of; add the id as it was published (`origin`), and to each end its reach.
 
     Args:
         rows: events of ids that may come back.
@@ -50,16 +51,16 @@ def steps(rows: DataFrame) -> DataFrame:
 
 
 def judged(steps: DataFrame, slack_us: int) -> DataFrame:
-    """The columns `spark.audit.messages.JUDGED` for each origin.
+    """Return the columns `spark.audit.messages.JUDGED` for each origin.
 
     Args:
-        slack_us: by how much the clocks of publishers and hosts may differ.
+        slack_us: microseconds by which the clocks of publishers and hosts may differ.
     """
     event, is_origin = F.col("event"), F.col("id") == F.col("origin")
     whole = Window.partitionBy("topic", "origin")
     begun = F.coalesce("published_us", "time_us")
     rows = steps.withColumn("began", F.when(event.isin(SENT, events.PUBLISHED), begun))
-    # A publish that is told of twice, by ledger and trail or after a crash, is one.
+    # A publish that is recorded twice, by ledger and trail or after a crash, counts once.
     told = F.row_number().over(Window.partitionBy("topic", "origin", "began").orderBy("time_us"))
     rows = rows.withColumn("began", F.when(told == 1, F.col("began")))
     rows = rows.withColumns(

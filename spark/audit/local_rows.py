@@ -1,4 +1,4 @@
-"""Rows that the driver has, as data frames whose size Spark's optimizer knows: what is empty is left out of a plan."""
+"""Data frames from rows of the driver. Spark's optimizer knows their size and drops empty ones from a plan."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyspark.sql.types import StructType
 
 
 def frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str | StructType) -> DataFrame:
-    """A small data frame.
+    """Return a small data frame.
 
     Args:
         rows: values in the order of the columns.
-        schema: columns and types; as text, as Spark writes them.
+        schema: columns and types, as a struct or as text in Spark's notation.
     """
-    # A list would become an RDD, of which the optimizer knows nothing; a table of Arrow becomes a local relation.
+    # Spark makes an RDD from a list, whose size the optimizer does not know, but a local relation from an Arrow table.
     shape = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
     columns = to_arrow_schema(shape)
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
@@ -28,5 +28,5 @@ def frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str | Stru
 
 
 def nothing(spark: SparkSession, schema: str | StructType) -> DataFrame:
-    """A data frame without rows."""
+    """Return a data frame without rows."""
     return frame(spark, (), schema)

@@ -1,7 +1,7 @@
-"""What became of each message: no loss, at least once, dead once (L, D, X), for ids that are published once.
+"""Follow each message to its end: no loss, at least once, dead once (L, D, X), for ids that are published once.
 
-One row for each message that can be merged with the rows of an earlier audit, so that what is still open is carried on
-without its events. Ids of sorted topics come back and are judged in `spark.audit.lives`.
+Each message becomes one row of counts. Rows of two audits can be merged, so an audit hands on an open message without
+its events. Ids of sorted topics come back (can be published again); `spark.audit.lives` judges those.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ JUDGED: Final = (
     *("publishes", "delivered", "is_dead", "is_recalled", "is_open", "in_lane", "surplus", "died_again", "extra"),
     *("is_odd", "steps"),
 )
-"""What `judged` and `spark.audit.lives.judged` answer for each message.
+"""The columns that `judged` and `spark.audit.lives.judged` return for each message.
 
-publishes: how often it was published; delivered: settled at least once; is_open: nothing became of it yet; in_lane: it
-waits in a lane or slot if anywhere; surplus: settles that are one too many; died_again: deaths that are one too many;
-extra: delivered and not published here; is_odd: more, or other, than a publish, a start and a settle that fit
-together, see `emq.trail.histories`; steps: how many events there are.
+publishes: number of publishes; delivered: settled at least once; is_open: published and not ended yet; in_lane: if the
+message waits anywhere, it waits in a lane or slot; surplus: number of settles too many; died_again: number of deaths
+too many; extra: delivered and not published here; is_odd: the message has other events than one publish, one start and
+one settle that fit together, see `emq.trail.histories`; steps: number of events.
 """
 
 
@@ -63,7 +63,7 @@ _CODES: Final = (
     *ENDINGS,
     *(events.REPLAYED, events.RECALLED, events.DOUBTED),
 )
-"""Kinds of events by number; the others bear the number after these."""
+"""Kinds of events; a kind's number is its place here. All other kinds share the number after the last."""
 _ENDS: Final = tuple(map(_CODES.index, ENDINGS))
 
 
@@ -73,13 +73,13 @@ def aggregate(rows: DataFrame) -> DataFrame:
     Args:
         rows: events with an id.
     """
-    # Few numbers and no texts but the id go through the exchange, once for each event; counted before it, nearly as
-    # many rows would go through it, each with all the counts.
+    # Each event goes through the exchange as a few numbers and the id. Counting before the exchange would save hardly
+    # any rows, and each row would carry all the counts.
     steps = _steps(rows).repartition(*KEY)
     kind = F.col("kind")
     counted = [count(kind == _CODES.index(name)).alias(name) for name in COUNTED_EVENTS]
     is_start, is_end = kind == _CODES.index(events.STARTED), kind.isin(*_ENDS)
-    # Starts and ends of a message weigh 0 together if each end has a start, by the same host, of the same attempt.
+    # The weights of a message's starts and ends add up to 0 if each end has a start by the same host and attempt.
     weight = F.when(is_start, F.col("who")).when(is_end, -F.col("who")).otherwise(0)
     return steps.groupBy(*KEY).agg(
         *counted,
@@ -106,7 +106,7 @@ def aggregate(rows: DataFrame) -> DataFrame:
 
 
 def _steps(rows: DataFrame) -> DataFrame:
-    """What is counted of each event, in numbers."""
+    """Reduce each event to the numbers that `aggregate` counts."""
     numbered = F.lit(len(_CODES))
     for number, name in enumerate(_CODES):
         numbered = F.when(F.col("event") == name, number).otherwise(numbered)
@@ -130,14 +130,14 @@ def _is_publish(kind: Column) -> Column:
 
 
 def _is_odd(kind: Column) -> Column:
-    """Events that are no publish, first start or settle, and starts of what had expired."""
+    """True for retries, deaths, replays, doubted publishes, starts after the first attempt, and starts after expiry."""
     others = (events.RETRIED, events.DEAD, events.REPLAYED, events.DOUBTED)
     is_late = (F.col("attempt") != 1) | _true(F.col("until") <= F.col("time_us"))
     return kind.isin(*map(_CODES.index, others)) | ((kind == _CODES.index(events.STARTED)) & is_late)
 
 
 def merged(rows: DataFrame, carried: DataFrame) -> DataFrame:
-    """Rows of this audit and those carried from the last one, one for each message."""
+    """Merge the rows of this audit with those carried from the last one, one row for each message."""
     return (
         rows.unionByName(carried)
         .groupBy(*KEY)
@@ -150,11 +150,11 @@ def merged(rows: DataFrame, carried: DataFrame) -> DataFrame:
 
 
 def judged(messages: DataFrame) -> DataFrame:
-    """The columns `JUDGED`, with all that `aggregate` counts beside them."""
+    """Add the columns `JUDGED` to the columns of `aggregate`."""
     copy = is_copy()
-    # What left its slot under an id of its own was published under another.
+    # A message that left its slot has an id of its own (a copy's id) and was published under another id.
     publishes = F.greatest(F.col("sent"), F.col("published"), copy.cast("long"))
-    # A publish that is recorded again is one; one that was begun anew, or lies in two places, is two.
+    # A publish that is recorded twice counts once; one that began a second time or lies in two places counts twice.
     is_twice = (F.col("first_place") < F.col("last_place")) | (F.col("first_begun_us") < F.col("last_begun_us"))
     allowed = F.when(is_twice, F.greatest(publishes, F.lit(2))).otherwise(1)
     odd = (
@@ -195,9 +195,9 @@ def judged(messages: DataFrame) -> DataFrame:
 
 
 def counts() -> list[Any]:
-    """What is counted of all messages; with `done_` those that are not handed on."""
+    """Return the counts over all messages; a name with `done_` counts the messages that are not handed on."""
     counted = {
-        # What left its slot for a lane was published under another id.
+        # A message that left its slot for a lane was published under another id.
         "published": (F.col("publishes") > 0) & ~is_copy(),
         "delivered": F.col("delivered"),
         "dead": F.col("is_dead"),

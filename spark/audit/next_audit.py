@@ -1,4 +1,4 @@
-"""Handing on to the next audit what it cannot read from new segments."""
+"""Hand on to the next audit the data that new segments do not contain."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def hand_on(
     findings: DataFrame,
     unknown: dict[str, int],
 ) -> None:
-    """Write the next state, if one is kept.
+    """Write the next state, if the audit keeps a state.
 
     Args:
         unusual: messages that later steps looked at, see `spark.audit.steps`.
         placed: open messages with their places.
-        findings: new ones, with their fingerprints.
-        unknown: by topic, how many publishes have an unknown outcome.
+        findings: new findings with their fingerprints.
+        unknown: by topic, number of publishes with an unknown outcome.
     """
     if state.directory is None:
         return
@@ -71,7 +71,11 @@ def hand_on(
 def _catalogs(
     before: Sequence[CatalogSeen], last_us: int, since_us: int, topics: Sequence[Topic] | None
 ) -> list[CatalogSeen]:
-    """What was current until now may have been in force up to the last event; what nothing carried is of may go."""
+    """Return the catalogs to carry on.
+
+    The catalog that was current before this audit may have been in force up to the last event. A catalog whose time
+    ended before `since_us` is dropped, because no carried event is as old.
+    """
     kept = [seen for seen in before[:-1] if seen.until_us >= since_us]
     kept += [CatalogSeen(last_us, seen.topics) for seen in before[-1:]]
     if topics is not None and (not kept or kept[-1].topics != list(topics)):
@@ -80,7 +84,7 @@ def _catalogs(
 
 
 def _latest(owners: Iterable[Ownership], since_us: int) -> Iterable[Ownership]:
-    """Those of late, and each group's last two."""
+    """Yield the ownerships that lasted to `since_us` or longer, and the last two of each group."""
     for group in by_group(owners).values():
         for i, ownership in enumerate(reversed(group)):
             if i < 2 or ownership.until_us >= since_us:

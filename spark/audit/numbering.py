@@ -1,4 +1,4 @@
-"""Numbers that come once each: offsets of a queue (M), and numbers of a ledger (E), proved by sums in one pass."""
+"""Prove by sums in one pass that each offset of a queue (M) and each number of a ledger (E) comes once."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from spark.audit.offsets import of_queue, spans
 _QUEUE: Final = ("topic", "group", "priority")
 _RECORD: Final = ("event", *_QUEUE)
 _NUMBER: Final = "number"
-"""Stands where an event does, for numbers of a ledger."""
+"""Value of the column `event` in rows about numbers of a ledger."""
 
 
 def published(rows: DataFrame) -> DataFrame:
-    """Publishes of which the offset is known, by trail or ledger."""
+    """Return the publishes whose offset a trail or ledger tells."""
     return rows.where(F.col("event").isin(SENT, events.PUBLISHED) & F.col("offset").isNotNull())
 
 
 def numbers(sent: DataFrame) -> DataFrame:
-    """The numbers of these rows of ledgers, as if each part of a run were a queue and its numbers offsets."""
+    """Return the numbers of these ledger rows as if each part of a run were a queue and its numbers were offsets."""
     return sent.select(
         F.lit(_NUMBER).alias("event"),
         F.col("run").alias("topic"),
@@ -37,7 +37,7 @@ def numbers(sent: DataFrame) -> DataFrame:
 
 
 def offsets_of(published: DataFrame, numbers: DataFrame) -> DataFrame:
-    """For each queue and kind of record, the sums of `spark.audit.unique` over offsets, and those of offset and id.
+    """Return for each queue and kind of record the sums of `spark.audit.unique` over offsets, and over offset and id.
 
     Args:
         published: see `published`.
@@ -48,7 +48,7 @@ def offsets_of(published: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 def doubtful(sums: DataFrame) -> DataFrame:
-    """Of which queues the sums do not prove that each offset comes once, and that trail and ledger tell the same.
+    """Return the queues whose sums do not prove that each offset comes once and that trail and ledger agree.
 
     Args:
         sums: see `offsets_of`.
@@ -65,7 +65,7 @@ def doubtful(sums: DataFrame) -> DataFrame:
 
 
 def twice(sent: DataFrame, doubtful: DataFrame) -> DataFrame:
-    """Numbers that a ledger tells of more than once (E).
+    """Report numbers that a ledger holds more than once (E).
 
     Args:
         sent: rows of ledgers.
@@ -81,7 +81,7 @@ def twice(sent: DataFrame, doubtful: DataFrame) -> DataFrame:
 
 
 def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame) -> DataFrame:
-    """Two messages that were published at one offset (M), but for those that a store lost.
+    """Report two messages that were published at one offset (M), unless a store lost that offset.
 
     Args:
         published: see `published`.

@@ -1,10 +1,10 @@
-"""The offset audit: reconciles what was published, stored, delivered and dead, and names what broke a promise.
+"""The offset audit: it compares the messages published, stored, delivered and dead, and names each broken promise.
 
     options = AuditOptions(trails=[Path("trail")], ledgers=[Path("ledger")], topics=topics, store=view)
     result = audit(local_session("audit"), options)
 
-Plain data frames throughout, each step linear in the events (a sort or an aggregation by message, group or key), so
-that it runs on a laptop and unchanged on a cluster. `spark.audit.steps` has the steps in their order.
+The audit uses plain data frames only. Each step is one sort or aggregation by message, group or key, so the audit runs
+on a laptop and, unchanged, on a cluster. `spark.audit.steps` has the steps in their order.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from spark.audit.result import Audit as Audit
 from spark.audit.steps import Progress, Steps
 
 ROWS_A_PARTITION = 1_000_000
-"""Events that one task sorts or aggregates: what bounds memory, whatever the size of the whole."""
+"""Events that one task sorts or aggregates. This number bounds the memory, however many events there are."""
 
 _SCRATCH = "emq-audit-"
 _FINDINGS = re.compile(r"\.?(_SUCCESS|part-\d{5}-.*\.parquet)(\.crc)?")
 
 DAMAGED = 20
-"""Segments with damaged data that are left out and named before the audit gives up."""
+"""Most segments with damaged data that the audit leaves out and names before it gives up."""
 
 
 def audit(
@@ -44,17 +44,17 @@ def audit(
     findings: Path | None = None,
     on_progress: Progress = lambda _: None,
 ) -> Audit:
-    """Audit what lies in the directories of `options`.
+    """Audit the segments in the directories of `options`.
 
-    A segment whose data turns out to be damaged is left out and named, which voids the proof.
+    The audit leaves out a segment whose data is damaged and names it in `flaws`, which voids the proof.
 
     Args:
-        findings: a directory to be written anew, with the findings as Parquet (`spark.audit.findings.SCHEMA`).
-        on_progress: told what is being done.
+        findings: directory for the findings as Parquet (`spark.audit.findings.SCHEMA`); its old findings are replaced.
+        on_progress: called with the name of each step when the step begins.
 
     Raises:
-        InvalidSettings: a directory, run or source that is not there, a state that cannot be read, or a directory for
-            findings that holds something else; correct it.
+        InvalidSettings: a directory, run or source is missing, a state cannot be read, or the directory for findings
+            holds other files; correct the setting.
     """
     if findings is not None:
         _check_findings(findings)
@@ -92,7 +92,7 @@ def audit(
 
 
 def _check_findings(directory: Path) -> None:
-    """It is emptied first, so it must not be one that something else lies in."""
+    """Refuse a directory that holds other files than findings, because the audit empties the directory first."""
     if directory.exists() and not directory.is_dir():
         raise errors.InvalidSettings(f"findings {str(directory)!r} must be a directory, or not be there yet")
     for path in directory.iterdir() if directory.exists() else ():
@@ -103,8 +103,11 @@ def _check_findings(directory: Path) -> None:
 
 
 def _fit(spark: SparkSession, rows: int) -> dict[str, str]:
-    """Let each task have so many events, compile nothing for few of them, and read all of them whatever the footers of
-    their files say is in them, which no checksum covers; answers the settings as they were."""
+    """Fit Spark's settings to the number of events, and return the settings as they were.
+
+    Each task gets up to `ROWS_A_PARTITION` events. Spark compiles no code for few events. Spark reads every row and
+    ignores the statistics in the footers of the files, because no checksum covers them.
+    """
     few = rows < ROWS_A_PARTITION
     wanted = {
         "spark.sql.shuffle.partitions": str(max(2, math.ceil(rows / ROWS_A_PARTITION))),
@@ -120,6 +123,6 @@ def _fit(spark: SparkSession, rows: int) -> dict[str, str]:
 
 
 def _named(text: str, paths: Iterable[str]) -> set[str]:
-    """The segments that an error of Spark says it could not read."""
+    """Return those of `paths` that an error text of Spark names as unreadable."""
     names = {name.rpartition("/")[2] for name in re.findall(r"reading file (\S+\.parquet)", text)}
     return {path for path in paths if path.rpartition("/")[2] in names}

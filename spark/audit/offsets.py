@@ -1,8 +1,9 @@
-"""What became of messages that did not end in the trail, and what checkpoints claim (L, M, X), by the store.
+"""Compare open messages and checkpoints with the store (L, M, X).
 
-A message that was published and neither delivered, dead, dropped nor recalled must be where the store says that it is:
-in its queue at or above what is finished, or in its group's lane or slot. What a killed host did in its last moments is
-in no trail: up to `crash_s` of its groups' quotas may be finished by the checkpoint alone.
+An *open* message was published, and the trail shows no end of it (settled, dead, dropped or recalled). The store must
+hold an open message: in its queue at or above the finished offsets, or in its group's lane or slot. No trail shows the
+last moments of a killed host. So the audit believes a checkpoint about as many messages as the quotas of the host's
+groups allow in `unwritten_s`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ QUEUES: Final = (
     "finished array<struct<begin: long, end: long>>"
 )
 BLIND_GROUPS: Final = "topic string, `group` int, most long, until_us long"
-"""How many messages owners whose trail was cut short may have finished unseen, of those that were there by then."""
+"""The columns for groups whose owner's trail was cut short.
+
+`most` is the most messages that such owners may have finished unseen, among the messages published by `until_us`
+(microseconds since the epoch).
+"""
 
 _IDS = "topic string, id string"
 
@@ -43,7 +48,10 @@ LOST: Final[Mapping[str, str]] = {
 
 
 def ended(live: bool) -> tuple[str, ...]:
-    """Places of open messages from which nothing more is to come; while hosts run, what was unseen will be seen."""
+    """Return the places of open messages that will have no more events.
+
+    While hosts run (`live`), a message finished unseen is not among them, because its trail may still arrive.
+    """
     return (DROPPED, FORGOTTEN) if live else (DROPPED, FORGOTTEN, BLIND)
 
 
@@ -58,16 +66,17 @@ def placed(
     live: bool,
     slack_us: int,
 ) -> DataFrame:
-    """Open messages with `place`: where each is, or how it was lost (`LOST`).
+    """Add `place` to the open messages: where each message is, or how it was lost (`LOST`).
 
     Args:
-        open_: of `spark.audit.messages.JUDGED`, those that are open.
+        open_: the open rows of `spark.audit.messages.JUDGED`.
         ranges: dropped, skipped and lost rows.
+        store: the view of the store; None if nobody asked the store.
         blind: see `BLIND_GROUPS`.
         reached: see `reach`.
-        drops: topics whose stores drop the oldest messages, whether or not a host has noticed.
-        live: what happened to a message after the store was asked may have taken it elsewhere.
-        slack_us: by how much clocks may differ.
+        drops: topics whose stores drop the oldest messages, even if no host has recorded that.
+        live: hosts still run, so a message with an event after the look at the store may have moved since.
+        slack_us: microseconds by which clocks may differ.
     """
     spark = open_.sparkSession
     ranged = open_.withColumn("place", F.lit(None).cast("string"))
@@ -94,15 +103,16 @@ def placed(
 
 
 def nowhere(messages: DataFrame) -> DataFrame:
-    """As `placed`, where no message is open."""
+    """Return an empty frame with the columns of `placed`, for an audit without open messages."""
     shape = messages.withColumn("place", F.lit(None).cast("string")).schema
     return local_rows.nothing(messages.sparkSession, shape)
 
 
 def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
-    """How far owners whose trail was cut short had started the messages of each queue, by that trail.
+    """Return how far owners whose trail was cut short had started each queue, as far as the trail shows.
 
-    topic, group, priority, reach (the highest offset), and whether keys may have held back what lies below.
+    The columns are topic, group, priority, reach (the highest offset) and keyed (keys may have held back messages
+    below `reach`).
     """
     found = starts.where(F.col("source").isin(list(unclosed)) & (F.col("offset") >= 0))
     return found.groupBy("topic", "group", "priority").agg(
@@ -111,7 +121,7 @@ def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
 
 
 def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
-    """Checkpoints and bounds as a data frame."""
+    """Return checkpoints and bounds as a data frame."""
     return local_rows.frame(spark, queues, QUEUES)
 
 
@@ -120,7 +130,7 @@ def _added(queues: DataFrame) -> list[str]:
 
 
 def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column) -> DataFrame:
-    """Give a place to what lies in one of the ranges of offsets, and was there in time."""
+    """Set `place` for messages whose offset is in one of the ranges and for which `in_time` holds."""
     of_ranges = spans(ranges)
     inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & in_time
     hit = frame.join(F.broadcast(of_ranges), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
@@ -129,9 +139,9 @@ def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column)
 
 
 def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
-    """Give a place to what the store held when it came back from a crash without its last messages.
+    """Set `place` for messages that a store lost because it came back from a crash without its last messages.
 
-    Offsets are given out again from the loss on, so only what was published before it was noticed is meant.
+    The store gives out the lost offsets again, so only messages from before a host noticed the loss get this place.
     """
     gone = spans(losses).select("t", "g", "p", "begin", "lost_us")
     was_there = (F.col("offset") >= F.col("begin")) & (F.col("last_us") <= F.col("lost_us"))
@@ -141,7 +151,7 @@ def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
 
 
 def spans(ranges: DataFrame) -> DataFrame:
-    """Ranges of offsets, under names that a message has not."""
+    """Return the ranges of offsets, with column names that differ from those of messages."""
     return ranges.select(
         F.col("topic").alias("t"),
         F.col("group").alias("g"),
@@ -172,10 +182,11 @@ def _by_store(drops: Collection[str]) -> Column:
 
 
 def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: DataFrame) -> DataFrame:
-    """Take as many as may be claimed, or were finished unseen, out of what is missing in each group.
+    """Excuse as many missing messages of each group as may be claimed or may have been finished unseen.
 
-    A killed host cannot have finished what was published after the next one had taken its group. Queues are started in
-    order, so what it did after its trail had ended began there, or lies above all that it had started.
+    A killed host cannot have finished messages published after the next host had taken its group. Hosts start queues
+    in order, so a message finished after the trail's end was either started in the trail or lies above all offsets
+    that the host had started.
     """
     spark = found.sparkSession
     claimed = local_rows.frame(spark, store.lanes, "topic string, `group` int, claimed int")
@@ -203,7 +214,7 @@ def _rank(*columns: str) -> Column:
 
 
 def lost(placed: DataFrame) -> DataFrame:
-    """Messages that are lost (L)."""
+    """Report messages that are lost (L)."""
     why = F.create_map(*(F.lit(text) for pair in LOST.items() for text in pair))[F.col("place")]
     return found_in(
         placed.where(F.col("place").isin(*LOST)),
@@ -214,7 +225,7 @@ def lost(placed: DataFrame) -> DataFrame:
 
 
 def overrun(placed: DataFrame) -> DataFrame:
-    """Progress that went past an unfinished message (M)."""
+    """Report progress that went past an unfinished message (M)."""
     kind = (
         F.when(F.col("place") == SKIPPED, "skipped")
         .when(F.col("place") == PASSED, "past what is finished")
@@ -234,7 +245,7 @@ def overrun(placed: DataFrame) -> DataFrame:
 
 
 def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataFrame:
-    """Offsets that one owner delivered for the first time twice under one epoch (M), but for those that a store lost.
+    """Report offsets with two first deliveries by one owner under one epoch (M), unless a store lost the offset.
 
     Args:
         starts: started rows.
@@ -257,7 +268,7 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataF
 
 
 def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
-    """Messages that were dropped for want of room, of topics that refuse instead (L).
+    """Report messages that were dropped for want of room, although their topic refuses new messages instead (L).
 
     Args:
         drops: dropped rows.
@@ -278,10 +289,12 @@ def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
 def regressed(
     queues: Sequence[QueueView], before: Sequence[QueueView], topics: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """Findings about checkpoints as such: beyond the tail, behind an earlier audit's, or gone (M).
+    """Return findings about checkpoints: beyond the tail, behind an earlier audit's, or gone (M).
 
     Args:
-        topics: that there are; None if not known. What is gone with its topic was deleted.
+        queues: the queues now.
+        before: the queues at the last audit.
+        topics: names of the topics that exist; None if not known. A queue that is gone with its topic was deleted.
     """
     earlier = {(q.topic, q.group, q.priority): q for q in before}
     found: list[dict[str, Any]] = []
@@ -289,7 +302,7 @@ def regressed(
     groups = {name: max((q.group for q in queues if q.topic == name), default=-1) for name in {q.topic for q in before}}
     now_there = {(q.topic, q.group, q.priority) for q in queues}
     for place, was in sorted(earlier.items()):
-        # A retired group goes when it is empty.
+        # The queues of a retired group go away when they are empty.
         is_retired = was.group > groups[was.topic] and was.watermark >= was.tail
         if place not in now_there and was.topic in there and not is_retired:
             text = f"priority {was.priority}: the queue was there at the last audit, and is gone"

@@ -1,4 +1,4 @@
-"""What an audit is asked to do."""
+"""The options of an audit."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ SKEW_S = 0.25
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """What to audit, and what a trail cannot know.
+    """The directories to audit, and the facts that a trail cannot hold.
 
     Attributes:
         trails: directories of the hosts' (and producers') trails, at least one.
-        ledgers: directories with the ledgers of load runs; none if the producers kept a trail.
-        runs: of which runs; empty for the only one there is, ("*",) for all that are there.
-        topics: as the catalog has them; without them caps are not judged, and all topics count as strict.
-        earlier: as it had them before, where quotas or other settings were changed meanwhile: the highest cap and the
-            most attempts that a topic ever had count, and priority only where it was strict throughout.
-        store: what store and database say now; None if they were not asked.
-        state: where an audit leaves what the next one goes on from; None for one that stands alone.
-        crashed: sources known to have been killed, whose trails therefore were not closed.
-        live: hosts may still run, so that no trail has to be closed and what was not delivered may still be.
-        purged: dead letters may have been purged, or left by other ways that no trail shows.
+        ledgers: directories with the ledgers of load runs; empty if the producers kept a trail.
+        runs: ids of the load runs to audit; empty if the directories hold one run only, ("*",) for all runs.
+        topics: the topics of the catalog; None if not known: caps are then not judged, and all topics count as strict.
+        earlier: earlier versions of the catalog, where somebody changed quotas or other settings. Each topic is judged
+            by its highest cap and its most attempts, and by priority only if it was strict throughout.
+        store: the contents of store and database now; None if nobody asked them.
+        state: directory in which an audit leaves its state for the next one; None for a single audit.
+        crashed: sources that were killed and therefore did not close their trails.
+        live: hosts may still run: a trail may be open, and a message may still be delivered.
+        purged: somebody may have purged dead letters or removed them in another way that no trail shows.
         max_skew_s: seconds that the clocks of two machines may differ, 0 or more.
-        crash_s: seconds before its death of which a crash may repeat what happened: the interval of checkpoints, and
-            how long writing them took.
-        unwritten_s: seconds before its death of which the trail of a killed host tells nothing: the interval of its
-            segments, and how long writing one took. What a checkpoint says that it finished then is believed.
-        carried_s: seconds of the newest events that an audit with a state hands on, for what comes late.
+        crash_s: seconds before a host's death whose deliveries the next owner may repeat: the interval of checkpoints
+            plus the time that writing them took.
+        unwritten_s: seconds before a host's death that are missing from its trail: the interval of its segments plus
+            the time that writing one took. The audit believes a checkpoint about messages finished in this time.
+        carried_s: seconds of the newest events that an audit with a state hands on, for events that come late.
     """
 
     trails: Sequence[Path]

@@ -1,4 +1,4 @@
-"""What one pass over all events tells at once: how long messages waited, and which of the later steps have work."""
+"""One pass over all events: it measures how long messages waited, and finds which later steps have work."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from spark.audit.contents import is_due, is_expiry
 from spark.audit.events import RANGES, count, is_slot_id
 
 STEPS: Final = 4
-"""Buckets of waits for each doubling."""
+"""Buckets of waits for each doubling of the wait."""
 
 
 @dataclass(frozen=True)
 class Overview:
     """Attributes:
-    waits: from publish to first start: topic, priority, source, bucket, n, and the longest start before its publish.
-    lowest: by topic, the number of the lowest priority of which anything was started.
-    comes_back: there are events of ids that may come back.
-    is_due: something was published with a time of its own under an id that may come back.
+    waits: rows of topic, priority, source, bucket, n and behind_us, about the wait from publish to first start.
+    lowest: by topic, the number of the lowest priority with a start.
+    comes_back: there are events of ids that may come back (ids of sorted topics, which can be published again).
+    is_due: a message was published with a due time under an id that may come back.
     ranges: there are offsets that were dropped, skipped or lost.
-    expires: there are events which tell that an id that may come back had expired.
+    expires: there are events that show that an id that may come back had expired.
 
-    `n` counts what came through a queue; what waited for a time of its own tells nothing of how long others wait.
-    Bucket b holds waits of 2 ** (b / STEPS) microseconds and somewhat more. `behind_us` is how far the host's clock
-    must be behind a publisher's, as far as this shows; 0 or less for not at all.
+    `n` counts messages that came through a queue, because a message with a due time waits for that time and not for
+    other messages. Bucket b holds waits from 2 ** (b / STEPS) microseconds up to the next bucket. `behind_us` is the
+    least number of microseconds by which the host's clock must be behind a publisher's; 0 or less means no difference.
     """
 
     waits: Sequence[Row]
@@ -40,7 +40,7 @@ class Overview:
     expires: bool
 
     def lowest_but(self, topics: Collection[str]) -> int:
-        """The lowest priority of which anything was started, these topics aside; 0 if there is but one, or none."""
+        """Return the number of the lowest priority with a start, without these topics; 0 if there is at most one."""
         return max((lowest for topic, lowest in self.lowest.items() if topic not in topics), default=0)
 
 
@@ -48,7 +48,7 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
     """Look at all events once.
 
     Args:
-        new: events of the new segments; the waits are theirs.
+        new: events of the new segments; only they count for the waits.
         carried: events that an earlier audit handed on.
     """
     started = F.col("event") == events.STARTED

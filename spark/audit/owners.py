@@ -1,4 +1,4 @@
-"""Who had which group when (O), by what hosts recorded and started, judged by `emq.trail.owners`; pauses at moves."""
+"""Ownerships of groups (O), from records and starts of hosts, for the rules of `emq.trail.owners`; pauses at moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = (
 
 
 class Pause(NamedTuple):
-    """How long a group started nothing around a move, in microseconds; `clean` if it was released in order."""
+    """The time `gap_us` in microseconds without starts around a group's move; `clean` if its owner released it."""
 
     topic: str
     group: int
@@ -30,7 +30,7 @@ class Pause(NamedTuple):
 
 
 def table(seconds: DataFrame) -> DataFrame:
-    """All ownerships.
+    """Return all ownerships.
 
     Args:
         seconds: see `spark.audit.seconds`.
@@ -48,7 +48,7 @@ def table(seconds: DataFrame) -> DataFrame:
 
 
 def merged(found: DataFrame, carried: DataFrame) -> DataFrame:
-    """Ownerships of this audit and of earlier ones, each once."""
+    """Merge the ownerships of this audit and of earlier ones, each once."""
     return _summed(found.unionByName(carried))
 
 
@@ -62,7 +62,7 @@ def _summed(frame: DataFrame) -> DataFrame:
 
 
 def pauses(groups: Collection[Sequence[Ownership]]) -> Iterator[Pause]:
-    """Of each move from host to host: from the last start before to the first start after it."""
+    """Yield the pause of each move from host to host: from the last start before to the first start after it."""
     for ownerships in groups:
         active = [o for o in ownerships if o.first_us is not None]
         for before, after in itertools.pairwise(active):

@@ -1,8 +1,8 @@
 """Priority (P): no start while a message of higher priority is ready in the same group.
 
-Two steps. A sweep over each group in order of time counts what is ready of each priority; a start while something
-higher is ready is a suspect. What a suspect overtook may have been held back by its key; groups with suspects are
-therefore judged in full by the checker of small trails (`emq.trail.checks.inversions`), group by group.
+The audit takes two steps. First a sweep over each group in order of time counts the ready messages of each priority; a
+start is a *suspect* if a message of higher priority was ready. But the key of that message may have held it back. So
+the checker of small trails (`emq.trail.checks.inversions`) then judges each group with suspects in full.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from spark.audit.events import origin
 
 _GOES, _LEAVES, _READY = 0, 1, 2
 _PLACES: Final = 16
-"""More than there can be priorities."""
+"""A number above the most priorities that a topic can have."""
 
 _FOUND: Final = "topic string, `group` int, n long, text string"
 
 
 def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
-    """With `owned_us`, and (since_us, until_us) in which a message lay in the store although its owner should have had
-    it (`emq.trail.checks.in_store`); null where it did not.
+    """Add `owned_us`, `since_us` and `until_us` to started rows.
+
+    From `since_us` to `until_us` the message lay in the store although its owner should have fetched it
+    (`emq.trail.checks.in_store`); both are null if there was no such time.
 
     Args:
+        starts: started rows.
         owners: topic, group, source, epoch and owned_us of all ownerships.
     """
     owned = F.broadcast(owners.where(F.col("owned_us").isNotNull()).drop("released_us"))
@@ -42,17 +45,17 @@ def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
 
 
 def suspects(starts: DataFrame, priorities: int) -> DataFrame:
-    """Groups in which a start overtook something that was ready, keys not considered: topic, group.
+    """Find groups in which a start overtook a ready message, without regard to keys: topic, group.
 
     Args:
         starts: started rows of topics that serve strictly, see `waiting`.
-        priorities: how many there are at most; 1 or less has no suspects.
+        priorities: most priorities of a topic; with 1 or less there are no suspects.
     """
     rows = starts.select(
         *("topic", "group", "source", F.col("priority").cast("int").alias("p")),
         *("time_us", "ready_us", "since_us", "until_us"),
     )
-    # What was not seen to wait is not counted, and leaves no count either.
+    # A message that was not seen to wait is not counted, so its start does not lower a count either.
     waited = (F.col("ready_us") > 0) & (F.col("ready_us") < F.col("time_us"))
     stored = F.col("since_us").isNotNull()
     steps = F.array(
@@ -72,13 +75,16 @@ def suspects(starts: DataFrame, priorities: int) -> DataFrame:
 
 
 def _step(time: str, kind: int, step: Column) -> Column:
-    """One number sorts quicker than three: time, then leaving before getting ready, then the higher priority first."""
+    """Make one step of the sweep, with a sort number for time, then leaving before getting ready, then priority.
+
+    One number sorts faster than three columns.
+    """
     at = F.col(time) * (3 * _PLACES) + kind * _PLACES + F.col("p")
     return F.struct(at.alias("at"), F.lit(kind).alias("kind"), step.alias("step"))
 
 
 def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
-    """The starts in these groups that overtook a ready message which nothing held back.
+    """Report the starts in these groups that overtook a ready message that nothing held back.
 
     Args:
         rows: started rows, and ends of messages with a key.
@@ -94,7 +100,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def _judge(key: Any, table: Any) -> Any:
-    """All of one group, as the small proof judges it; runs in a Python worker."""
+    """Judge all of one group by the checker of small trails; runs in a Python worker."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     topic, group = (value.as_py() for value in key)
@@ -122,7 +128,7 @@ def _judge(key: Any, table: Any) -> Any:
 
 
 def _lines(count: int, examples: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Each example for one, and one line for those that are not listed."""
+    """Yield each example with the count 1, and one line with the count of the findings that are not listed."""
     yield from ((1, text) for text in examples)
     if count > len(examples):
         yield count - len(examples), f"and {count - len(examples)} more in this group"

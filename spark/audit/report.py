@@ -1,4 +1,4 @@
-"""The answer of an audit as one HTML file that a person would rather look at than read."""
+"""The result of an audit as one HTML file with charts and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark.audit.result import Audit
 from spark.audit.svg import ChartLine, number, span
 
 SMALL = 12
-"""Tenants that have a picture of their own."""
+"""Tenants (topics) with a chart of their own."""
 SHARES = (0.5, 0.9, 0.99)
 
 _STYLE = "report.css"
@@ -37,7 +37,7 @@ _COUNTS = (
 
 
 def check(path: Path) -> None:
-    """Raises `InvalidSettings` if there is no directory for the report, before the work of an audit is done."""
+    """Raise `InvalidSettings` if the report's directory does not exist; called before the audit does its work."""
     if not path.absolute().parent.is_dir():
         raise errors.InvalidSettings(f"report {str(path)!r} cannot be written: there is no such directory; make it")
 
@@ -57,8 +57,8 @@ def write(path: Path, result: Audit) -> None:
 
 
 def render(result: Audit) -> str:
-    """The report as text."""
-    # What is broken comes before the pictures, what is allowed after them.
+    """Return the report as HTML text."""
+    # Broken promises come before the charts, excused findings after them.
     broken, allowed = ([k for k in result.kinds if k.excused is x] for x in (False, True))
     parts = (_head(result), _promises(result), _findings("Findings", broken), _pictures(result.charts))
     body = "".join(text for part in (*parts, _findings("Allowed", allowed), _notes(result)) for text in part)
@@ -210,7 +210,7 @@ def _waits_key(charts: Charts) -> str:
 
 
 def _quantile(found: Sequence[tuple[float, int]], share: float) -> float:
-    """The wait that so many did not exceed, in microseconds, to a quarter of a doubling."""
+    """Return the wait in microseconds that this share of messages did not exceed, to a quarter of a doubling."""
     wanted, reached = share * sum(n for _, n in found), 0
     for us, n in found:
         reached += n

@@ -1,4 +1,4 @@
-"""What the steps of an audit have found, gathered as Parquet below its scratch directory."""
+"""The findings of an audit's steps, gathered as Parquet below the scratch directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reports:
         self._found: list[str] = []
 
     def add(self, found: DataFrame) -> None:
-        """Compute and keep findings. Each costs a job, so what surely finds nothing is better not asked."""
+        """Compute and keep findings. Each call costs a Spark job, so do not call it for a frame known to be empty."""
         self._asked += 1
         name = f"findings-{self._asked}"
         self._frames.kept(name, findings.complete(found))
@@ -36,11 +36,11 @@ class Reports:
             self.add(findings.of_rows(self._spark, rows))
 
     def __bool__(self) -> bool:
-        """Whether anything was found."""
+        """True if there is a finding."""
         return bool(self._found)
 
     def new(self) -> DataFrame:
-        """Those that no earlier audit reported, with their fingerprints."""
+        """Return the findings that no earlier audit reported, with their fingerprints."""
         found = local_rows.nothing(self._spark, findings.SCHEMA)
         if self._found:
             reader = self._spark.read.schema(findings.SCHEMA)

@@ -1,4 +1,4 @@
-"""What an audit answers: verdict, counts, findings, and why the proof is void if it is."""
+"""The result of an audit: verdict, counts, findings, and the reasons if the proof is void."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ BROKEN, VOID = 1, 2
 
 @dataclass(frozen=True)
 class Audit:
-    """The answer of one audit.
+    """The result of one audit.
 
     Attributes:
-        counts: by name; of all audits of a state together where not said otherwise.
+        counts: counts by name, over all audits of a state.
         kinds: new findings.
-        violations: by promise, of all audits of a state together.
-        flaws: why the proof is void, one line each.
-        notes: what a reader should know beside that.
-        unjudged: promises that could not be judged, with the reason.
-        charts: what the report draws; of this audit's events.
-        done: counts of what is not handed on to the next audit.
+        violations: number of violations by promise, over all audits of a state.
+        flaws: reasons why the proof is void, one line each.
+        notes: remarks for the reader, one line each.
+        unjudged: promises that the audit could not judge, with the reason.
+        charts: data of the report's charts, from this audit's events.
+        done: counts of the messages that are not handed on to the next audit.
     """
 
     counts: Mapping[str, int]
@@ -50,12 +50,15 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Nothing new was broken, and the proof is not void."""
+        """True if no promise was newly broken and the proof is not void."""
         return not self.broken and not self.flaws
 
     @property
     def believed(self) -> str:
-        """What is held to be kept without evidence: "139 of 2,259 messages (6 %) believed to checkpoints", or ""."""
+        """Text such as "139 of 2,259 messages (6 %) believed to checkpoints", or "".
+
+        These messages count as delivered although no trail shows their end.
+        """
         unseen, published = self.counts["finished_unseen"], self.counts["published"]
         if not unseen:
             return ""
@@ -64,11 +67,11 @@ class Audit:
 
     @property
     def exit_status(self) -> int:
-        """0, 1 where a promise was broken, 2 where the proof is void."""
+        """1 if a promise was broken, else 2 if the proof is void, else 0."""
         return BROKEN if self.broken else VOID if self.flaws else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
+        """Return the result as plain values, fit for JSON."""
         return {
             "ok": self.ok,
             "void": bool(self.flaws),
@@ -100,11 +103,11 @@ def make(
     waits: Sequence[Row],
     charts: Charts,
 ) -> Audit:
-    """Put the answer together.
+    """Put the result together.
 
     Args:
-        counts: of the messages of this audit, see `spark.audit.steps`, and of its ledgers by outcome.
-        places: open messages by place.
+        counts: counts of this audit's messages, see `spark.audit.steps`, and of its ledgers by outcome.
+        places: number of open messages by place.
         waits: see `spark.audit.overview.Overview`.
     """
     done = _done(before.done, found, counts, {p: places.get(p, 0) for p in offsets.ended(options.live)})
@@ -156,7 +159,7 @@ def _contradictions(kinds: Sequence[Kind]) -> list[str]:
 
 
 def _done(before: Done, found: Input, counts: Mapping[str, int], ended: Mapping[str, int]) -> Done:
-    """What is not handed on; `ended` counts the open messages among it by place."""
+    """Count the messages that are not handed on; `ended` counts the open ones among them by place."""
     return Done(
         published=before.published + counts["done_published"] + sum(ended.values()),
         delivered=before.delivered + counts["done_delivered"],
@@ -204,7 +207,7 @@ _ALLOWED = {
     ("D", "from two places"): "messages delivered from two places, which publishes that nothing tells of may explain",
     ("X", "dead twice"): "dead letters that died again after a crash, before their offsets were checkpointed",
 }
-"""What is excused, by promise and kind."""
+"""Text about the excused findings, by promise and kind."""
 
 
 def _notes(

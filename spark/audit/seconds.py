@@ -1,4 +1,4 @@
-"""How much happened in each second: what caps, ownerships and charts are made of, small beside the events."""
+"""Counts of events by second: the data of caps, ownerships and charts, much smaller than the events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTED = (SENT, events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRI
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """Events by second; those of owners, and starts, also by group, host and epoch."""
+    """Count events by second; count starts and events of owners also by group, host and epoch."""
     of_owner = F.col("event").isin(events.STARTED, *OWNED)
     return (
         rows.where(F.col("event").isin(*_COUNTED, *OWNED))

@@ -1,4 +1,4 @@
-"""The segments that an audit reads: which are new, and what is missing, damaged or foreign."""
+"""Find the segments that an audit reads: the new ones, and the missing, damaged and foreign ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NAME = re.compile(rf"({segments.SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
 
 
 class SourceRun(msgspec.Struct):
-    """What is known of one run of a source, over all audits so far.
+    """The knowledge about one run of a source, over all audits so far.
 
     Attributes:
         spans: numbers of the segments that were read, as half-open ranges, ascending.
         closed: its last segment says that it ended in order.
-        dropped: events that it lost.
+        dropped: number of events that the source lost.
         first_us, last_us: times of its first and last event, microseconds since the epoch.
-        last_seq: number of the first segment that says so, -1 if none does.
+        last_seq: number of the first segment that says that the run ended, -1 if none does.
     """
 
     spans: list[tuple[int, int]] = msgspec.field(default_factory=list)
@@ -58,17 +58,17 @@ class SourceRun(msgspec.Struct):
 
 @dataclass
 class Input:
-    """What is to be read.
+    """The input of an audit.
 
     Attributes:
         trail, ledger: paths of the new segments.
         headers: of the new segments of the trail, by path.
         runs: the load runs by id.
-        sources: of each `<source>-<run_us>`, what is known after this audit.
+        sources: the runs of sources by `<source>-<run_us>`, after this audit.
         ledger_names: `<run>/<file>` of all ledger segments read so far.
-        rows: events and messages in the new segments.
-        flaws: why the proof is void, one line each.
-        unclosed: sources whose trail was not closed, and that is no flaw (killed, or still running).
+        rows: number of events and messages in the new segments.
+        flaws: reasons why the proof is void, one line each.
+        unclosed: sources whose open trail is not a flaw, because they were killed or still run.
     """
 
     trail: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Input:
 
     @property
     def silent(self) -> set[str]:
-        """Sources of an older version, whose deaths do not tell why."""
+        """Sources of an older version, whose deaths do not record their cause."""
         return {header.source for header in self.headers.values() if not header.causes}
 
     @property
@@ -96,12 +96,12 @@ class Input:
 
     @property
     def cut_short(self) -> list[tuple[str, int, int]]:
-        """Of each run that is no flaw and was not closed: source, first and last event."""
+        """Source, first and last event (microseconds since the epoch) of each open run of a source in `unclosed`."""
         runs = ((name.rpartition("-")[0], run) for name, run in sorted(self.sources.items()) if not run.closed)
         return [(source, run.first_us, run.last_us) for source, run in runs if source in self.unclosed]
 
     def last_of(self, source: str, time_us: int) -> int:
-        """The last event of the run of a source that goes on to this time; the time, if there is none."""
+        """Return the last event of the source's run that lasts to this time or longer; the time itself if none does."""
         runs = (run for name, run in self.sources.items() if name.rpartition("-")[0] == source)
         return min((run.last_us for run in runs if run.last_us >= time_us), default=time_us)
 
@@ -115,8 +115,8 @@ def find(
     """Look through all directories.
 
     Args:
-        sources, ledger_names: what earlier audits have read; not changed.
-        without: paths that turned out to be of no use, and why.
+        sources, ledger_names: segments that earlier audits have read; not changed.
+        without: by path, why a segment turned out to be of no use.
 
     Raises:
         InvalidSettings: a directory or a run is not there.
@@ -158,7 +158,7 @@ def _find_trail(found: Input, directory: Path, without: Mapping[str, str]) -> No
 
 
 def _header(path: Path) -> tuple[segments.Header, int] | str:
-    """The header of a segment and its events, or what is wrong with the file."""
+    """Return the header of a segment and its number of events, or a text about the defect of the file."""
     if not _NAME.fullmatch(path.name) or not path.is_file():
         return "foreign, not a segment of a trail"
     try:

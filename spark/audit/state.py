@@ -1,12 +1,12 @@
-"""What one audit leaves for the next, which then reads new segments only.
+"""The state that one audit leaves for the next, so that the next audit reads new segments only.
 
-    <state>/state.json                   what was read, counts of what is done with, and which directory holds the rest
-    <state>/audit-<n>/messages           counts of messages that are open, or that something happened to lately
-    <state>/audit-<n>/recent             events of the last `carried_s`, of sorted topics as long as an id is open
-    <state>/audit-<n>/seconds, owners    counts by second of the same time, and all ownerships
+    <state>/state.json                   names of the segments read, counts of finished messages, number n of the audit
+    <state>/audit-<n>/messages           counts of messages that are open or have recent events
+    <state>/audit-<n>/recent             events of the last `carried_s`; of sorted topics as long as an id is open
+    <state>/audit-<n>/seconds, owners    counts by second of the same time; the recent and last ownerships
     <state>/audit-<n>/known              fingerprints of findings that were reported
 
-The new directory is complete before `state.json` names it, so that an audit that is cut short leaves the old state.
+The new directory is complete before `state.json` names it, so an audit that is cut short leaves the old state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE = "state.json"
 
 
 class Done(msgspec.Struct):
-    """Messages that are done with and no longer carried."""
+    """Counts of messages that are finished and no longer carried."""
 
     published: int = 0
     delivered: int = 0
@@ -46,7 +46,10 @@ class Done(msgspec.Struct):
 
 
 class CatalogSeen(msgspec.Struct):
-    """A catalog that an audit was given; it may have been in force until `until_us`, the last event audited since."""
+    """A catalog that an audit was given.
+
+    The catalog may have been in force until `until_us`: the last event of the audit that was given the next catalog.
+    """
 
     until_us: int
     topics: list[Topic]
@@ -56,10 +59,10 @@ class Saved(msgspec.Struct):
     """The contents of `state.json`.
 
     Attributes:
-        audits: how many there were.
-        violations: found so far, by promise.
-        unknown: by topic, how many publishes have an unknown outcome.
-        catalogs: the one that the last audit was given, and others before it whose time is still carried.
+        audits: number of audits so far.
+        violations: number of violations so far, by promise.
+        unknown: by topic, number of publishes with an unknown outcome.
+        catalogs: earlier catalogs whose time is still carried; the last one was given to the last audit.
     """
 
     version: int = VERSION
@@ -74,7 +77,7 @@ class Saved(msgspec.Struct):
 
 
 class State:
-    """The state below a directory; without one, a state that is empty and not kept."""
+    """The state below a directory; without a directory, an empty state that is not kept."""
 
     def __init__(self, spark: SparkSession, directory: Path | None) -> None:
         self._spark = spark
@@ -84,17 +87,17 @@ class State:
             self.saved = _load(directory / FILE)
 
     def carried(self, name: str, schema: str) -> DataFrame:
-        """What the last audit left under a name; empty if it left nothing."""
+        """Return the frame that the last audit left under a name; an empty frame if there is none."""
         place = None if self.directory is None else self.directory / f"audit-{self.saved.audits}" / name
         if place is None or not place.exists():
             return local_rows.nothing(self._spark, schema)
         return self._spark.read.schema(schema).parquet(literal(place))
 
     def hand_on(self, saved: Saved, frames: dict[str, DataFrame]) -> None:
-        """Write the next state, then let it be the state.
+        """Write the next state, then replace the old state with it.
 
         Raises:
-            OSError: it could not be written; the old one is still in force.
+            OSError: the state could not be written; the old one is still in force.
         """
         if self.directory is None:
             return

@@ -1,10 +1,10 @@
-"""The steps of an audit, in order, and what each hands to the next.
+"""The steps of an audit, in order, with the letters of the promises that each step judges.
 
-seconds     what happened in each second: caps in aligned seconds, ownerships (Q, O)
-messages    what became of each message (L, D, X); what is not ordinary is kept for the next steps
-offsets     open messages against the store, checkpoints against the trail (L, M, X)
-repeats     messages settled, started or dead too often: within what a crash may repeat, or not (D, M, X)
-sweeps      smooth caps, priority, keys (Q, P, K)
+seconds     count the events of each second; judge caps in aligned seconds, and ownerships (Q, O)
+messages    follow each message to its end (L, D, X); keep unusual messages for the next steps
+offsets     compare open messages with the store, and checkpoints with the trail (L, M, X)
+repeats     compare messages settled, started or dead too often with the repeats that crashes explain (D, M, X)
+sweeps      judge smooth caps, priority and keys (Q, P, K)
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Steps:
     """One audit.
 
     Args:
-        scratch: a directory for what is computed once and used often; the caller removes it.
+        scratch: directory for frames that are computed once and used often; the caller removes the directory.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Steps:
         self._reports = Reports(spark, state, self._frames)
 
     def run(self, findings: Path | None) -> Audit:
-        """All steps; `findings` as for `spark.audit.offset_audit.audit`."""
+        """Run all steps; `findings` as for `spark.audit.offset_audit.audit`."""
         frames = self._frames
         self._say("counting by second")
         waits = frames.overview.waits
@@ -172,7 +172,7 @@ class Steps:
                 self._reports.add(interleaved.faults(starts, suspects))
 
     def _judge_aligned_caps(self) -> int:
-        """Answers how many groups there are whose caps no catalog says."""
+        """Judge the caps in aligned seconds; return the number of groups whose caps are in no catalog."""
         if not self._caps:
             return 0
         caps = audit_caps.frame(self._spark, self._caps)
@@ -185,7 +185,7 @@ class Steps:
     # ---------------------------------------------------------------------------------------------------- by message
 
     def _messages(self) -> tuple[DataFrame, dict[str, int]]:
-        """Messages that later steps have to look at, and counts of all."""
+        """Return the messages that later steps have to look at, and counts of all messages."""
         frames = self._frames
         lives = audit_lives.judged(frames.steps, self._options.slack_us).withColumn("is_life", F.lit(True))
         every = frames.messages.withColumns(
@@ -214,7 +214,7 @@ class Steps:
         return kept, {name: int(value or 0) for name, value in counted.get.items()}
 
     def _dead(self) -> DataFrame:
-        """The dead letters of the store: topic, id, and how many letters there are of each."""
+        """Return the dead letters of the store: topic, id, and the number of letters of each message."""
         store = self._options.store
         letters = [(letter[0], letter[1]) for letter in (store.dead if store is not None else ())]
         dead = local_rows.frame(self._spark, letters, "topic string, id string")
@@ -262,7 +262,7 @@ class Steps:
         return list(audit_crashes.ownerships(owners.values(), found.last_of, found.unclosed, self._options.slack_us))
 
     def _copied(self) -> list[str]:
-        """Topics some of whose messages may have been published twice without a record of the first publish."""
+        """Return the topics with messages that may have been published twice without a record of the first publish."""
         died = any(part.earlier for run in self._found.runs.values() for part in run.parts)
         rows = self._frames.outcomes
         unnamed = (row for row in rows if row["outcome"] == ledger.UNKNOWN and row["nameless"])
@@ -271,7 +271,7 @@ class Steps:
     def _judge_offsets(
         self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners
     ) -> tuple[DataFrame, dict[str, int]]:
-        """Open messages with their places, and how many there are in each."""
+        """Return the open messages with their places, and the number of messages in each place."""
         frames = self._frames
         placed, places = self._placed(unusual, owners) if counts["open"] else (offsets.nowhere(unusual), {})
         self._judge_unique()
@@ -282,7 +282,7 @@ class Steps:
         return placed, places
 
     def _judge_unique(self) -> None:
-        """Offsets, and numbers of ledgers of whose run no attempt has died, that are told of twice."""
+        """Report offsets that come twice, and numbers that come twice in a ledger whose run lost no task attempt."""
         frames = self._frames
         sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
         sent = frames.sent.where(F.col("run").isin(sure))
@@ -299,11 +299,11 @@ class Steps:
         return {t.name for topics in self._catalogs for t in topics}
 
     def _dropping(self) -> set[str]:
-        """Topics that ever dropped their oldest messages."""
+        """Return the topics that had the overflow policy `drop_oldest` in any catalog."""
         return {t.name for topics in self._catalogs for t in topics if t.options.overflow == "drop_oldest"}
 
     def _placed(self, open_: DataFrame, owners: Owners) -> tuple[DataFrame, dict[str, int]]:
-        """Where open messages are, with findings of those that are lost."""
+        """Return the open messages with their places, as `_judge_offsets`; report the lost messages."""
         options, frames = self._options, self._frames
         placed = offsets.placed(
             open_.where("is_open"),
@@ -341,7 +341,7 @@ class Steps:
             self._reports.add(dead_letters.absent(unusual, store, until_us))
 
     def _blind(self, owners: Owners) -> list[tuple[str, int, int, int]]:
-        """Rows of `spark.audit.offsets.BLIND_GROUPS`."""
+        """Return the rows of `spark.audit.offsets.BLIND_GROUPS`."""
         unwritten_s = self._options.unwritten_s
         quotas = {(cap.topic, cap.group): cap.whole + 1 for cap in self._caps}
         found: dict[tuple[str, int], tuple[int, int]] = {}
@@ -374,7 +374,7 @@ class Steps:
             self._reports.add(offsets.rewound(self._frames.starts, restarted, self._frames.losses))
 
     def _unknown(self) -> dict[str, int]:
-        """By topic, how many publishes have an unknown outcome; of all audits together."""
+        """Return by topic the number of publishes with an unknown outcome, over all audits of the state."""
         found = dict(self._state.saved.unknown)
         for row in self._frames.outcomes:
             if row["outcome"] == ledger.UNKNOWN:

@@ -1,4 +1,4 @@
-"""What the store and the database say when an audit asks them: read by the driver, through EMQ's own classes."""
+"""A view of store and database for an audit; the driver reads it through EMQ's own classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK = 3_000
 
 
 class QueueView(NamedTuple):
-    """A queue: its checkpoint (epoch 0 and watermark = head where there is none) and its bounds, all offsets."""
+    """A queue's checkpoint and bounds, as offsets; without a checkpoint, epoch is 0 and watermark equals head."""
 
     topic: str
     group: int
@@ -34,7 +34,7 @@ class QueueView(NamedTuple):
 
 
 class LaneView(NamedTuple):
-    """What is claimed from a group's lane and slot: their ids cannot be asked for."""
+    """The number of messages claimed from a group's lane and slot; the store does not tell their ids."""
 
     topic: str
     group: int
@@ -43,14 +43,17 @@ class LaneView(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreView:
-    """A look at everything that holds messages. It is not of one moment: let the hosts rest, or audit `live`.
+    """A look at all places that hold messages.
+
+    Reading takes a while, so the view is not of one moment: stop the hosts first, or audit with `live`.
 
     Attributes:
-        queues: of all log topics.
-        lanes: groups from whose lane or slot something is claimed.
-        waiting: (topic, id) of what waits in lanes and slots.
-        dead: (topic, id, microseconds since the epoch) of the dead letters; without the last where it is not known.
-        at_us: when it began, microseconds since the epoch; after all that is audited where that is not known.
+        queues: the queues of all log topics.
+        lanes: the groups from whose lane or slot a host has claimed messages.
+        waiting: (topic, id) of each message that waits in a lane or slot.
+        dead: (topic, id, time of death in microseconds since the epoch) of each dead letter; the time is left out
+            where it is not known.
+        at_us: when the look began, microseconds since the epoch; a time after all events if not known.
     """
 
     queues: Sequence[QueueView] = ()
@@ -61,15 +64,15 @@ class StoreView:
 
 
 def died_us(letter: tuple[str, str] | tuple[str, str, int]) -> int:
-    """When a dead letter became one; after all that is audited where that is not known."""
+    """Return the time of a dead letter's death; a time after all events if not known."""
     return letter[2] if len(letter) > 2 else 1 << 62
 
 
 async def look(app: App) -> tuple[list[Topic], StoreView]:
-    """The catalog, and a view of store and checkpoints.
+    """Return the topics of the catalog, and a view of store and checkpoints.
 
     Args:
-        app: entered.
+        app: an open app.
 
     Raises:
         StoreUnavailable, DatabaseUnavailable: try again later.
@@ -99,7 +102,7 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
 
 
 async def _groups(store: Store, topic: Topic, waiting: list[tuple[str, str]]) -> list[LaneView]:
-    """What is claimed in each group of a topic; what waits is added to `waiting`."""
+    """Return the groups of a topic with claimed messages; add the topic's waiting messages to `waiting`."""
     found = []
     names = [topic.group(group) for group in range(topic.groups)]
     for group, (name, state) in enumerate(zip(names, served(await store.lanes.inspect(names)), strict=True)):

@@ -1,4 +1,4 @@
-"""Charts as SVG text, made here so that a report is one file that needs nothing else."""
+"""Charts as SVG text, drawn without a library, so that a report is one file without further resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ChartLine(NamedTuple):
 
 
 def number(value: float) -> str:
-    """1.2k, 3.4M: short enough for an axis."""
+    """Format a number shortly enough for an axis, such as 1.2k or 3.4M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{unit}"
@@ -29,7 +29,7 @@ def number(value: float) -> str:
 
 
 def span(us: float) -> str:
-    """Microseconds as people say them."""
+    """Format microseconds in the unit that people would use."""
     for limit, unit in ((3600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms")):
         if us >= limit:
             return f"{us / limit:.3g} {unit}"
@@ -37,7 +37,7 @@ def span(us: float) -> str:
 
 
 def nice(value: float) -> float:
-    """The next rounder number: 1, 2, 2.5 or 5 times a power of ten."""
+    """Return the next round number: 1, 2, 2.5 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -135,7 +135,7 @@ def dots(
 
 
 def waits(by_priority: Mapping[int, Sequence[tuple[float, int]]], width: int, height: int) -> str:
-    """For each priority, which share has waited at most how long, on a logarithmic scale."""
+    """Draw for each priority the share of messages that waited at most a given time, on a logarithmic scale."""
     left, bottom, top = 46, 20, 8
     w, h = width - left - 6, height - top - bottom
     every = [us for found in by_priority.values() for us, _ in found]

@@ -25,7 +25,7 @@ class Sweeps:
     """Sweeps of one audit.
 
     Args:
-        catalogs: all that were in force; none if they are not known.
+        catalogs: all catalogs that were in force; empty if they are not known.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Sweeps:
         self._catalogs = catalogs
 
     def judge_smooth_caps(self, caps: Sequence[audit_caps.Cap]) -> None:
-        """Smooth caps (Q)."""
+        """Judge the caps of smooth topics (Q)."""
         if any(cap.most for cap in caps):
             starts = self._frames.starts
             found = audit_caps.stretches(starts, audit_caps.frame(self._spark, caps))
@@ -54,7 +54,7 @@ class Sweeps:
                 self._reports.add(audit_caps.sliding(stretches, starts, self._options.slack_us))
 
     def judge_priority(self, owners: Owners, waiting: DataFrame | None) -> None:
-        """Priority (P).
+        """Judge priority (P).
 
         Args:
             owners: ownerships of each group in order of their epochs.
@@ -78,7 +78,7 @@ class Sweeps:
             self._reports.add(priority.inversions(both, suspects))
 
     def judge_keys(self, waiting: DataFrame | None) -> None:
-        """Order of keys (K); `waiting` as for `judge_priority`."""
+        """Judge the order of keys (K); `waiting` as for `judge_priority`."""
         rows, cut_short, slack_us = self._frames.rows, self._found.cut_short, self._options.slack_us
         deliveries = keys.deliveries(rows, cut_short)
         followed = keys.followed(deliveries, audit_caps.resized(self._catalogs), slack_us)

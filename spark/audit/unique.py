@@ -1,8 +1,8 @@
-"""Numbers that come once each, told by sums: the places at which a number may come twice.
+"""Find by sums the places (such as queues) in which a number may come twice.
 
-Rows that bear the numbers from `low` to `high`, each once, are `high - low + 1` rows, and the exclusive or of the
-numbers' hashes is that of the whole range. So a place is proved by sums alone, and only the few places where the sums
-do not fit need a comparison of row with row.
+If the rows of a place hold each number from `low` to `high` once, there are `high - low + 1` rows, and the exclusive or
+of the numbers' hashes equals that of the whole range. So sums alone prove a place. Only the few places whose sums do
+not fit need a comparison of row with row.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 _STRIDE: Final = 10_000
-"""Numbers of a range that are listed at a time."""
+"""Numbers of a range that one row lists at a time."""
 
 
 def sums(rows: DataFrame, place: tuple[str, ...], number: str, *more: Column) -> DataFrame:
-    """For each place how many rows there are (`n`), the lowest and highest number, and the `mix` of all."""
+    """Return for each place the number of rows (`n`), the lowest and highest number, and the `mix` of all hashes."""
     mix = F.bit_xor(F.xxhash64(number)).alias("mix")
     return rows.groupBy(*place).agg(
         F.count("*").alias("n"), F.min(number).alias("low"), F.max(number).alias("high"), mix, *more
@@ -26,7 +26,7 @@ def sums(rows: DataFrame, place: tuple[str, ...], number: str, *more: Column) ->
 
 
 def doubtful(sums: DataFrame, place: tuple[str, ...]) -> DataFrame:
-    """The places whose sums do not prove that each number from `low` to `high` comes once."""
+    """Return the places whose sums do not prove that each number from `low` to `high` comes once."""
     is_dense = F.col("n") == F.col("high") - F.col("low") + 1
     dense = sums.where(is_dense)
     begins = dense.select(*place, "high", F.explode(F.sequence("low", "high", F.lit(_STRIDE))).alias("begin"))
@@ -38,7 +38,7 @@ def doubtful(sums: DataFrame, place: tuple[str, ...]) -> DataFrame:
 
 
 def at(rows: DataFrame, places: DataFrame, place: tuple[str, ...]) -> DataFrame:
-    """The rows at these places; nulls are a place like others."""
+    """Return the rows at these places; a null counts as a place like any other."""
     named = places.select(*(F.col(name).alias(f"its_{name}") for name in place))
     is_there = functools.reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in place))
     return rows.join(F.broadcast(named), is_there, "left_semi")

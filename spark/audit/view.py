@@ -1,4 +1,4 @@
-"""The answer of an audit on a terminal."""
+"""The result of an audit on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 3
 
 
 def render(result: Audit) -> RenderableType:
-    """Promises with ticks and crosses and a few examples, counts, notes, and the verdict."""
+    """Render the promises with ticks, crosses and a few examples, then counts, notes and the verdict."""
     parts: list[RenderableType] = [_promises(result), _counts(result)]
     parts += [Text(f"note: {note}", style="dim") for note in result.notes]
     parts += [Text(f"void: {flaw}", style="red") for flaw in result.flaws]

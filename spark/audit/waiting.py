@@ -1,4 +1,4 @@
-"""Messages that lie in their queues and were never started: what is started in their place tells of P and K, too."""
+"""Messages that lie in their queues and were never started; a start in their place may break P or K."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _OWNERS: Final = "topic string, `group` int, source string, epoch long, owned_us
 
 
 def of(placed: DataFrame, unclosed: Collection[str]) -> DataFrame:
-    """Open messages with their places that are in their queues for certain.
+    """Return the open messages that are in their queues for certain.
 
-    Where the store was not asked, nobody knows what a host has begun whose trail was cut short.
+    If nobody asked the store, a host whose trail was cut short may have started any message; then the function returns
+    no message of unknown place.
     """
     there = (offsets.QUEUED,) if unclosed else (offsets.QUEUED, offsets.UNKNOWN)
     begun = (F.col("started") > 0) | F.col("is_life") | F.col("in_lane")
@@ -26,12 +27,12 @@ def of(placed: DataFrame, unclosed: Collection[str]) -> DataFrame:
 
 
 def with_key(waiting: DataFrame) -> DataFrame:
-    """Those that have a key."""
+    """Return the waiting messages that have a key."""
     return waiting.where(F.col("key_low") != _no_key())
 
 
 def as_starts(waiting: DataFrame, groups: Collection[Sequence[Ownership]]) -> DataFrame:
-    """Those without a key as started rows, as if their last owner had started them right after all others.
+    """Return the messages without a key as started rows, as if their last owner had started them after all others.
 
     Args:
         groups: ownerships of each group in order of their epochs.

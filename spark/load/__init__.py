@@ -1,1 +1,1 @@
-"""The load generator: publishes a plan's messages, and keeps a ledger of them."""
+"""The load generator: it publishes the messages of a plan, and keeps a ledger of every publish and its outcome."""

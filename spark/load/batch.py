@@ -1,4 +1,4 @@
-"""What sources of a load hand to the one that publishes it."""
+"""Batches and slices: the messages that a source of a load hands to the task that publishes them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, Protocol
 
 @dataclass(frozen=True)
 class Batch:
-    """Messages of one topic and priority, in the order in which they are to be published.
+    """Messages of one topic and priority, in the order in which the task publishes them.
 
     Attributes:
-        topic: its name.
+        topic: name of the topic.
         seqs: numbers of the messages in the run.
-        payloads: one for each.
-        ids: one for each; empty for what goes to slots, where the id follows from the content.
-        priority: name, or None for the topic's middle one.
-        keys, merge_keys: one for each, or None for none.
-        due_s: when each is due, seconds after the begin of the load; None for at once.
+        payloads: payload of each message.
+        ids: id of each message; empty for messages that go to slots, whose ids follow from their contents.
+        priority: name of the priority, or None for the topic's middle one.
+        keys, merge_keys: key and merge key of each message, or None for none.
+        due_s: due time of each message, seconds after the begin of the load; None for at once.
         scores: priority numbers for topics of kind priority; else None.
     """
 
@@ -36,7 +36,7 @@ class Batch:
         return len(self.seqs)
 
     def only(self, places: Sequence[int] | slice) -> Batch:
-        """The messages at these places."""
+        """Return a batch of the messages at these places."""
 
         def chosen(values: Any) -> Any:
             if not values:
@@ -49,11 +49,11 @@ class Batch:
 
 
 class Slice(NamedTuple):
-    """What is to be published in a short stretch of time.
+    """The messages of a short stretch of time.
 
     Attributes:
-        end_s: when it ends, seconds after the begin of the load; what belongs to it is published then.
-        batches: none if nothing is.
+        end_s: end of the stretch, seconds after the begin of the load; the task publishes the messages then.
+        batches: the messages; empty if the stretch has none.
     """
 
     end_s: float
@@ -61,12 +61,12 @@ class Slice(NamedTuple):
 
 
 class Source(Protocol):
-    """The messages of one partition, the same each time it is asked.
+    """The messages of one partition; a source makes the same messages each time.
 
     Attributes:
-        rows: messages in all.
+        rows: number of messages.
         per_s: messages a second, on average.
-        step_s: how long a slice is.
+        step_s: seconds of a slice.
     """
 
     per_s: float
@@ -76,4 +76,4 @@ class Source(Protocol):
     def rows(self) -> int: ...
 
     def slices(self) -> Iterator[Slice]:
-        """In order of time."""
+        """Yield the slices in order of time."""

@@ -1,4 +1,4 @@
-"""What is in the messages of a load: payloads of their sizes, and contents that come again."""
+"""The contents of a load's messages: payloads of given sizes, and contents that come again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALL = 1_000
 """Bytes up to which copying a payload once more costs less than making it by itself."""
 
 HOPS = 100
-"""A repetition of a repetition of ... is looked up so often; a longer chain ends as a content of its own."""
+"""Most steps in a chain of repetitions; a longer chain ends with a content of its own."""
 
 
 class Content(NamedTuple):

@@ -1,4 +1,4 @@
-"""How many messages tenants have published up to a time: their average rate, bent by the day's curve and by bursts."""
+"""Count the messages that tenants publish up to a time: the average rate, changed by the day's curve and by bursts."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Curve:
             self._areas[i] = self._reached(i - 1, self._begins[i])
 
     def until(self, time_s: float) -> Array:
-        """How many messages each tenant has published before that time: what a rate without fractions comes to."""
+        """Return the whole number of messages that each tenant has published before that time."""
         area = self._reached(bisect.bisect_right(self._begins, time_s) - 1, time_s)
         return np.floor(self.rates * area[self._lots] + self._phases).astype(np.int64)
 
     def peak(self) -> float:
-        """Messages a second that the tenants come to together at most, or thereabouts."""
+        """Return about the highest rate of all tenants together, in messages a second."""
         swing = 1 + (self._diurnal.depth if self._diurnal else 0.0)
         of_lots = np.bincount(self._lots, self.rates, minlength=self._factors.shape[1])
         return max(float(self.rates.sum()), float((self._factors @ of_lots).max())) * swing
@@ -89,7 +89,7 @@ def _stretches(
             for at, more in ((start, burst.factor - 1), (end, 1 - burst.factor)):
                 changes[at] = changes.get(at, 0.0) + more * meant
     begins = sorted(changes)
-    # What factors add up to in floating point may miss a nothing by little; less than nothing is nothing.
+    # A sum of factors may miss 0 by rounding, and a negative sum counts as 0.
     return begins, np.maximum(0.0, np.round(1 + np.cumsum([changes[at] for at in begins], axis=0), 9))
 
 

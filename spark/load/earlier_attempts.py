@@ -1,4 +1,4 @@
-"""What earlier attempts at a partition have left: in the ledger, and in doubt."""
+"""The messages that earlier attempts at a partition left in the ledger, and those they left in doubt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Earlier(NamedTuple):
     segments: tuple[tuple[int, int], ...] = ()
 
     def left(self, batches: Iterable[Batch]) -> list[Batch]:
-        """The messages of which the ledger does not say what became of them."""
+        """Return the messages without an outcome in the ledger."""
         found = []
         for batch in batches:
             seqs = np.asarray(batch.seqs, dtype=np.int64)
@@ -61,10 +61,10 @@ class Earlier(NamedTuple):
 
 
 def of(directory: Path | str, run: str, partition: int) -> Earlier:
-    """Look what earlier attempts have left.
+    """Read the ledger and the state that earlier attempts left.
 
     Raises:
-        EMQError: a segment of theirs is damaged, so that it cannot be known what was published.
+        EMQError: a segment of theirs is damaged, so nobody can know which messages were published.
     """
     place = ledger.directory_of(directory, run)
     state = load_state.state_of(place, partition) if place.exists() else None

@@ -1,11 +1,12 @@
-"""The load generator: carries out a plan with Spark's partitions, and leaves a ledger of what was published.
+"""The load generator: it carries out a plan with Spark's partitions, and leaves a ledger of the publishes.
 
     plan = plan_file.read("plan.toml")
     report = run(local_session("load"), LoadOptions(plan, settings, "ledger", seed=7))
 
-Each partition publishes the tenants that are dealt to it, at their times, through EMQ's own producer. Plan and seed
-decide everything: topics, ids, payloads, and the order of each tenant's messages. A task that is tried again publishes
-nothing twice (`spark.load.task`); nor does a load that is started again under the same run id after it was cut short.
+Each partition publishes the messages of its own tenants, at their times, through EMQ's own producer. Plan and seed
+decide everything: topics, ids, payloads, and the order of each tenant's messages. A task that Spark tries again
+publishes nothing twice (`spark.load.task`). A load that was cut short and is started again under the same run id
+publishes nothing twice either.
 """
 
 from __future__ import annotations
@@ -42,27 +43,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S = 0.25
-"""How often progress is looked at."""
+"""Seconds between two looks at the progress."""
 
 SPECULATION = "spark.speculation"
 
 _RAISED = re.compile(r"^  .*\n([A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
-"""What was raised: the line after the indented ones of a traceback."""
+"""The raised error in a traceback: the line after the indented ones."""
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What to load.
+    """The options of a load.
 
     Attributes:
         plan: see `spark.load.plan`.
-        settings: where the data lies; every executor must reach it.
-        directory: of the ledgers; every executor must see it.
-        seed: None for the plan's, or by chance if it has none.
-        run: id of the run; None for the plan's name and the seed. One that was cut short is gone on with.
-        duration_s: None for the plan's.
-        partitions: how many tasks publish at once; None for as many as Spark has cores.
-        paced: at the plan's times; else as fast as may be.
+        settings: settings of store and database, which every executor must reach.
+        directory: directory of the ledgers, which every executor must see.
+        seed: seed of the run; None for the plan's seed, or a random one if the plan has none.
+        run: id of the run; None for the plan's name and the seed. A run that was cut short is continued.
+        duration_s: seconds of the load; None for the plan's duration.
+        partitions: number of tasks that publish at once; None for as many as Spark has cores.
+        paced: publish at the plan's times; if False, as fast as possible.
         create: create topics that are missing.
     """
 
@@ -78,12 +79,12 @@ class LoadOptions:
 
 
 class Progress(NamedTuple):
-    """How far a load has come.
+    """The progress of a load.
 
     Attributes:
-        rows: messages dealt with.
-        failed: of these, refused or unknown.
-        late_s: by how much the slowest partition is late.
+        rows: messages dealt with so far.
+        failed: messages among `rows` that were refused or have an unknown outcome.
+        late_s: seconds by which the slowest partition is late.
         total: messages of the plan.
     """
 
@@ -96,17 +97,17 @@ class Progress(NamedTuple):
 def run(
     spark: SparkSession, options: LoadOptions, on_progress: Callable[[Progress], object] = lambda _: None
 ) -> Report:
-    """Carry out a load; returns when all is published. Ctrl-C ends it in order, a second one at once.
+    """Carry out a load; return when every message is published. Ctrl-C ends the load in order, a second one at once.
 
     Raises:
         InvalidSettings: an option does not fit; the text says which and what would be right.
         InvalidTopic, UnknownTopic: see `spark.load.topics.prepare`.
-        EMQError: a task failed too often. Under the same run id, another call goes on where it ended.
+        EMQError: a task failed too often. Call again with the same run id to continue where the load ended.
     """
     job = _job(spark, options)
     place = ledger.directory_of(job.directory, job.run)
     intent = _begin(job, place)
-    # On a thread of its own: notebooks have an event loop that runs already.
+    # On a thread of its own, because the event loop of a notebook runs already.
     with connected_app(job.settings) as (connection, app):
         connection.run(topics.prepare(app, topics.needed(job.plan, job.survey), create=options.create))
     summary = Run(job.run, job.seed, intent.plan, intent.started_us)
@@ -124,7 +125,7 @@ def run(
 
 
 def _job(spark: SparkSession, options: LoadOptions) -> Job:
-    """What the options mean, all of it checked."""
+    """Check the options and make the job that they describe."""
     plan = options.plan
     if options.duration_s is not None:
         if not 0 < options.duration_s < 1e9:
@@ -154,7 +155,7 @@ def _job(spark: SparkSession, options: LoadOptions) -> Job:
 
 
 def _begin(job: Job, place: Path) -> load_state.Intent:
-    """Note what the run is, or make sure that one that was cut short was the same."""
+    """Write down the run's intent; if the run was cut short before, check that its intent was the same."""
     text = msgspec.json.encode(msgspec.structs.replace(job.plan, seed=job.seed)).decode()
     file, now_us = job.survey.checksum, time.time_ns() // 1000
     intent = load_state.Intent(text, job.seed, job.partitions, job.paced, file, now_us)
@@ -195,7 +196,7 @@ def _is_complete(place: Path) -> bool:
 def _planned_s(job: Job) -> float | None:
     if not job.paced:
         return None
-    # A file may end before the time that the plan gives it.
+    # A file may end before the plan's duration does.
     return job.plan.duration_s if job.plan.replay is None else max(job.survey.span_s, STEP_S)
 
 
@@ -220,7 +221,7 @@ def _publish(spark: SparkSession, job: Job, place: Path, tell: Callable[[], obje
     with ThreadPoolExecutor(1, "emq-load") as pool, _on_interrupt(spark, place, group):
         answer = pool.submit(collect)
         while not answer.done():
-            # Where a look at the progress fails, the load does not.
+            # A failed look at the progress must not fail the load.
             with contextlib.suppress(errors.EMQError):
                 tell()
             with contextlib.suppress(TimeoutError):
@@ -263,7 +264,7 @@ def _on_interrupt(spark: SparkSession, place: Path, group: str) -> Iterator[None
 
 
 def _reason(exc: Exception, run_id: str) -> str:
-    """Why a job of Spark failed, in one line: the last line of what a worker raised, if one did."""
+    """Return in one line why a job of Spark failed: the last line of a worker's traceback, if there is one."""
     text = str(exc).strip()
     raised = _RAISED.findall(text)
     reason = raised[-1] if raised else text.partition("\n")[0] or type(exc).__name__

@@ -1,29 +1,28 @@
-"""The ledger of a load run: what was published, when, and with what outcome, as Parquet segments.
+"""The ledger of a load run: each publish with its time and outcome, as Parquet segments (files).
 
-    <directory>/run=<run>/part-<partition>-<attempt>-<n>.parquet    what one attempt of a task has published
-    <directory>/run=<run>/run.json                                  written at the end: what there must be
+    <directory>/run=<run>/part-<partition>-<attempt>-<n>.parquet    publishes of one attempt at a task
+    <directory>/run=<run>/run.json                                  summary, written at the end: it lists all segments
 
-The `run=` directories are what Spark takes for partitions of a table. Each segment is written whole or not at all and
-says in its metadata (`emq.run`, `emq.partition`, `emq.attempt`, `emq.n`, `emq.rows`) what it is. A task that is tried
-again begins a new attempt with the same `seq` numbers; segments of the attempt that died stay, since what they say was
-published was published.
+Spark reads the `run=` directories as partitions of a table. Each segment is written whole or not at all; its metadata
+(`emq.run`, `emq.partition`, `emq.attempt`, `emq.n`, `emq.rows`) identify it. A task that is tried again begins a new
+attempt with the same `seq` numbers. Segments of an attempt that died stay, because their messages were published.
 
 | column | type | meaning |
 |---|---|---|
 | run | string | id of the run |
-| partition | int32 | Spark partition that published it |
+| partition | int32 | Spark partition that published the message |
 | seq | int64 | number of the message in the run, the same when a task is tried again |
 | topic | string | topic |
 | group | int32 | index of the group in the topic; null if not known |
 | priority | int8 | index of the priority, 0 is the highest |
-| offset | int64 | place in the queue; null where there is none |
+| offset | int64 | place in the queue; null for a message without one |
 | id | string | message id; null where the publish was refused |
 | key | string | message key, null for none |
 | sent_us | int64 | when the publish began, microseconds since the epoch |
-| answered_us | int64 | when it returned; null if it did not |
-| due_ms | int64 | when it is due, milliseconds since the epoch; null if at once |
+| answered_us | int64 | when the publish returned; null if it did not |
+| due_ms | int64 | when the message is due, milliseconds since the epoch; null if at once |
 | outcome | string | one of `OUTCOMES` |
-| error | string | what a publish that was refused or is unknown failed with |
+| error | string | error text of a publish that was refused or has an unknown outcome |
 """
 
 from __future__ import annotations
@@ -75,16 +74,16 @@ _UNDER_WAY = ".tmp"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one partition of a run has published in its attempt that ended in order.
+    """One partition's entry in the summary of a run, about the attempt that ended in order.
 
     Attributes:
-        partition: its number.
-        attempt: the attempt that ended.
-        segments: files that it wrote, numbered from 0.
-        rows: messages in them.
-        asked: messages a second that the plan wanted, over the whole run.
+        partition: number of the partition.
+        attempt: number of the attempt that ended in order.
+        segments: number of segments that this attempt wrote, numbered from 0.
+        rows: messages in these segments.
+        asked: messages a second in the plan, over the whole run.
         achieved: messages a second that were published.
-        earlier: (attempt, segments) of attempts that died before it and had written some.
+        earlier: (attempt, segments) of each attempt that died after it had written segments.
     """
 
     partition: int
@@ -100,12 +99,12 @@ class Run(msgspec.Struct, frozen=True):
     """The summary of a run.
 
     Attributes:
-        run: its id.
-        seed: by which it can be repeated.
+        run: id of the run.
+        seed: seed with which a later run repeats this one.
         plan: the plan as it was given, or the name of the file that was replayed.
-        started_us, ended_us: microseconds since the epoch; `ended_us` 0 while it goes on.
+        started_us, ended_us: microseconds since the epoch; `ended_us` is 0 while the run goes on.
         complete: every partition has ended in order.
-        parts: one for each partition.
+        parts: one entry for each partition.
     """
 
     run: str
@@ -118,7 +117,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def directory_of(directory: Path | str, run: str) -> Path:
-    """Where a run's ledger lies.
+    """Return the directory of a run's ledger.
 
     Raises:
         InvalidSettings: the id does not fit a file name; choose another.
@@ -131,12 +130,12 @@ def directory_of(directory: Path | str, run: str) -> Path:
 
 
 class Writer:
-    """Writes the segments of one attempt of one partition. Not for many threads.
+    """Writes the segments of one attempt at one partition. Use it from one thread only.
 
     Args:
-        directory: that all runs share; made if it is not there. On a cluster it must be one that all executors see.
-        run, partition, attempt: of the task.
-        rotate_rows: messages after which a segment is written, at least 1; a crash loses at most so many.
+        directory: directory of all runs; created if missing. On a cluster all executors must see the directory.
+        run, partition, attempt: run, partition and attempt of the task.
+        rotate_rows: messages in a segment, at least 1; a crash loses the records of at most this many messages.
     """
 
     def __init__(
@@ -159,12 +158,12 @@ class Writer:
         """Add messages.
 
         Args:
-            rows: how many.
-            columns: by name, a sequence of that length, or one value that all share; those left out are null.
+            rows: number of messages.
+            columns: by name, a sequence of `rows` values, or one value for all messages; a missing column is null.
 
         Raises:
-            ValueError: a name that is no column, or an outcome that is none of `OUTCOMES`.
-            OSError, pyarrow.ArrowException: a value that does not fit, or a segment that could not be written.
+            ValueError: a name is not a column, or an outcome is not in `OUTCOMES`.
+            OSError, pyarrow.ArrowException: a value does not fit, or a segment could not be written.
         """
         if unknown := columns.keys() - set(SCHEMA.names):
             raise ValueError(f"column {min(unknown)!r} is none of a ledger's; those are {', '.join(SCHEMA.names)}")
@@ -180,7 +179,7 @@ class Writer:
             self._write()
 
     def close(self, asked: float = 0.0, achieved: float = 0.0) -> Part:
-        """Write what is left; answers what the run's summary has to say of this partition."""
+        """Write the remaining messages; return the partition's entry in the summary of the run."""
         if self._waiting:
             self._write()
         return Part(self._partition, self._attempt, self.segments, self.rows, asked, achieved)
@@ -217,7 +216,7 @@ def _array(values: Any, kind: Any, rows: int) -> Any:
 
 
 def write_run(directory: Path | str, run: Run) -> None:
-    """Write a run's summary, over an earlier one if there is one; at once, or not at all."""
+    """Write a run's summary in place of an earlier one; the change is atomic."""
     place = directory_of(directory, run.run)
     place.mkdir(parents=True, exist_ok=True)
     temporary = place / f"_{SUMMARY}{_UNDER_WAY}"

@@ -1,4 +1,4 @@
-"""Finding the ledgers of load runs, and what is missing, damaged or foreign in them."""
+"""Find the ledgers of load runs, with their missing, damaged and foreign segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark.load.ledger import SCHEMA, SEGMENT, SUMMARY, Run
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A readable segment; the fields as in its metadata."""
+    """A readable segment, with the fields of its metadata."""
 
     path: Path
     run: str
@@ -25,12 +25,12 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What lies in a directory of ledgers.
+    """The contents of a directory of ledgers.
 
     Attributes:
         runs: summaries by run id.
-        segments: the readable ones.
-        flaws: why the ledgers are not complete, one line each.
+        segments: the readable segments.
+        flaws: reasons why the ledgers are not complete, one line each.
     """
 
     runs: dict[str, Run]
@@ -39,14 +39,14 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def find(directory: Path | str, runs: Sequence[str] = ()) -> Found:
-    """The ledgers of a directory, with what is missing, damaged or foreign in them.
+    """Read the ledgers of a directory, with their missing, damaged and foreign segments.
 
     Args:
-        directory: one that holds `run=...` directories, or such a directory itself.
-        runs: the runs that are meant; empty for all that are there.
+        directory: a directory that holds `run=...` directories, or a `run=...` directory itself.
+        runs: ids of the runs to read; empty for all runs in the directory.
 
     Raises:
-        InvalidSettings: there is no such directory, or no such run in it.
+        InvalidSettings: the directory or a run in it does not exist.
     """
     directory = Path(directory)
     if not directory.is_dir():
@@ -87,7 +87,7 @@ def _read_run(place: Path, run: str) -> tuple[Run | None, list[Segment], list[st
 
 
 def _segment(path: Path, run: str) -> Segment | str:
-    """A segment, or what is wrong with it."""
+    """Return a segment, or a text about its defect."""
     if not SEGMENT.fullmatch(path.name) or not path.is_file():
         return "foreign, not a segment of a ledger"
     try:
@@ -121,7 +121,7 @@ def _summary(path: Path, run: str) -> Run | str:
 
 
 def _gaps(run: Run, segments: Sequence[Segment]) -> list[str]:
-    """What of a run's parts is missing."""
+    """Return the flaws of a run: its missing, surplus and incomplete segments, one line each."""
     flaws = [] if run.complete else [f"ledger {run.run}: not complete, the load has not ended in order"]
     there = {(s.partition, s.attempt, s.n): s.rows for s in segments}
     told = {

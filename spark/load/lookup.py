@@ -1,4 +1,4 @@
-"""Looking whether messages are in the queues, where a publish or a whole task left that open."""
+"""Look whether messages are in the queues, after a publish or a whole task left them in doubt."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LookupResult(NamedTuple):
 async def look(
     app: App, wanted: Collection[tuple[Topic, int]], ends: Mapping[tuple[str, int, int], int], ids: Collection[str]
 ) -> LookupResult:
-    """Look for messages in all queues that they may have come to.
+    """Look for messages in all queues to which they may have gone.
 
     Args:
-        wanted: topics as the catalog has them, and indices of priorities.
-        ends: by (topic, group, priority), offsets from which on to look; a queue that is not in there is looked through
+        wanted: topics of the catalog, and indices of priorities.
+        ends: by (topic, group, priority), the offset from which on to look; a queue without an entry is looked through
             from its head.
-        ids: of the messages.
+        ids: ids of the messages.
     """
     log = app.store.log
     queues = {

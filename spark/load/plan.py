@@ -1,4 +1,4 @@
-"""The plan of a load: which tenants publish what, how fast and when, or which file is replayed; read from TOML.
+"""The plan of a load, read from TOML: tenants (topics) that publish at given rates, or a file to replay.
 
     duration_s = 60
 
@@ -11,7 +11,7 @@
     keys = 1000
     payload_bytes = [100, 2000]
 
-`spark/load/plans` has complete examples, and every struct below says what may stand there.
+`spark/load/plans` has complete examples. The structs below list all keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 from emq.topics.model import Kind, Topic, TopicOptions
 
 NUMBER = "{n}"
-"""Stands in a tenant's name for its number."""
+"""Placeholder for the tenant's number in its name."""
 
 
 class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,10 +32,10 @@ class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         from_s: seconds after the begin of the load, 0 or more.
         for_s: how long it lasts, above 0.
-        factor: what the rate is multiplied by, 0 or more; factors of bursts at one time add up (3 and 4 make 6), and
-            come to nothing at least.
-        share: of the tenants, the first ones of the table and at least one, above 0 and up to 1.
-        every_s: it comes again so often, above `for_s`; None for once.
+        factor: multiplier of the rate, 0 or more. Bursts at one time add up their differences from 1 (3 and 4 make 6);
+            the sum is at least 0.
+        share: share of the tenants that burst, above 0 and up to 1: the first ones of the table and at least one.
+        every_s: seconds from the begin of one burst to the next, above `for_s`; None for one burst only.
     """
 
     from_s: float
@@ -46,12 +46,12 @@ class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Diurnal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A day's curve: a cosine around the average, so that the average stays.
+    """A day's curve: a cosine around the average rate, which keeps the average.
 
     Attributes:
-        period_s: length of a day, above 0; shorten it to have days in minutes.
-        depth: 0 for none, 1 for a rate between nothing and twice the average.
-        peak_s: when the rate is highest, seconds after the begin.
+        period_s: seconds of a day, above 0; make a day shorter to see several in minutes.
+        depth: 0 for a constant rate, up to 1 for a rate between 0 and twice the average.
+        peak_s: seconds from the begin of the load to the highest rate.
     """
 
     period_s: float = 86_400.0
@@ -60,12 +60,12 @@ class Diurnal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Messages that are meant for later: after a while, or by a timetable. Exactly one of the two is given.
+    """Delayed messages. Exactly one of `between_s` and `every_s` is given.
 
     Attributes:
-        share: of the messages, above 0 and up to 1.
-        between_s: (least, most) seconds after the publish, evenly spread.
-        every_s: due at the next multiple of so many seconds since the begin, all together, as reports on the hour.
+        share: share of the messages, above 0 and up to 1.
+        between_s: (least, most) seconds from publish to due time, evenly spread.
+        every_s: seconds; messages are due together at the next multiple since the begin, as reports on the hour.
     """
 
     share: float
@@ -74,11 +74,11 @@ class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopicPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How topics that are missing are created; see `emq.topics.model.Topic` and `TopicOptions`.
+    """The settings of topics that the load creates; see `emq.topics.model.Topic` and `TopicOptions`.
 
     Attributes:
-        qps: starts a second of each topic; None for `headroom` times what its tenant publishes on average.
-        headroom: above 0.
+        qps: starts a second of each topic; None for `headroom` times the tenant's average rate.
+        headroom: factor above 0.
     """
 
     qps: float | None = None
@@ -90,10 +90,10 @@ class TopicPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: TopicOptions = TopicOptions()
 
     def topic(self, name: str, per_s: float, priorities: tuple[str, ...] = ()) -> Topic:
-        """The topic of a tenant that publishes `per_s` messages a second.
+        """Return the topic of a tenant that publishes `per_s` messages a second.
 
         Args:
-            priorities: those that its messages have, for plans that do not list the topic's.
+            priorities: priorities of the tenant's messages; used if the plan lists no priorities for the topic.
         """
         fields: dict[str, Any] = {} if self.group_qps is None else {"group_qps": self.group_qps}
         if self.kind is not Kind.LOG:
@@ -108,19 +108,19 @@ class Tenants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tenants that behave alike, each with a topic of its own.
 
     Attributes:
-        name: of the topics; with `{n}` in it if there is more than one.
-        qps: messages a second that all of them publish together on average, bursts not counted; above 0.
-        count: how many, 1 or more.
-        zipf: skew between them, 0 (none) to 5; the k-th has a share in proportion to 1 / k**zipf.
+        name: name of the topics; with `{n}` in it if there is more than one.
+        qps: messages a second that all tenants publish together on average, without bursts; above 0.
+        count: number of tenants, 1 or more.
+        zipf: skew between tenants, 0 (none) to 5; the k-th tenant's share is in proportion to 1 / k**zipf.
         priorities: shares by name, highest priority first; empty for messages without one. Shares need not add up to 1.
         numbers: (lowest, highest) priority number, for topics of kind priority.
-        keys: different message keys of each tenant; 0 for messages without a key.
+        keys: number of different message keys of each tenant; 0 for messages without a key.
         key_zipf: skew between keys, 0 to 5.
-        payload_bytes: of each message, or (least, most). The 17 bytes at its front, which name it, are always there.
+        payload_bytes: bytes of each message, or (least, most). Each payload begins with 17 bytes that name the message.
         payload: "text", or "number" for topics that fold payloads as numbers.
-        duplicates: share of messages that repeat the content (the merge key, where the topic merges by key) of one
-            of the `duplicate_window` before, 0 to below 1.
-        delays: parts of the messages that are meant for later.
+        duplicates: share of messages, 0 to below 1, that repeat the content (the merge key, if the topic merges by key)
+            of one of the `duplicate_window` messages before.
+        delays: delayed parts of the messages.
     """
 
     name: str
@@ -141,23 +141,23 @@ class Tenants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: TopicPlan = TopicPlan()
 
     def topic_name(self, number: int) -> str:
-        """Name of the tenant's topic; tenants count from 1."""
+        """Return the name of the tenant's topic; tenants count from 1."""
         return self.name.replace(NUMBER, str(number))
 
 
 class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file whose rows are published one after the other, in their own rhythm.
+    """A file whose rows the load publishes in order, at the intervals of their times.
 
     Attributes:
         file: Parquet (`.parquet`) or JSON lines (any other name), in order of time; or `demo:flights`, the flights of
             the demonstration. Paths count from the plan's directory, and every executor must see them.
         to: the topic, with names of columns in braces: `airline-{carrier}`.
         time: column with the time of each row: a number, or text in ISO 8601 (JSON) or a timestamp (Parquet).
-        unit: of numbers.
+        unit: unit of `time` if it holds numbers.
         speed: seconds of the file that pass in one second, above 0.
-        payload: column that is sent; None for the whole row, as a JSON object.
-        key, priority: columns, or None. Rows that have none there get none.
-        topic: how topics that are missing are created.
+        payload: column with the payload; None for the whole row as a JSON object.
+        key, priority: columns with key and priority, or None. A row with null there gets none.
+        topic: settings of topics that the load creates.
     """
 
     file: str
@@ -175,10 +175,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A load.
 
     Attributes:
-        duration_s: seconds, above 0; of a replay None for the whole file.
-        name: begins the ids of runs; None for the name of the file.
-        seed: by which the load can be repeated, unless another is asked for; None for a different one each time.
-        tenants, replay: one of the two.
+        duration_s: seconds, above 0; for a replay None means the whole file.
+        name: begin of the ids of runs; None for the name of the plan's file.
+        seed: seed, so that each run publishes the same messages; None for a different seed each time.
+        tenants, replay: exactly one of the two is given.
     """
 
     duration_s: float | None = None

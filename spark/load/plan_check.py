@@ -1,4 +1,4 @@
-"""What is wrong with the plan of a load: each error names the key, its value and what would be right."""
+"""Check the plan of a load; each error names the key, its value and a valid value."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def converted(document: dict[str, Any], kind: type[T], source: str) -> T:
 
 
 def _unknown(table: object, kind: Any, where: str) -> Iterator[tuple[str, list[str]]]:
-    """Keys that no struct has, with those that there are."""
+    """Yield keys that no struct has, with the valid keys."""
     if isinstance(table, list):
         for i, item in enumerate(table):
             yield from _unknown(item, kind, f"{where[:-1]}[{i}].")
@@ -74,7 +74,7 @@ def _parts(kind: Any) -> Iterable[Any]:
 
 
 def _value(document: Any, path: str) -> Any:
-    """What stands at a path such as `tenants[0].qps`."""
+    """Return the value at a path such as `tenants[0].qps`."""
     for key in re.findall(r"[^.\[\]]+", path):
         try:
             document = document[int(key)] if isinstance(document, list) else document[key]
@@ -135,7 +135,7 @@ def _rules(plan: Plan) -> Iterator[Rule]:
 
 
 def _twice(tables: Sequence[Tenants]) -> str | None:
-    """A topic that two tables name."""
+    """Return a topic that two tables name; None if there is none."""
     names: set[str] = set()
     for tenants in tables if len(tables) > 1 else ():
         for number in range(1, tenants.count + 1):

@@ -1,7 +1,7 @@
-"""Chance that can be repeated: every property of a message is a hash of seed, tenant, and number of the message.
+"""Repeatable chance: every property of a message is a hash of seed, tenant, and number of the message.
 
-So a message is the same whoever makes it, at whatever time and in whatever company; nothing has to be generated in
-order, and a task that is tried again comes to the same. The hash is SplitMix64 (Steele, Lea, Flood 2014).
+So any task makes the same message, at any time and in any order, and a task that is tried again makes the same
+messages again. The hash is SplitMix64 (Steele, Lea, Flood 2014).
 """
 
 from __future__ import annotations

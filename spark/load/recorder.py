@@ -1,4 +1,4 @@
-"""Takes down in the ledger what becomes of each message of a load."""
+"""Record in the ledger the outcome of each message of a load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark.load import ledger
 from spark.load.batch import Batch
 
 ERRORS = 50
-"""Different errors that are counted one by one."""
+"""Most different error texts that are counted one by one."""
 
 
 class Place(NamedTuple):
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Messages that share all this."""
+    """Messages with the same values in all these fields."""
 
     rows: int
     topic: str
@@ -40,15 +40,15 @@ class _Stretch(NamedTuple):
 
 
 class Recorder(NullTrail):
-    """The trail of a load's producer: what it is told goes to the ledger, under the numbers that messages have there.
+    """The trail of a load's producer; it writes the producer's records to the ledger, with the messages' numbers.
 
-    Announce messages with `expect` before they are published; what a producer tells of them then counts as published
-    or merged. For what it does not tell of, `missing` says which, and `close` says what became of it.
+    Announce messages with `expect` before they are published. A message that the producer then records counts as
+    published or merged. `missing` returns the messages that the producer did not record; pass their outcome to `close`.
 
     Attributes:
-        counts: by topic, how many messages had each outcome.
-        errors: texts of refusals and doubts, and how many messages they concerned.
-        ends: of the queues that were written to, by (topic, group, priority): the offset after the last one known.
+        counts: by topic, the number of messages with each outcome.
+        errors: number of messages by text of a refusal or doubt.
+        ends: by (topic, group, priority) of the queues written to, the offset after the last known one.
     """
 
     enabled = True
@@ -60,8 +60,8 @@ class Recorder(NullTrail):
         counts: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         """Args:
-        writer: of the ledger.
-        ends, counts: of earlier attempts, to begin with.
+        writer: writer of the ledger.
+        ends, counts: initial values, from earlier attempts.
         """
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
         for topic, outcomes in (counts or {}).items():
@@ -80,7 +80,7 @@ class Recorder(NullTrail):
 
     @property
     def rows(self) -> int:
-        """Messages of which the outcome is known, or known to be unknown."""
+        """Number of messages with a noted outcome, `unknown` included."""
         return sum(counter.total() for counter in self.counts.values())
 
     # ------------------------------------------------------------------------------ what is about to be published
@@ -89,8 +89,8 @@ class Recorder(NullTrail):
         """Announce messages.
 
         Args:
-            ids: of the messages.
-            slots: they go to slots, where ids come again.
+            ids: ids of the messages.
+            slots: the messages go to slots, where an id may come again.
         """
         if not slots:
             self._open.update(zip(ids, batch.seqs, strict=True))
@@ -99,7 +99,7 @@ class Recorder(NullTrail):
             self._twins.setdefault((batch.topic, id_), deque()).append((seq, key))
 
     def missing(self, batch: Batch, ids: Sequence[str], *, slots: bool) -> list[int]:
-        """Places in the batch of those messages of which nothing has been told."""
+        """Return the places in the batch of the messages that no producer recorded."""
         if not slots:
             return [i for i, id_ in enumerate(ids) if id_ in self._open] if self._open else []
         waiting = {seq for id_ in set(ids) for seq, _ in self._twins.get((batch.topic, id_), ())}
@@ -116,12 +116,12 @@ class Recorder(NullTrail):
         error: str | None = None,
         found: Sequence[Place] | None = None,
     ) -> None:
-        """Say what became of messages that no producer told of.
+        """Note the outcome of messages that no producer recorded.
 
         Args:
-            outcome: of `spark.load.ledger.OUTCOMES`.
-            sent_us: when they were published, for those that were not found.
-            found: where each one was found, for those that turned out to be published.
+            outcome: one of `spark.load.ledger.OUTCOMES`.
+            sent_us: when the publish began, microseconds since the epoch, for messages that were not found.
+            found: place of each message that was found in a queue.
         """
         for id_, seq in zip(ids, batch.seqs, strict=True):
             if self._open.pop(id_, None) is None and (twins := self._twins.get((batch.topic, id_))):
@@ -160,7 +160,7 @@ class Recorder(NullTrail):
             self._take(stretch, seqs, ids, offsets, keys or [None] * len(ids), due_ms)
             return
         if (topic, ids[0]) not in self._twins:
-            return  # told already: its group was retired meanwhile, and it waits in another one's lane
+            return  # recorded already: its group was retired meanwhile, and the message waits in another group's lane
         twins = [self._twins[topic, id_].popleft() for id_ in ids]
         self._take(stretch, [seq for seq, _ in twins], ids, offsets, [key for _, key in twins], due_ms)
 
@@ -190,7 +190,7 @@ class Recorder(NullTrail):
         self._due_ms += nothing if due_ms is None else due_ms
 
     def flush(self) -> None:
-        """Hand what is known to the ledger. Nothing may be under way: all that was expected has its outcome."""
+        """Hand the noted messages to the ledger. Each announced message must have its outcome by then."""
         self._twins = {name: twins for name, twins in self._twins.items() if twins}
         assert not self._open, f"nothing was told of {min(self._open)}"
         assert not self._twins, f"nothing was told of {min(self._twins)}"
@@ -213,7 +213,7 @@ class Recorder(NullTrail):
 
 
 def _spread(values: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Each value as often as its stretch has rows."""
+    """Repeat each value as often as its stretch has rows."""
     if all(type(value) is int for value in values):
         return np.repeat(values, rows)
     return list(chain.from_iterable(map(repeat, values, rows)))

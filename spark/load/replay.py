@@ -1,4 +1,4 @@
-"""The messages of a file that is replayed: its rows in their order, at their times."""
+"""The messages of a replayed file: its rows in their order, at their times."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 class Row(NamedTuple):
     """Attributes:
-    number: of the row in the file, from 0.
-    at_s: when it is published, seconds after the first one, at the replay's speed.
+    number: number of the row in the file, from 0.
+    at_s: seconds from the first row's publish to this row's, at the replay's speed.
     """
 
     number: int
@@ -40,13 +40,13 @@ class Row(NamedTuple):
 
 @dataclass
 class Survey:
-    """What is in a file.
+    """The summary of a file.
 
     Attributes:
-        topics: rows of each topic.
-        priorities: names that occur.
-        span_s: from the first row to the last, at the replay's speed.
-        checksum: by which another file, or one that has changed, is told.
+        topics: number of rows by topic.
+        priorities: names of priorities in the file.
+        span_s: seconds from the first row to the last, at the replay's speed.
+        checksum: checksum by which a later attempt recognises another or a changed file.
     """
 
     topics: Counter[str] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Survey:
 
 
 def survey(replay: Replay, duration_s: float | None) -> Survey:
-    """Read through the file once; raises as `rows`, and for names that no topic can have."""
+    """Read through the file once. Raises as `rows`, and for names that no topic can have."""
     found = Survey()
     for row in rows(replay, duration_s):
         if row.topic not in found.topics:
@@ -73,10 +73,10 @@ def survey(replay: Replay, duration_s: float | None) -> Survey:
 
 
 def rows(replay: Replay, duration_s: float | None = None) -> Iterator[Row]:
-    """The rows of the file.
+    """Yield the rows of the file.
 
     Args:
-        duration_s: those that are published later are left out; None for all.
+        duration_s: seconds after which rows are left out; None for all rows.
 
     Raises:
         InvalidSettings: the file cannot be read, a column is missing, or rows are not in order of time; the text names
@@ -109,11 +109,11 @@ def rows(replay: Replay, duration_s: float | None = None) -> Iterator[Row]:
 
 
 class _IsNull(Exception):
-    """Of a column that must have a value; its name."""
+    """A column that must have a value is null; the argument is the column's name."""
 
 
 class _Filled:
-    """What a topic's name is filled in from: nothing must not become the text `None`."""
+    """The values to fill into a topic's name; null raises an error and does not become the text `None`."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -126,12 +126,14 @@ class _Filled:
 
 
 class Replayed:
-    """The rows of one partition: those of some topics; see `spark.load.batch.Source`. Each partition reads the file.
+    """The rows of one partition, which has some of the topics; see `spark.load.batch.Source`.
+
+    Each partition reads the whole file.
 
     Args:
-        replay: what is replayed.
-        found: what `survey` found.
-        run: its id, with which the messages' ids begin.
+        replay: the replay.
+        found: the result of `survey`.
+        run: id of the run, with which the messages' ids begin.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class Replayed:
     def slices(self) -> Iterator[Slice]:
         held: list[Row] = []
         end_s = STEP_S
-        # What is written to the file meanwhile is not part of the load.
+        # Rows that somebody appends to the file meanwhile are not part of the load.
         for row in itertools.islice(rows(self._replay, self._duration_s), self._total):
             if held and (row.at_s >= end_s or len(held) >= SLICE_ROWS):
                 yield Slice(min(end_s, row.at_s), self._batches(held))
@@ -186,7 +188,7 @@ class Replayed:
 # ------------------------------------------------------------------------------------------------------------ reading
 
 _Record = tuple[Mapping[str, Any], Callable[[], bytes]]
-"""A row by column, and what makes its whole a payload."""
+"""A row by column, and a function that makes the whole row a payload."""
 
 
 def _records(replay: Replay) -> Iterator[_Record]:

@@ -1,4 +1,4 @@
-"""What a load has to report at its end."""
+"""The report at the end of a load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark.load.ledger import Run
 from spark.load.task import Done
 
 TENANTS = 10
-"""Tenants that are named: those with the most that went wrong, then the busiest."""
+"""Most tenants that the report names: those with the most failed messages, then the busiest."""
 
 ERRORS = 10
 
@@ -28,23 +28,24 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was asked, what was achieved, and what went wrong.
+    """Planned and achieved publishes, and failures.
 
     Attributes:
-        run, seed, partitions: of the run.
-        ledger: where its ledger lies.
+        run, seed, partitions: id, seed and number of partitions of the run.
+        ledger: directory of its ledger.
         asked: messages of the plan.
-        published: those that are in the store; `merged` with others on top of that.
-        unknown: those that may be in the store.
-        refused: those that are not, though they were tried.
-        earlier: of all these, those that earlier attempts had dealt with.
-        left: those that were not tried, since the load was stopped.
-        seconds: from the first publish to the last, over all partitions.
+        published: messages that are in the store.
+        merged: further messages that the store merged with others.
+        unknown: messages that may be in the store.
+        refused: messages that the load tried to publish and that are not in the store.
+        earlier: messages among all these that earlier attempts had dealt with.
+        left: messages that the load did not try, because somebody stopped it.
+        seconds: seconds from the first publish to the last, over all partitions.
         asked_per_s, achieved_per_s: messages a second, on average over the load.
-        late_s: by how much the latest messages came too late; above some tenths of a second, the load is more than
-            the store or this machine takes.
-        stopped: the load was ended before its time.
-        errors: texts, and how many messages they concern.
+        late_s: seconds by which the latest messages came too late. Above some tenths of a second, the load is more
+            than the store or this machine can take.
+        stopped: somebody ended the load before its time.
+        errors: number of messages by error text.
         tenants: the most notable ones of `topics`.
     """
 
@@ -70,16 +71,16 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Nothing was refused, and nothing is left open."""
+        """True if no message was refused and none has an unknown outcome."""
         return not (self.refused or self.unknown)
 
 
 def of(run: Run, place: str, done: Iterable[Done], planned_s: float | None) -> Report:
-    """The report of a run.
+    """Return the report of a run.
 
     Args:
-        place: of its ledger.
-        planned_s: how long the load was to last; None where it goes as fast as it can.
+        place: directory of its ledger.
+        planned_s: planned seconds of the load; None if it goes as fast as possible.
     """
     parts = list(done)
     counts: dict[str, Counter[str]] = {}

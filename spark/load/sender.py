@@ -1,14 +1,14 @@
-"""Publishes a load's batches through EMQ's own producer, and finds out what became of each message.
+"""Publish a load's batches through EMQ's own producer, and find out the outcome of each message.
 
-| what the store answers | what is done |
+| answer of the store | the sender's action |
 |---|---|
 | done | the producer tells the recorder: published, or merged |
-| unavailable: nothing was applied | tried again, `TRIES` times; then refused |
-| a message does not fit | the messages of that call are published one by one, and that one is refused |
-| outcome unknown | queues are looked through: found counts as published, anything else stays unknown |
-| any other error | refused |
+| unavailable: nothing was applied | try again up to `TRIES` times; then count as refused |
+| a message does not fit | publish the messages of that call one by one; that message counts as refused |
+| outcome unknown | look through the queues: a found message counts as published, any other stays unknown |
+| any other error | count as refused |
 
-What is unknown is not published again: it could come to be there twice.
+The sender does not publish a message of unknown outcome again, because the store might then hold it twice.
 """
 
 from __future__ import annotations
@@ -29,28 +29,31 @@ from spark.load.lookup import LookupResult, look
 from spark.load.recorder import Recorder
 
 CALL = 500
-"""Messages that are published by one call: of those, some may be in doubt if it fails."""
+"""Most messages in one call; if the call fails, some of them may be in doubt."""
 
 CALLS = 32
-"""Calls under way at once; each topic and priority has one at most, so that its order is kept."""
+"""Most calls under way at once. Each topic and priority has at most one, which keeps the order of its messages."""
 
 TRIES = 5
 
 WAIT_S = 0.1
-"""Before the first repeat, twice as long each time."""
+"""Seconds before the first repeat; each further wait is twice as long."""
 
 LOOK_AFTER_S = (0.3, 1.0, 3.0)
-"""What a lost connection still carried has arrived by then; the later ones if the store cannot be asked yet."""
+"""Seconds of waiting before the sender looks for messages of a lost connection, which have arrived by then.
+
+The later waits follow if the store cannot be reached yet.
+"""
 
 AHEAD_MS = 50
-"""What should be due by now is due so much later, since a time to come is asked for."""
+"""Milliseconds from now to the due time of a message that is already due; the store takes only times to come."""
 
 SAFE_S = 2.0
-"""A message that is due no sooner may be added to its lane again: as long as it waits there, that changes nothing."""
+"""Seconds to the due time from which a message may be added to its lane again, since it still waits there then."""
 
 
 async def learn(app: App) -> dict[str, Topic]:
-    """The topics that there are. With many it takes a while, in which no load should have begun."""
+    """Return all topics by name. Call this before the load begins, because many topics take a while."""
     await app.producer.refresh()
     return {topic.name: topic for topic in await app.catalog.list()}
 
@@ -59,8 +62,8 @@ class Sender:
     """Publishes for one partition.
 
     Args:
-        app: whose trail is the recorder.
-        topics: as `learn` answers.
+        app: an app whose trail is the recorder.
+        topics: the result of `learn`.
         begin_us: when the load began, microseconds since the epoch.
     """
 
@@ -72,10 +75,10 @@ class Sender:
         self._calls = asyncio.Semaphore(CALLS)
 
     async def send(self, batches: Sequence[Batch]) -> None:
-        """Publish batches of different topics and priorities; returns when the outcome of each message is noted.
+        """Publish batches of different topics and priorities; return when the outcome of each message is noted.
 
         Raises:
-            UnknownTopic: one is not there.
+            UnknownTopic: a topic does not exist.
         """
         self._check_topics(batches)
         if len(batches) == 1:
@@ -109,11 +112,11 @@ class Sender:
             part, ids = part.only(places), [ids[i] for i in places]
             text = f"{type(failure).__name__}: {failure}"
             if isinstance(failure, errors.InvalidMessage) and doubt is None and len(part) > 1:
-                # One is refused, and the call with it; the others are not to suffer for that.
+                # The store refuses a whole call for one bad message; the other messages must still be published.
                 for i in range(len(part)):
                     await self._send_part(part.only([i]), [ids[i]])
                 return
-            # A repeat that is refused leaves open what came of the try before.
+            # A refused repeat does not tell the outcome of the try before.
             doubt = text if isinstance(failure, errors.OutcomeUnknown) else doubt
             if doubt is not None and not self._may_repeat(part):
                 await self._look(part, ids, sent_us, doubt)
@@ -127,7 +130,7 @@ class Sender:
             wait_s *= 2
 
     async def _publish(self, part: Batch, ids: Sequence[str]) -> errors.EMQError | None:
-        """Publish; what went wrong, the worst first: an outcome that is unknown."""
+        """Publish; return the worst error, or None. An unknown outcome is worse than any other error."""
         producer, one = self._app.producer, part.priority
         try:
             if self._to_slots(part):
@@ -167,7 +170,7 @@ class Sender:
         return wrong[0] if wrong else None
 
     async def _look(self, part: Batch, ids: Sequence[str], sent_us: int, text: str) -> None:
-        """Clear up what can be cleared up; what is not found stays unknown."""
+        """Look for messages of unknown outcome and note the found ones as published; the others stay unknown."""
         seen = LookupResult({}, ())
         for wait_s in LOOK_AFTER_S:
             await asyncio.sleep(wait_s)
@@ -183,7 +186,7 @@ class Sender:
     # ------------------------------------------------------------------------------- also for what was left open
 
     async def look(self, batches: Sequence[Batch], ids: Sequence[str]) -> LookupResult:
-        """Look for messages that were meant for queues, behind what is known of these; others are not found."""
+        """Look for messages in the queues, behind the last known offsets. Messages for slots or lanes are not found."""
         self._check_topics(batches)
         wanted = {
             (batch.topic, self._priority(batch)): self._topics[batch.topic]
@@ -194,7 +197,7 @@ class Sender:
         return await look(self._app, places, self._recorder.ends, ids)
 
     def close_found(self, batch: Batch, ids: Sequence[str], seen: LookupResult) -> None:
-        """Note those that were found as published."""
+        """Note the found messages as published."""
         here = [i for i, id_ in enumerate(ids) if id_ in seen.places]
         if here:
             names, now_us = [ids[i] for i in here], time.time_ns() // 1000
@@ -204,7 +207,7 @@ class Sender:
             )
 
     def unclear(self, batch: Batch, seen: LookupResult) -> bool:
-        """Whether messages of the batch that were not found may have been published nevertheless."""
+        """Return whether messages of the batch that were not found may have been published nevertheless."""
         if self._topics[batch.topic].is_sorted:
             return True
         if batch.due_s is not None:
@@ -212,7 +215,7 @@ class Sender:
         return (batch.topic, self._priority(batch)) in seen.doubtful
 
     def ids_of(self, batch: Batch) -> Sequence[str]:
-        """The ids that the messages have, or will have in their slots."""
+        """Return the ids that the messages have, or will have in their slots."""
         if not self._to_slots(batch):
             return batch.ids
         mask = self._topics[batch.topic].slots - 1
@@ -231,7 +234,7 @@ class Sender:
         return self._topics[batch.topic].priority_index(batch.priority)
 
     def _may_repeat(self, batch: Batch) -> bool:
-        """Whether adding them again changes nothing: they wait in lanes, and will for a while."""
+        """Return whether publishing again changes nothing, because the messages wait in lanes for a while longer."""
         if self._to_slots(batch) or batch.due_s is None:
             return False
         return self._begin_us / 1e6 + min(batch.due_s) > time.time() + SAFE_S

@@ -1,10 +1,10 @@
-"""What lies beside a run's ledger while the run goes on: how far each partition has come, and what the run is.
+"""The state of a run, in files beside its ledger: the run's intent, and the progress of each partition.
 
-    _load.json             what the run is: who goes on with it must mean the same
-    _part-<n>.json         how far a partition has come; written before each slice is published
+    _load.json             intent of the run; only a load with the same intent may continue the run
+    _part-<n>.json         progress of a partition, written before each slice is published
     _stop                  asks all partitions to end after their slice
 
-They are small files that are replaced at once. Names that begin with `_` are no part of the ledger.
+The files are small, and each is replaced atomically. Files whose names begin with `_` do not belong to the ledger.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _STOP = "_stop"
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What a run is.
+    """The intent of a run.
 
     Attributes:
-        plan: as TOML or JSON text, with everything that was asked for beside it.
-        seed: of the run.
-        partitions: how many.
-        paced: whether slices wait for their time.
-        file: a checksum of what is replayed; 0 for tenants.
-        started_us: when the driver started it first, microseconds since the epoch.
+        plan: the plan as TOML or JSON text, with all options given beside it.
+        seed: seed of the run.
+        partitions: number of partitions.
+        paced: slices wait for their time.
+        file: checksum of the replayed file; 0 for tenants.
+        started_us: when the driver first started the run, microseconds since the epoch.
     """
 
     plan: str
@@ -43,17 +43,17 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """How far a partition has come.
+    """The progress of a partition.
 
     Attributes:
-        partition, attempt: who says so.
-        begin_us: when its load began, microseconds since the epoch; the same in each attempt.
+        partition, attempt: the partition, and the attempt that wrote this state.
+        begin_us: when the partition's load began, microseconds since the epoch; the same in each attempt.
         begun: slices below this number may have been published.
-        rows: messages of which the outcome is in the ledger or about to be.
-        failed: of these, refused or unknown.
-        late_s: by how much the last slice was late.
-        pid: of the process.
-        ended: all is published, and the ledger closed.
+        rows: messages whose outcome is in the ledger or about to be.
+        failed: messages among `rows` that were refused or have an unknown outcome.
+        late_s: seconds by which the last slice was late.
+        pid: id of the process.
+        ended: the partition is published, and its ledger closed.
     """
 
     partition: int
@@ -95,7 +95,7 @@ def state_of(place: Path, partition: int) -> State | None:
 
 
 def states(place: Path, partitions: int) -> list[State]:
-    """Of the partitions that have begun."""
+    """Return the states of the partitions that have begun."""
     found = (state_of(place, partition) for partition in range(partitions))
     return [state for state in found if state is not None]
 

@@ -1,7 +1,7 @@
-"""The messages of a plan's tenants, made for one partition: which, when, and what is in them.
+"""Make the messages of a plan's tenants for one partition, with their times and contents.
 
-Tenants are dealt out to partitions whole, so that each one's messages are published in order. All messages of a slice
-are drawn at once (see `spark.load.random`) and then sorted by tenant and priority.
+Each tenant belongs to one partition, which publishes the tenant's messages in order. All messages of a slice are drawn
+at once (see `spark.load.random`) and then sorted by tenant and priority.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from spark.load.plan import Plan, Tenants
 from spark.load.random import Array
 
 STEP_S = 0.1
-"""How finely time is cut, at most."""
+"""Most seconds in a slice of a paced load."""
 
 SLICE_ROWS = 10_000
-"""Messages in a slice, about; what is held in memory at a time."""
+"""Messages, about, in a slice, which is in memory as a whole."""
 
 NUMBER_BITS = 40
-"""Of a message's number in the run, those that count the messages of its tenant."""
+"""Low bits of a message's number in the run that count the messages of its tenant."""
 
 MAX_STEP_S = 60.0
 
@@ -39,9 +39,9 @@ class _Table(NamedTuple):
     """The tenants of one table that belong to this partition.
 
     Attributes:
-        numbers: of the tenants in their table, counted from 0.
-        places: of the tenants in the whole plan.
-        seeds: of the tenants.
+        numbers: numbers of the tenants in their table, counted from 0.
+        places: numbers of the tenants in the whole plan, counted from 0.
+        seeds: seeds of the tenants.
     """
 
     tenants: Tenants
@@ -53,7 +53,7 @@ class _Table(NamedTuple):
 
 
 def dealt(plan: Plan, partitions: int) -> Array:
-    """The partition of each tenant of the plan: the heaviest first, each to the partition that has least to do."""
+    """Return the partition of each tenant: the heaviest tenant first, each to the partition with the least load."""
     rates = np.concatenate([load_curve.rates(tenants) for tenants in plan.tenants])
     loads = [(0.0, partition) for partition in range(partitions)]
     dealt = np.zeros(len(rates), dtype=np.int64)
@@ -68,11 +68,12 @@ class Synthetic:
     """The messages of one partition; see `spark.load.batch.Source`.
 
     Args:
-        plan: with tenants, and a duration.
-        seed: of the run.
-        run: its id, with which the messages' ids begin.
-        partition, partitions: which part of the load this is.
-        paced: cut time finely, since slices are published at their time; else by the number of messages.
+        plan: a plan with tenants and a duration.
+        seed: seed of the run.
+        run: id of the run, with which the messages' ids begin.
+        partition, partitions: number of this partition, and number of all partitions.
+        paced: make slices of at most `STEP_S`, because each is published at its time; if False, larger slices of about
+            `SLICE_ROWS` messages.
     """
 
     def __init__(self, plan: Plan, seed: int, run: str, partition: int, partitions: int, *, paced: bool = True) -> None:
@@ -92,7 +93,7 @@ class Synthetic:
 
     @property
     def rows(self) -> int:
-        """Messages of the whole load."""
+        """Number of messages of this partition over the whole load."""
         return sum(int(np.sum(self._until(t, self._duration_s) - self._until(t, 0.0))) for t in self._tables)
 
     def slices(self) -> Iterator[Slice]:
@@ -101,7 +102,7 @@ class Synthetic:
             end_s = min((step + 1) * self.step_s, self._duration_s)
             batches: list[Batch] = []
             for i, table in enumerate(self._tables):
-                # A sum of fractions may lose a hair where the rate is next to nothing.
+                # Rounding may make a sum of fractions a little smaller where the rate is almost 0.
                 until = np.maximum(before[i], self._until(table, end_s))
                 if (counts := until - before[i]).any():
                     batches += self._batches(table, before[i], counts, end_s)
@@ -113,7 +114,7 @@ class Synthetic:
         return table.curve.until(time_s)
 
     def _batches(self, table: _Table, firsts: Array, counts: Array, end_s: float) -> Iterator[Batch]:
-        """The messages of a slice: `counts` of each tenant, from its number `firsts` on."""
+        """Yield the messages of a slice: `counts` messages of each tenant, from number `firsts` on."""
         t = table.tenants
         tenant = np.repeat(np.arange(len(counts)), counts)
         begins = np.cumsum(counts) - counts
@@ -136,7 +137,7 @@ class Synthetic:
             )
 
     def _drawn(self, table: _Table, tenant: Array, numbers: Array, due_s: Array) -> Batch:
-        """Messages of many tenants as if they were one batch; it lacks topic and priority."""
+        """Draw the messages of many tenants as one batch without topic and priority."""
         t, places, seeds = table.tenants, table.places[tenant], table.seeds[tenant]
         content = table.contents.of(places, seeds, numbers)
         ids: Sequence[str] = ()
@@ -163,7 +164,7 @@ def _table(tenants: Tenants, numbers: Array, first: int, seed: int, duration_s: 
 
 
 def _priorities(t: Tenants, seeds: Array, numbers: Array) -> Array:
-    """Index of each message's priority in the table's list."""
+    """Draw the index of each message's priority in the table's list."""
     if len(t.priorities) < 2:
         return np.zeros(len(numbers), dtype=np.int64)
     bounds = np.cumsum(list(t.priorities.values()))
@@ -172,11 +173,11 @@ def _priorities(t: Tenants, seeds: Array, numbers: Array) -> Array:
 
 
 def _due(t: Tenants, seeds: Array, numbers: Array, now_s: float) -> Array:
-    """When each message is due; not a number for at once."""
+    """Draw the due time of each message, in seconds after the begin; NaN for at once."""
     due_s = np.full(len(numbers), np.nan)
     if not t.delays:
         return due_s
-    # What rounding leaves of shares that are to be 1 belongs to the last one.
+    # Shares that add up to 1 may fall short by rounding; the last delay takes the rest.
     bounds = np.cumsum([delay.share for delay in t.delays])
     drawn = lr.uniform(seeds, lr.DELAY, numbers)
     low = 0.0

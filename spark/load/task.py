@@ -1,14 +1,14 @@
-"""One task of a load: publishes the messages of one partition at their times, and writes its ledger.
+"""One task of a load: it publishes the messages of one partition at their times, and writes their ledger.
 
-A task may die and be tried again. Before each slice it notes that it is about to publish it (`spark.load.state`); what
-became of its messages is in the segments of the ledger that it has written. An attempt that follows makes the same
-messages again and goes by both:
+A task may die and be tried again. Before each slice (the messages of a short stretch of time) the task notes that it is
+about to publish the slice (`spark.load.state`). The segments of the ledger hold the outcomes of messages. The next
+attempt makes the same messages again and uses note and ledger:
 
-- what a segment tells of is done, whatever its outcome;
-- what comes after the last slice that was begun was not published;
-- what lies between is in doubt. It is looked for in the queues: what is there was published, what is not there is
-  published now. Where it cannot be told (consumed and trimmed already, or gone to a slot), its outcome stays unknown
-  and it is not published again.
+- A message in a segment is done, whatever its outcome.
+- A message after the last noted slice was not published.
+- Any other message is in doubt, and the attempt looks for the message in the queues. A message that is there was
+  published; a message that is not there is published now. If the queues cannot tell (the message may be consumed and
+  trimmed already, or went to a slot), the outcome stays unknown and the message is not published again.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from spark.load.replay import Replayed, Survey
 from spark.load.synthetic import Synthetic
 
 CATCH_UP = 2
-"""A load that is late makes up for it at so many times its pace, not all at once."""
+"""Most times its planned pace at which a late load catches up."""
 
 SEGMENT_S = 5.0
-"""Seconds of a partition's messages in a segment, about: what may be in doubt when a task dies."""
+"""Seconds, about, of a partition's messages in one segment; so many may be in doubt when a task dies."""
 
 SEGMENT_ROWS = (500, 200_000)
 """Least and most messages in a segment."""
 
 FOUND_TAKES_S = 0.5
-"""What a dead task still had under way has arrived by then."""
+"""Seconds after which calls that a dead task had under way have arrived at the store."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all partitions of a load are told; it travels to them.
+    """The description of a load that Spark sends to all partitions.
 
     Attributes:
-        plan: with its duration, unless it is a replay of a whole file.
-        settings: where the data lies.
-        directory: of the ledgers.
-        run, seed, partitions: of the run.
-        paced: publish at the plan's times; else as fast as may be.
-        survey: of the file, for a replay.
+        plan: the plan with its duration, unless it replays a whole file.
+        settings: settings of store and database.
+        directory: directory of the ledgers.
+        run, seed, partitions: id, seed and number of partitions of the run.
+        paced: publish at the plan's times; if False, as fast as possible.
+        survey: survey of the file, for a replay.
     """
 
     plan: Plan
@@ -74,7 +74,7 @@ class Job:
     survey: Survey = field(default_factory=Survey)
 
     def source(self, partition: int) -> Source:
-        """The messages of a partition."""
+        """Return the source of a partition's messages."""
         plan = self.plan
         if plan.replay is not None:
             return Replayed(plan.replay, plan.duration_s, self.survey, self.run, partition, self.partitions)
@@ -82,17 +82,17 @@ class Job:
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a partition has to tell when it has ended.
+    """The report of a partition that has ended.
 
     Attributes:
-        part: for the summary of the run.
-        rows: messages that it was to publish.
-        first_us, last_us: when the first slice was begun and the last one was done, microseconds since the epoch.
-        counts: by topic and outcome, those of earlier attempts included.
+        part: the partition's entry in the summary of the run.
+        rows: messages that the partition had to publish.
+        first_us, last_us: begin of the first slice and end of the last one, microseconds since the epoch.
+        counts: messages by topic and outcome, including those of earlier attempts.
         earlier: messages that earlier attempts had dealt with.
-        errors: texts, and how many messages they concerned.
-        late_s: by how much the latest slice was late.
-        stopped: it was asked to end before all was published.
+        errors: number of messages by error text.
+        late_s: seconds by which the latest slice was late.
+        stopped: somebody stopped the load before every message was published.
     """
 
     part: Part
@@ -107,7 +107,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def run(job: Job, partition: int) -> Done:
-    """Publish a partition, and wait until that is done.
+    """Publish a partition; return when every message has its outcome.
 
     Raises:
         EMQError: store or database could not be reached to begin with, or a later attempt has taken over.
@@ -132,17 +132,17 @@ class Task:
         self._recorder = Recorder(self._writer, dict(self._earlier.ends), self._earlier.counts)
         self._limiter: AsyncLimiter | None = None
         self._latest_s = 0.0
-        # The first array that is made loads pandas, a second in which nothing would be published.
+        # The first array loads pandas, which takes a second; the load should not lose that second later.
         pa.array([None, "text"], pa.string())
 
     async def run(self) -> Done:
         """See `run`."""
         self._save()
-        # One limiter belongs to one event loop.
+        # A limiter belongs to one event loop.
         self._limiter = AsyncLimiter(CATCH_UP, self._source.step_s) if self._job.paced else None
         stopped = False
         async with App(options=self._job.settings, trail=self._recorder) as app:
-            # Connecting may take a while, and is no part of the load.
+            # Connecting may take a while, which does not count as part of the load.
             topics = await load_sender.learn(app)
             self._save(begin_us=self._earlier.begin_us or time.time_ns() // 1000)
             sender = load_sender.Sender(app, self._recorder, topics, self._state.begin_us)
@@ -179,11 +179,11 @@ class Task:
         )
 
     async def _until(self, end_s: float, batches: int) -> float:
-        """Wait for a slice's time; answers by how much it is late."""
+        """Wait for a slice's time; return the seconds by which the slice is late."""
         if self._limiter is None:
             return 0.0
         due_s = self._state.begin_us / 1e6 + end_s
-        # Slices of a replay may be far apart, and who asks to stop does not want to wait for the next one.
+        # Slices of a replay may be far apart, and a stop must not wait for the next one.
         while (wait_s := due_s - time.time()) > 0 and not state.is_stopping(self._place):  # noqa: ASYNC110
             await asyncio.sleep(min(wait_s, 1.0))
         if batches:
@@ -193,13 +193,13 @@ class Task:
         return late_s
 
     async def _clear_up(self, sender: load_sender.Sender, doubtful: Sequence[Sequence[Batch]]) -> None:
-        """Find out what became of messages that an earlier attempt left open, and publish those that are not there.
+        """Look for messages that an earlier attempt left in doubt, and publish those that are not in the queues.
 
-        All is looked for, and what is found noted, before anything is published: an attempt that comes after this one
-        looks only behind the offsets that the ledger has, and what is published now lies behind all that was found.
+        The task looks for all messages and notes the found ones before it publishes any. A later attempt looks only
+        behind the offsets in the ledger, and messages published now lie behind all that were found.
 
         Args:
-            doubtful: messages of slices, in order.
+            doubtful: the doubtful messages of each slice, in order.
         """
         if not doubtful:
             return
@@ -212,7 +212,7 @@ class Task:
             self._recorder.flush()
 
     def _settled(self, sender: load_sender.Sender, batch: Batch, seen: LookupResult) -> Batch | None:
-        """Note what is known of a batch, and what cannot be; answers the messages that have yet to be published."""
+        """Note the found messages of a batch and those of unknown outcome; return those still to be published."""
         ids = sender.ids_of(batch)
         sender.close_found(batch, ids, seen)
         places = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
@@ -234,6 +234,6 @@ class Task:
 
 
 def segment_rows(per_s: float, paced: bool) -> int:
-    """Messages in a segment of the ledger of a partition that publishes so many a second."""
+    """Return the messages for one segment of the ledger of a partition that publishes `per_s` messages a second."""
     least, most = SEGMENT_ROWS
     return max(least, min(most, round(per_s * SEGMENT_S))) if paced else most

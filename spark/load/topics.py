@@ -1,4 +1,4 @@
-"""The topics of a load: those that it needs, made where they are missing, checked where they are there."""
+"""The topics of a load: create the missing ones, and check the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def needed(plan: Plan, survey: Survey) -> Iterator[tuple[Topic, frozenset[str]]]
 
 
 async def prepare(app: App, topics: Iterable[tuple[Topic, frozenset[str]]], *, create: bool) -> int:
-    """Make sure that a load's topics are there; answers how many were created.
+    """Make sure that a load's topics exist; return the number of created ones.
 
     Args:
         app: entered.

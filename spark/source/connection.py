@@ -1,4 +1,4 @@
-"""EMQ for code that Spark calls and that must be plain: an event loop on a thread of its own."""
+"""EMQ for code that Spark calls and that cannot await: an event loop on a thread of its own."""
 
 from __future__ import annotations
 

@@ -5,21 +5,20 @@
     messages = session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
     messages.where("priority = 'high'").groupBy("topic").count()
 
-Reading (`session.read`), by the option `what`: `messages`, `catalog`, `offsets`, `lag`, `dead`; `session.readStream`
-reads messages. Readers look on: they own, claim and arm nothing. Two things Spark leaves to you:
+`session.read` reads `messages`, `catalog`, `offsets`, `lag` or `dead`, as the option `what` says; `session.readStream`
+reads messages. Readers only observe: they own, claim and arm nothing. Two things are left to you:
 
-- Name the columns you need with the option `columns`, or with `.schema(...)`: Spark tells a Python source nothing of
-  the columns that a query uses.
-- With `option("pushdown", True)`, filters on topic, group, priority, offset and published decide what is read. Spark
-  (4.3) has one place for the planned read of a `load()`, which the last query with filters fills and every scan looks
-  into: a later query without filters, or one that takes the same `load()` twice, misses rows, and a source written in
-  Python is not asked again and cannot tell. So give it only where the result of `load()` is used once. Without it,
-  Spark filters what has been read, and a data frame may be used as often as you like; it goes on reading what was there
-  when it was first used: `load()` again for what has come since.
+- Name the columns that you need with the option `columns`, or with `.schema(...)`, because Spark does not tell a Python
+  source which columns a query uses.
+- With `option("pushdown", True)`, filters on topic, group, priority, offset and published limit the read. Use this
+  option only where the result of `load()` is used once. Spark (4.3) keeps one planned read for each `load()`: the last
+  query with filters sets the plan, and every scan uses it. So a later query without filters, or a query that uses the
+  same `load()` twice, misses rows, and a source in Python cannot notice. Without the option, Spark filters the rows
+  after reading, and you may use a data frame as often as you like. A data frame keeps the bounds of its first use; call
+  `load()` again to read newer messages.
 
-Writing (`df.write.format("emq").mode("append").save()` and `df.writeStream`): each row is published. See
-`spark.source.options` for the options, `spark.source.schema` for the columns, `spark.source.write` for what holds when
-a task is tried again.
+`df.write.format("emq").mode("append").save()` and `df.writeStream` publish each row. See `spark.source.options` for the
+options, `spark.source.schema` for the columns, and `spark.source.publication` for tasks that are tried again.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class EMQDataSource(DataSource):
-    """Checks the options and the columns, and hands over to the reader or writer asked for.
+    """Checks the options and the columns, and makes the reader or writer.
 
-    Every method raises `InvalidSettings` for an option or column that cannot be; the text names those that can.
+    Every method raises `InvalidSettings` for an invalid option or column; the text names the valid ones.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Filters that Spark hands down, made into what the reader looks for in the first place."""
+"""Turn Spark's filters into conditions on the rows that the reader reads at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading queues: what is planned on the driver, and what each task does."""
+"""Read queues: the plan on the driver, and the work of each task."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class SpansPartition(InputPartition):
 
 
 class MessagesReader(DataSourceReader):
-    """What lies in the queues of log topics when the data frame is first used; what is trimmed meanwhile is left out.
+    """Reads the messages that lie in the queues of log topics when the data frame is first used.
 
-    Looks on only: nothing is claimed, fenced or armed.
+    Messages that are trimmed meanwhile are left out. The reader only observes: it claims, fences and arms nothing.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:

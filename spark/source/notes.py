@@ -1,7 +1,7 @@
-"""What the tasks of a write note down, so that one that is tried again neither loses nor repeats: how far it has come.
+"""Notes of a write's progress, so that a task that is tried again neither loses nor repeats rows.
 
-A note is a row in EMQ's database, in a table of this package's own. It holds, for one partition of a write, the rows
-that are published for certain, those that were being published when it was written, and where the queues ended then.
+A note is a row in EMQ's database, in a table of this package's own. For one partition of a write the note holds the
+rows that are certainly published, the rows that the task was about to publish, and the ends of the queues by then.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from emq.settings import Settings
 from emq.storage.durability import Durability
 
 KEPT_DAYS = 30
-"""How long the notes of writes that were given a name, and of streams, are kept after the last change."""
+"""Days after their last change for which notes of named writes and of streams are kept."""
 
 NOBODY = ""
-"""The attempt of a note that has been let go."""
+"""The attempt in a note that no attempt holds."""
 
 _metadata = sa.MetaData()
 
@@ -55,7 +55,7 @@ _CLAIM = sa.text(
 
 
 class Piece(NamedTuple):
-    """What one task writes: a partition of a write, or of a stream's micro-batch."""
+    """The part of a write that one task writes: a partition of a write, or of a stream's micro-batch."""
 
     run: str
     batch: int
@@ -63,13 +63,13 @@ class Piece(NamedTuple):
 
 
 class Note(NamedTuple):
-    """How far a piece has come.
+    """The progress of a piece.
 
     Attributes:
-        done: rows [0, done) are published for certain.
-        digest: of these rows, see `digest_of`.
+        done: rows [0, done) are certainly published.
+        digest: digest of these rows, see `digest_of`.
         begun: rows [done, begun) may be published.
-        tails: where the queues concerned ended before the publish of these began.
+        tails: ends of the queues concerned before the publish of rows [done, begun) began.
     """
 
     done: int = 0
@@ -87,7 +87,7 @@ class Notes:
 
     @classmethod
     async def open(cls, settings: Settings) -> Self:
-        """Connect, and make the table where it is missing; raises as `emq.database.Database.open`."""
+        """Connect, and create the table if it is missing. Raises as `emq.database.Database.open`."""
         return cls(await Database.open(settings.database_url, SCHEMA), settings.environment)
 
     async def close(self) -> None:
@@ -97,7 +97,8 @@ class Notes:
         """Take the piece's note over, from an earlier attempt if there was one.
 
         Returns:
-            How far that has come, and whether it may be at work still: it has neither ended nor let go.
+            The progress of the earlier attempt, and whether that attempt may still be at work, because it has neither
+            ended nor let go.
         """
         mine = self._mine(piece)
         values = {**self._key(piece), "attempt": attempt, "now_ms": _now_ms()}
@@ -110,12 +111,12 @@ class Notes:
         return await self._database.run(run, durability=Durability.FSYNCED)
 
     async def let_go(self, piece: Piece, attempt: str) -> None:
-        """Say that the attempt publishes nothing more, if the note is still its own."""
+        """Release the note if it is still the attempt's own; the attempt must publish nothing more."""
         change = sa.update(_writes).where(*self._mine(piece), _writes.c.attempt == attempt).values(attempt=NOBODY)
         await self._database.run(lambda c: c.execute(change))
 
     async def save(self, piece: Piece, attempt: str, note: Note) -> None:
-        """Write the note anew, on disk when this returns.
+        """Replace the note; the new one is on disk when this returns.
 
         Raises:
             EMQError: a later attempt has taken the piece over; publish nothing more.
@@ -130,7 +131,7 @@ class Notes:
             )
 
     async def forget(self, run: str, below: int | None = None) -> None:
-        """Drop the notes of a write, or those of a stream's batches below a number; and all that are out of date."""
+        """Drop the notes of a write, or of a stream's batches below a number; also drop all notes that are too old."""
         mine = [_writes.c.environment == self._environment, _writes.c.run == run]
         if below is not None:
             mine.append(_writes.c.batch < below)
@@ -145,7 +146,7 @@ class Notes:
 
 
 def digest_of(contents: Iterable[bytes], before: int = 0) -> int:
-    """The digest of rows by their contents; `before` is that of the rows ahead of them."""
+    """Return the digest of rows by their contents; `before` is the digest of the rows ahead of them."""
     for content in contents:
         before = zlib.crc32(content, before)
     return before

@@ -1,4 +1,4 @@
-"""The options of the data source: which there are, for what, and what they may be."""
+"""The options of the data source, with their uses and valid values."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Options:
     """The options of one read or write; see `OPTIONS` for each.
 
     Attributes:
-        settings: where the data lies: store, database, environment. From the options, else from the environment
-            variables and `emq.toml` of the driver.
+        settings: store, database and environment, from the options, else from the environment variables and `emq.toml`
+            of the driver.
     """
 
     settings: Settings
@@ -47,9 +47,9 @@ class Options:
 
 class Option(NamedTuple):
     """Attributes:
-    uses: with which of reading and writing it goes.
-    parse: makes a value of its text; raises ValueError with what would be right.
-    meaning: one line.
+    uses: the uses (READ, STREAM, WRITE, STREAM_WRITE) for which the option is valid.
+    parse: makes a value from its text; raises ValueError with a text about valid values.
+    meaning: description in one line.
     """
 
     uses: tuple[str, ...]
@@ -123,14 +123,14 @@ OPTIONS: dict[str, Option] = {
 
 
 def parse(given: Mapping[str, str], use: str | None = None) -> Options:
-    """The options of a read or write.
+    """Parse the options of a read or write.
 
     Args:
-        given: as Spark passes them on; names in any case.
-        use: READ, STREAM, WRITE or STREAM_WRITE; None where Spark does not tell yet whether it reads in a stream.
+        given: the options as Spark passes them on; names in upper or lower case.
+        use: READ, STREAM, WRITE or STREAM_WRITE; None if Spark has not told yet whether it reads in a stream.
 
     Raises:
-        InvalidSettings: one is not known, not for this use, or has a value that cannot be; the text names what can.
+        InvalidSettings: an option is unknown, not for this use, or has an invalid value; the text names valid ones.
     """
     uses = READING if use is None else (use,)
     values: dict[str, Any] = {}
@@ -158,7 +158,7 @@ def _unknown(name: str, uses: tuple[str, ...]) -> str:
 
 
 def check_place(found: Settings) -> None:
-    """Raise `InvalidSettings` if what lies there cannot be seen by other processes."""
+    """Raise `InvalidSettings` if other processes cannot see the data of this store or database."""
     scheme = found.store.partition(":")[0]
     if scheme == "memory" or found.database_url in ("sqlite://", "sqlite:///:memory:"):
         shown = opening.hide_password(found.store)

@@ -1,22 +1,21 @@
-"""Publishing the rows of one task, so that a task that is tried again publishes none of them twice.
+"""Publish the rows of one task, so that a task that is tried again publishes no row twice.
 
-Appending to a queue cannot be repeated safely, so a task keeps a note (`spark.source.notes`): before it publishes some
-thousand rows it notes which, and where the queues end. Whoever takes over after its death skips what is done, and looks
-for the rows of the note in the queues, from those ends on: every message has an id that follows from write, partition
-and row. So none is lost, and none is published twice, with these exceptions, in which it is published again under
-the same id and counted as `perhaps_twice`:
+Appending to a queue cannot be repeated safely, so a task keeps a note (`spark.source.notes`). Before it publishes some
+thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are done,
+and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition and row.
+So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row again
+under the same id and counts the row as `perhaps_twice`:
 
-- it was consumed and trimmed before anybody looked (keep messages for a while: the topic's `retention_s`);
-- it goes to a slot or, delayed, to a lane, and was consumed from there (one that still waits is not added twice, but a
-  merge by key counts it twice).
+- The message was consumed and trimmed before the attempt looked (keep messages for a while: the topic's `retention_s`).
+- The message goes to a slot or, delayed, to a lane, and was consumed from there. (A message that still waits is not
+  added twice, but a merge by key counts it twice.)
 
-A task that is taken for dead and is not (a speculative one, say) finds its note taken over. It looks at the latest
-after half of `LEASE_S` and sends nothing without; whoever takes over from one that has not let go waits for `LEASE_S`,
-so that what was on its way has come to the queues. Only a single call to the store that takes longer than the other
-half can then be overlooked.
+Spark may take a living task for dead, for example with speculation. Such a task finds that another attempt has taken
+its note over: the task checks its note at least every half of `LEASE_S` and sends nothing without it. An attempt that
+takes over from one that has not let go waits for `LEASE_S`, so that all rows on their way have arrived. The attempt can
+overlook only rows of a single call to the store that takes longer than the other half.
 
-What is not covered is a partition whose rows come in another order when they are computed again: this is found out and
-fails the task, rather than losing rows.
+If Spark computes a partition again with its rows in another order, the attempt notices and fails; no rows are lost.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from spark.source.notes import Note, Notes, Piece, digest_of
 from spark.source.put import Row, look, places, put
 
 CHUNK = 10_000
-"""Rows between two notes: a note costs some milliseconds, and the time to look for as many rows is small."""
+"""Rows between two notes: a note costs some milliseconds, and looking for this many rows takes little time."""
 
 PART = 2_000
-"""Rows in one call to the producer, before which a look at the note may be due."""
+"""Rows in one call to the producer; before each call the task checks its note if a check is due."""
 
 LEASE_S = 2.0
-"""For how long a note lets its task publish: long for a call to the store, short for a task that takes over."""
+"""Seconds for which a note lets its task publish: long for a call to the store, short for a task that takes over."""
 
 TRIES = 4
 
 TRY_AGAIN_S = 0.2
-"""Wait before the first repeat of a publish whose outcome is unknown, twice as long each time."""
+"""Seconds before the first repeat of a publish of unknown outcome; each further wait is twice as long."""
 
 FINEST_S = 0.1
-"""A paced publish is cut into as many rows as may go in this time."""
+"""Seconds of rows that a paced publish sends at a time."""
 
 
 class Outcome(NamedTuple):
@@ -61,7 +60,7 @@ class Outcome(NamedTuple):
     published: rows that this attempt published.
     skipped: rows that an earlier attempt had noted as published.
     found: rows that an earlier try had published, as their queues showed.
-    perhaps_twice: of `published`, those that may have been published before.
+    perhaps_twice: rows among `published` that may have been published before.
     """
 
     published: int = 0
@@ -74,7 +73,7 @@ class Publication:
     """One attempt at publishing a piece; `publish` its rows in order, then `end`.
 
     Args:
-        attempt: names this attempt, uniquely.
+        attempt: unique name of this attempt.
         per_second: most rows to publish in a second; 0 for no limit.
     """
 
@@ -93,7 +92,7 @@ class Publication:
         self._noted_s = 0.0
 
     async def begin(self) -> None:
-        """Take over from earlier attempts, and wait until nothing of theirs can be on its way."""
+        """Take over from earlier attempts, and wait until none of their rows can be on the way to the store."""
         self._before, held = await self._notes.claim(self._piece, self._attempt)
         if held and self._before.begun > self._before.done:
             await asyncio.sleep(LEASE_S)
@@ -103,7 +102,7 @@ class Publication:
 
         Raises:
             EMQError: as for `Producer.publish_many`; or a later attempt has taken over, or the rows are not those of
-                the earlier attempt. What was published is known to the next attempt.
+                the earlier attempt. The next attempt recognises the rows that were published.
         """
         ends = [self._before.done - self._row, self._before.begun - self._row, len(rows)]
         start = 0
@@ -113,7 +112,7 @@ class Publication:
                 start = end
 
     async def _publish_part(self, rows: Sequence[Row]) -> None:
-        """Rows that all lie on one side of `done`, and of `begun`, of the note that was found."""
+        """Publish rows that all lie on one side of `done`, and of `begun`, of the found note."""
         end, digest = self._row + len(rows), digest_of(_contents(rows), self._digest)
         if end <= self._before.done:
             if end == self._before.done and digest != self._before.digest:
@@ -129,7 +128,7 @@ class Publication:
         self._row, self._digest = end, digest
 
     async def end(self) -> Outcome:
-        """Note that all is published.
+        """Note that every row is published.
 
         Raises:
             EMQError: there were fewer rows than an earlier attempt has published.
@@ -140,11 +139,11 @@ class Publication:
         return self.outcome
 
     async def let_go(self) -> None:
-        """Spare the next attempt the wait; nothing may be under way any more."""
+        """Release the note, so that the next attempt need not wait; no publish may be under way."""
         await self._notes.let_go(self._piece, self._attempt)
 
     async def _note(self, note: Note) -> None:
-        """Write the note, or raise `EMQError` if it is another attempt's by now."""
+        """Write the note, or raise `EMQError` if another attempt has taken the note over."""
         self._noted_s = time.monotonic()
         await self._notes.save(self._piece, self._attempt, note)
         self._noted = note
@@ -155,7 +154,7 @@ class Publication:
         await put(self._app, self._topics, rows)
 
     async def _send(self, rows: Sequence[Row]) -> None:
-        """Publish rows of which none is published yet; where the outcome is unknown, look what is missing."""
+        """Publish rows that are not published yet; if the outcome is unknown, look which rows are missing."""
         for part in _parts(rows, PART) if self._pace is None else _parts(rows, self._pace.size):
             if self._pace is not None:
                 await self._pace.wait(len(part))
@@ -167,7 +166,7 @@ class Publication:
                 self._count(published=len(part))
 
     async def _send_rest(self, rows: Sequence[Row], wait_s: float = 0.0) -> None:
-        """Publish those of the rows that are not found in the queues, with patience."""
+        """Publish the rows that are not in the queues, with repeats."""
         wanted = rows
         for attempt in itertools.count(1):
             await asyncio.sleep(wait_s)
@@ -207,7 +206,7 @@ class Publication:
                 self._topics[name] = await self._app.catalog.get(name)
 
     def _queues_of(self, rows: Sequence[Row]) -> list[str]:
-        """Where the rows may go that go to queues."""
+        """Return the queues to which the rows may go."""
         wanted = {(row.topic, row.priority) for row in rows if row.at is None}
         return sorted({queue for name, priority in wanted for queue in places(self._topics[name], priority)})
 
@@ -228,7 +227,7 @@ def _parts(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
 
 
 def _contents(rows: Sequence[Row]) -> Iterator[bytes]:
-    """What a row is recognised by when it is computed again."""
+    """Yield the bytes of each row by which a later attempt recognises the row."""
     for row in rows:
         yield row.payload
         yield f"\0{row.topic}\0{row.key}\0".encode()
@@ -246,5 +245,5 @@ class Pace:
 
 
 def chunk_size(per_second: float) -> int:
-    """Rows between two notes: with a limit, what goes in about a second."""
+    """Return the rows between two notes: with a limit, the rows of about a second."""
     return CHUNK if not per_second else min(CHUNK, max(1, math.ceil(per_second)))

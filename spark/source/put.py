@@ -1,4 +1,4 @@
-"""Rows of a write: putting them where they belong, and finding out whether they are there."""
+"""Put the rows of a write into their queues and slots, and look whether rows are there."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Row(NamedTuple):
 
 class PutCheck(NamedTuple):
     """Attributes:
-    missing: rows that are not there, in their order.
-    foreign: ids of rows under which other messages are there than the rows.
-    trimmed: queues of which messages were trimmed that had come after the noted ends.
+    missing: rows that are not in the queues, in their order.
+    foreign: ids of rows under which the queues hold other messages.
+    trimmed: queues that trimmed messages from behind the noted ends.
     """
 
     missing: Sequence[Row]

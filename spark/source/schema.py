@@ -1,4 +1,4 @@
-"""The columns of what can be read and written."""
+"""The columns of all reads and writes."""
 
 from __future__ import annotations
 
@@ -68,14 +68,15 @@ COLUMNS = {
         "history": "array<struct<at:timestamp,reason:string>>",
     },
 }
-"""What each kind of read has, by column, in Spark's notation.
+"""The columns of each kind of read, in Spark's notation.
 
-messages: what lies in the queues, finished or not, until it is trimmed. `published` is by the producer's clock; of a
-body that no producer of EMQ made, `payload` is all of it and the columns that follow from a body are null.
+messages: a row for each message in the queues, finished or not, until it is trimmed. `published` is by the producer's
+clock. If no producer of EMQ made a body, `payload` is the whole body, and the other columns from the body are null.
 catalog: a row for each topic; `options` is JSON.
 offsets: a row for each queue; `finished` are half-open ranges above the watermark, by the last checkpoint.
-lag: for each log topic and priority a row with what the last checkpoint leaves unfinished, and for each topic a row
-without priority: what waits in lanes and slots (`ready`, `delayed`), is `claimed` from them, or `dead`.
+lag: for each log topic and priority, a row with the messages that are unfinished by the last checkpoint. Also, for
+each topic, a row without priority: messages that wait in lanes and slots (`ready`, `delayed`), are `claimed` from
+them, or are `dead`.
 dead: a row for each dead letter.
 """
 
@@ -89,12 +90,15 @@ WRITABLE = {
     "ttl_s": ("double", "float", "int", "bigint"),
     "id": ("string",),
 }
-"""The columns that a write takes, with their types; all but `payload` may be missing or null. `at`: not before then.
-`id`: the message's, where the caller has one; the default follows from run, partition and row."""
+"""The columns that a write takes, with their types; all but `payload` may be missing or null.
+
+`at` is the earliest time of the start. `id` is the caller's own message id; the default is made of run, partition and
+row.
+"""
 
 
 def chosen(options: so.Options) -> str:
-    """The read's schema as Spark's DDL: all columns of its kind, or those that the option `columns` names."""
+    """Return the read's schema as Spark's DDL: all columns of its kind, or those that the option `columns` names."""
     columns = COLUMNS[options.what]
     names = options.columns or tuple(columns)
     for name in names:
@@ -139,7 +143,7 @@ def _check_name(what: str, name: str, columns: Collection[str]) -> None:
 
 
 def arrow(schema: StructType) -> pa.Schema:
-    """The schema that Spark expects of record batches."""
+    """Return the schema that Spark expects of record batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

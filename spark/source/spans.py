@@ -1,4 +1,4 @@
-"""Which offsets of which queues are read, and how they are dealt out to tasks."""
+"""Choose the offsets of queues to read, and deal them out to tasks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from emq.topics.model import Topic
 from spark.source.filters import Wanted
 
 CALL = 5_000
-"""Messages in one call to the store: it is held up for 2 ms, and a record batch is large enough."""
+"""Messages in one call to the store: the call holds the store up for 2 ms and fills a large record batch."""
 
 CALL_BYTES = 8 << 20
 """Bytes of bodies in one call."""
 
 FIRST_CALL = 100
-"""Messages in the first call, before it is known how large they are."""
+"""Messages in the first call, before the reader knows their sizes."""
 
 GROWTH = 10
-"""A call asks for at most so many times as many messages as the one before."""
+"""Largest factor by which the number of messages grows from one call to the next."""
 
 CALL_QUEUES = 500
 """Queues in one call."""

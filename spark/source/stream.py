@@ -1,11 +1,11 @@
-"""Reading queues in a stream: Spark's progress is an offset for each queue.
+"""Read queues in a stream: Spark's progress is an offset for each queue.
 
-An observer like the batch reader: what a stream has read is not consumed, and its hosts trim behind their own
-checkpoints. Let a topic that is streamed keep messages for a while (`retention_s`).
+A stream is an observer like the batch reader: reading consumes nothing, and hosts trim behind their own checkpoints.
+Let a streamed topic keep its messages for a while (`retention_s`).
 
-A micro-batch is a range of offsets of each queue, noted by Spark before it is read. A query that is started again
-reads the batch that was under way once more, the same messages in the same partitions: at least once into any sink,
-exactly once into one that takes a batch only once (files, or `foreachBatch` keyed with the batch's number).
+A micro-batch is a range of offsets of each queue, which Spark notes before reading. A query that is started again reads
+the interrupted batch again, with the same messages in the same partitions. So messages reach any sink at least once,
+and a sink that takes each batch only once (files, or `foreachBatch` keyed by the batch's number) exactly once.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ENDS, BEGINS = "ends", "begins"
-"""Parts of Spark's offset: by queue, the offset to read next; and of the queues that its batch reads, the first offset.
-So a batch follows from its end alone: where a query begins is not noted by Spark until its first batch is done."""
+"""Parts of Spark's offset: `ends` has by queue the offset to read next, `begins` the first offset of the batch.
+
+With both, the end of a batch defines the batch, because Spark notes the begin of a query only after its first batch.
+"""
 
 Progress = dict[str, dict[str, int]]
 
 
 class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Messages of the log topics that match; topics and groups that come up later are read from their head on."""
+    """The messages of matching log topics; new topics and groups are read from their head on."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -91,7 +93,7 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = self._parts = None
 
     def _bounds(self, known: Iterable[str] = ()) -> dict[str, Bounds]:
-        """Of the queues that there are, and of those `known` whose groups were retired from a topic that shrank."""
+        """Return the bounds of all queues, and of those `known` whose groups were retired when a topic shrank."""
         connection, app = self._connected()
 
         async def found() -> dict[str, Bounds]:
@@ -103,7 +105,7 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return connection.run(found())
 
     def _connected(self) -> tuple[Connection, App]:
-        """Kept open: Spark asks for news many times a second."""
+        """Return a connection that stays open, because Spark asks for new messages many times a second."""
         if self._parts is None:
             with contextlib.ExitStack() as stack:
                 self._parts = stack.enter_context(connected_app(self._options.settings))
@@ -115,12 +117,13 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def advanced(start: Progress, bounds: dict[str, Bounds], most: int | None, *, lost_fails: bool) -> Progress:
-    """The progress after the next batch: `start` itself if there is nothing to read.
+    """Return the progress after the next batch: `start` itself if there is nothing to read.
 
     Args:
-        bounds: of the queues that there are now, and of those retired since; others are forgotten.
-        most: messages in the batch. Exceeded only where there are more queues with messages than that.
-        lost_fails: raise `EMQError` where a queue begins behind the progress or ends before it; else go on at its head.
+        bounds: bounds of the queues that exist now or were retired since; other queues are forgotten.
+        most: most messages in the batch; exceeded only if more queues than that have messages.
+        lost_fails: raise `EMQError` if a queue begins after the progress or ends before it; if False, go on at its
+            head.
     """
     positions: dict[str, int] = {}
     for queue, (head, tail) in bounds.items():
@@ -138,5 +141,5 @@ def advanced(start: Progress, bounds: dict[str, Bounds], most: int | None, *, lo
 
 
 def spans_of_batch(end: Progress) -> list[Span]:
-    """What the batch that ends there reads."""
+    """Return the spans of the batch that ends at `end`."""
     return [Span(queue, first, end[ENDS][queue]) for queue, first in end[BEGINS].items()]

@@ -1,4 +1,4 @@
-"""Reading what is small: the catalog, committed offsets, lag, dead letters. Each task asks about some of the topics."""
+"""Read the small tables: catalog, committed offsets, lag, dead letters. Each task reads some of the topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: each row of a data frame is published; see `spark.source.publication` for what holds when tasks fail."""
+"""Publish each row of a data frame; `spark.source.publication` tells about tasks that fail."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 SLICE = 500
-"""Rows of a record batch that are made ready at once."""
+"""Rows of a record batch that are prepared at once."""
 
 CHUNK_BYTES = 16 << 20
-"""Payload in one piece of work, of which one is on its way while the next is made ready."""
+"""Bytes of payload in one piece of work; one piece is on its way while the next is prepared."""
 
 
 @dataclasses.dataclass
 class Written(WriterCommitMessage):
-    """What one task did."""
+    """The result of one task."""
 
     run: str
     outcome: Outcome
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Publishes a data frame. A write that the caller has named (`run`) may be repeated; else its notes go with it."""
+    """Publishes a data frame. Only a write with a name (`run`) may be repeated; others drop their notes."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -84,7 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def publish(options: Options, piece: Piece, prefix: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Publish a task's rows; the next ones are made ready while some are on their way."""
+    """Publish a task's rows; prepare the next rows while some are on their way."""
     with connected_app(options.settings) as (connection, app):
         notes = connection.run(Notes.open(options.settings))
         try:
@@ -124,17 +124,17 @@ def forget(options: Options, run: str, below: int | None = None) -> None:
         finally:
             await notes.close()
 
-    # All is published: who took a failure here for the write's would repeat it. Notes left behind go with their age.
+    # The write is done, so a failure here must not look like a failed write. Old notes are dropped by their age.
     with contextlib.suppress(errors.EMQError):
         asyncio.run(drop())
 
 
 def rows_of(batches: Iterator[pa.RecordBatch], topic: str, prefix: str) -> Iterator[Row]:
-    """The rows of record batches, checked, each with an id.
+    """Check the rows of record batches and give each an id.
 
     Args:
-        topic: of rows that have none of their own.
-        prefix: of the ids, before the number of the row.
+        topic: topic of rows without a topic of their own.
+        prefix: begin of the ids, before the number of the row.
 
     Raises:
         InvalidMessage: a row has no payload, or no topic.
@@ -162,14 +162,14 @@ def _values(name: str, column: pa.Array) -> Sequence[Any]:
 
 
 def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches in small pieces, so that no more of one is made into Python's objects than is needed next."""
+    """Cut the batches into small pieces, so that Python objects exist only for the rows needed next."""
     for batch in batches:
         for start in range(0, batch.num_rows, SLICE):
             yield batch.slice(start, SLICE)
 
 
 def chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    """Rows, `size` at a time, or fewer where these have `CHUNK_BYTES` of payload."""
+    """Yield rows, `size` at a time, or fewer if they have `CHUNK_BYTES` of payload."""
     chunk: list[Row] = []
     held = 0
     for row in rows:

@@ -1,1 +1,1 @@
-"""The trial: a cluster of its own, a load, a crash, and the audit of it."""
+"""The trial: it starts a cluster of its own, puts a load on it, kills a host, and audits the result."""

@@ -1,4 +1,4 @@
-"""What the hosts of a trial do with a message: a little waiting, as for somebody's answer."""
+"""The handler of the hosts in a trial: it waits a little, as for the answer of another service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host processes of a trial: `emq host`, started, killed, asked to stop."""
+"""The host processes (`emq host`) of a trial: start, kill and stop them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from emq import errors
 from emq.settings import Settings
 
 STOP_S = 30.0
-"""How long a host may take for a clean stop."""
+"""Seconds that a host may take for a clean stop."""
 
 
 class TrialHost:
-    """One process.
+    """One host process.
 
     Attributes:
-        name: of the host.
-        log: file with all that it says.
+        name: name of the host.
+        log: file with the output of the process.
     """
 
     def __init__(self, name: str, settings: Settings, log: Path) -> None:
@@ -30,7 +30,7 @@ class TrialHost:
         self.log = log
         told = {field: str(getattr(settings, field)) for field in settings.__struct_fields__}
         told |= {"host_name": name, "app": "spark.trial.handler"}
-        # A file of settings that lies about must not speak into this.
+        # A settings file in the working directory must not change the trial.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("EMQ_")}
         environ |= {f"EMQ_{field.upper()}": value for field, value in told.items()}
         environ["PYTHONPATH"] = os.pathsep.join(
@@ -47,12 +47,12 @@ class TrialHost:
             raise errors.EMQError(f"{self.name} ended with status {status}; the end of its log:\n{self._tail()}")
 
     def kill(self) -> None:
-        """SIGKILL: it learns of nothing and leaves everything as it is."""
+        """Kill the process with SIGKILL, so that it cannot clean up."""
         self._process.kill()
         self._process.wait()
 
     async def stop(self) -> None:
-        """Ask it to stop, and wait. Raises `EMQError` if it does not do so cleanly."""
+        """Ask the host to stop, and wait. Raises `EMQError` if the host does not stop cleanly."""
         self._process.terminate()
         try:
             status = await asyncio.to_thread(self._process.wait, STOP_S)
@@ -66,11 +66,11 @@ class TrialHost:
 
 
 class TrialHosts:
-    """All of them, by the order of their start.
+    """All host processes, in the order of their start.
 
     Args:
-        settings: of each, but for the name.
-        directory: of their logs.
+        settings: settings of each host, except the name.
+        directory: directory of their logs.
     """
 
     def __init__(self, settings: Settings, directory: Path) -> None:
@@ -80,7 +80,7 @@ class TrialHosts:
         self.running: list[TrialHost] = []
 
     def start(self) -> TrialHost:
-        """Start one more; returns at once."""
+        """Start one more host; return at once."""
         self._started += 1
         name = f"host-{self._started}"
         host = TrialHost(name, self._settings, self._directory / f"{name}.log")
@@ -92,7 +92,7 @@ class TrialHosts:
         self.running.remove(host)
 
     async def stop(self) -> None:
-        """Stop all, one after the other as in a shutdown. Raises as `TrialHost.stop`."""
+        """Stop all hosts, one after the other as in a shutdown. Raises as `TrialHost.stop`."""
         for host in list(self.running):
             await host.stop()
             self.running.remove(host)
@@ -105,7 +105,7 @@ class TrialHosts:
 
 @contextlib.contextmanager
 def hosts_of(settings: Settings, directory: Path) -> Iterator[TrialHosts]:
-    """Hosts of which none outlives the block."""
+    """Yield hosts; at the end of the block every process is ended."""
     hosts = TrialHosts(settings, directory)
     try:
         yield hosts

@@ -1,10 +1,10 @@
-"""A trial: a load on a cluster of its own, one host killed, another that joins, and the audit of all that.
+"""A trial: a load on a cluster of its own, one host killed, another host that joins, and an audit at the end.
 
     with session.borrowed("emq trial", 2, "1g") as spark:
         found = run(spark, TrialOptions(plan_file.read("plan.toml"), Path("here")))
 
-Valkey, ZooKeeper and, where it is installed, PostgreSQL are started for it on the loopback interface, and hosts as
-processes with a trail each. All of them end with it; trails, ledger and logs stay in its directory.
+The trial starts Valkey, ZooKeeper and, if installed, PostgreSQL on the loopback interface, and hosts as processes that
+each keep a trail. All of them end with the trial; trails, ledger and logs stay in its directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_S = 120.0
-"""How long anything may take that must come, such as the end of the backlog after the load."""
+"""Seconds to wait for each expected event, such as the end of the backlog after the load."""
 
 LOOK_S = 0.1
 
@@ -50,14 +50,14 @@ SESSION_TIMEOUT_S = 4.0
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """What to try.
+    """The options of a trial.
 
     Attributes:
-        plan: of the load.
-        directory: empty or new; keeps trails, ledger and logs.
-        duration_s: of the load; None for the plan's.
-        seed: of the load; None for the plan's, or by chance.
-        hosts: at the beginning, 2 or more; one of them will be killed.
+        plan: plan of the load.
+        directory: an empty or new directory for trails, ledger and logs.
+        duration_s: seconds of the load; None for the plan's duration.
+        seed: seed of the load; None for the plan's seed, or a random one.
+        hosts: number of hosts at the beginning, 2 or more; the trial kills one of them.
     """
 
     plan: Plan
@@ -75,8 +75,8 @@ class Crash(NamedTuple):
     """A host that was killed.
 
     Attributes:
-        killed, joined: names of hosts.
-        moved: groups that the killed host had.
+        killed, joined: names of the killed host and of the host that joined.
+        moved: number of groups that the killed host had.
         back_s: seconds from the kill until every group had an owner again.
     """
 
@@ -88,12 +88,12 @@ class Crash(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of it.
+    """The result of a trial.
 
     Attributes:
-        database: "postgresql", or "sqlite" where that is not installed.
-        crash: in the midst of the load.
-        load, audit: what was published, and the proof.
+        database: "postgresql", or "sqlite" if PostgreSQL is not installed.
+        crash: the crash in the middle of the load.
+        load, audit: the report of the load, and the audit.
     """
 
     database: str
@@ -108,10 +108,10 @@ class Trial:
 
 
 def run(spark: SparkSession, options: TrialOptions, say: Callable[[str], object] = lambda _: None) -> Trial:
-    """Try it; takes the load's duration and about half a minute.
+    """Run a trial; this takes the load's duration plus about half a minute.
 
     Args:
-        say: told what happens, a line each.
+        say: called with one line for each event.
 
     Raises:
         InvalidSettings: the directory is not empty, or cannot be written.
@@ -164,7 +164,7 @@ async def _crash(
     due: asyncio.Future[None],
     say: Callable[[str], object],
 ) -> Crash:
-    """Kill the first host once it is due, let another join, and return when that has its share."""
+    """Kill the first host when its time comes, let another join, and return when the new host has its share."""
     await cluster.until_shared(publishing)
     either: set[asyncio.Future[Any]] = {publishing, due}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +184,7 @@ async def _crash(
 
 
 def _reached(share: float) -> tuple[asyncio.Future[None], Callable[[Progress], None]]:
-    """A future, and what ends it from another thread once so much of a load is published."""
+    """Return a future, and a progress callback for another thread that ends the future at this share of a load."""
     loop = asyncio.get_running_loop()
     reached: asyncio.Future[None] = loop.create_future()
 
@@ -196,7 +196,7 @@ def _reached(share: float) -> tuple[asyncio.Future[None], Callable[[Progress], N
 
 
 class _Cluster:
-    """What the coordination tree shows of the hosts."""
+    """The hosts as the coordination tree shows them."""
 
     def __init__(self, tree: Tree, settings: Settings, hosts: TrialHosts) -> None:
         self._tree = tree
@@ -204,7 +204,7 @@ class _Cluster:
         self._hosts = hosts
 
     async def held_by(self, host: TrialHost) -> set[str]:
-        """The groups that the host has."""
+        """Return the groups that the host has."""
         seen = await self._look()
         return {group for group in seen.of(host.name) if seen.holding(group) is Holding.HELD}
 
@@ -231,7 +231,7 @@ class _Cluster:
         while not holds(await self._look()):
             self._hosts.check()
             if publishing is not None and publishing.done():
-                publishing.result()  # if it failed, that is the reason
+                publishing.result()  # if the load failed, raise its error as the reason
             if time.monotonic() > deadline:
                 raise errors.EMQError(f"did not see {what} within {PATIENCE_S:g} s")
             await asyncio.sleep(LOOK_S)
@@ -242,7 +242,7 @@ def _all_held(seen: cluster_view.View) -> bool:
 
 
 async def _until_finished(app: App, hosts: TrialHosts) -> None:
-    """Return when nothing waits any more, and all of it is checkpointed."""
+    """Return when no message waits and every message is checkpointed."""
     deadline = time.monotonic() + PATIENCE_S
     topics = await app.catalog.list()
     while True:
@@ -257,7 +257,7 @@ async def _until_finished(app: App, hosts: TrialHosts) -> None:
 
 
 def _place(stack: contextlib.ExitStack, directory: Path) -> Settings:
-    """Servers that live as long as `stack`, and the settings to reach them."""
+    """Start servers that live as long as `stack`; return the settings to reach them."""
     store = stack.enter_context(servers.start_redis())
     zookeeper = stack.enter_context(servers.start_zookeeper())
     try:
