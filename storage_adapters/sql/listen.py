@@ -108,15 +108,18 @@ async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) ->
             keepalives_interval=5,
             keepalives_count=3,
         ) as connection:
-            async with asyncio.timeout(QUICK_S):
-                await connection.execute(f"LISTEN {CHANNEL.format(instance=backend.instance)}")
-            await take(backend)
-            connected()
-            while True:
-                async with contextlib.aclosing(connection.notifies(timeout=SWEEP_S, stop_after=1)) as announced:
-                    async for _ in announced:
-                        pass
+            try:
+                async with asyncio.timeout(QUICK_S):
+                    await connection.execute(f"LISTEN {CHANNEL.format(instance=backend.instance)}")
                 await take(backend)
+                connected()
+                while True:
+                    async with contextlib.aclosing(connection.notifies(timeout=SWEEP_S, stop_after=1)) as announced:
+                        async for _ in announced:
+                            pass
+                    await take(backend)
+            finally:
+                connection.pgconn.finish()  # at once: a second cancellation would end the driver's own close half-way
     except TimeoutError:
         raise errors.StoreUnavailable(
             f"{backend.db.shown}: the server is silent: no answer within {QUICK_S:g} s"
