@@ -25,8 +25,6 @@ from emq.topics.model import Topic
 
 Handler = Callable[[Message], Awaitable[object]]
 BatchHandler = Callable[[list[Message]], Awaitable[object]]
-Broken = Callable[[str, "OwnedGroup", Exception], None]
-"""Called with the name of a loop, a group that the loop could not go on with, and the reason."""
 
 MIN_BUFFER = 8
 """Least capacity of a buffer, in messages: worth a round trip even with a tiny quota."""

@@ -161,18 +161,7 @@ class Host(HostEvents):
         self.timekeeper = timekeeper
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
-        parts = Parts(
-            ownership,
-            self.readiness,
-            self.puller,
-            self.slots,
-            self.dispatcher,
-            self.settler,
-            self.checkpointer,
-            self.guard,
-            timekeeper,
-            self._gauge,
-        )
+        parts = Parts(ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge)
         self._recorder = Recorder(parts, checkpoints, membership.host, clock)
 
     async def run(self) -> None:

@@ -16,17 +16,13 @@ import msgspec
 
 from emq import errors
 from emq.clock import Clock
-from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
-from emq.fetcher.readiness import Readiness
-from emq.fetcher.slot_claimer import SlotClaimer
 from emq.groups.owned import Gauge, OwnedTopic
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Rates, TopicStatistics, Totals
 from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
-from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import CheckpointStore
 from emq.topics.model import State
 
@@ -47,15 +43,11 @@ GROUPS_PER_S = 5_000
 
 
 class Parts(NamedTuple):
-    """The parts of a host whose counters the recorder reads."""
+    """The parts of a host whose counters the recorder reads. Those that `ownership` tells of groups are its `loops`."""
 
     ownership: Ownership
-    readiness: Readiness
     puller: Puller
-    slots: SlotClaimer
-    dispatcher: Dispatcher
     settler: Settler
-    checkpointer: Checkpointer
     guard: Guard
     timekeeper: Timekeeper | None
     gauge: Gauge
@@ -98,6 +90,7 @@ class Recorder:
     def latest(self) -> HostStatistics:
         """Return a snapshot: totals of this moment, rates and topics as the loop last found them. Cheap."""
         parts, totals = self._parts, self._totals()
+        loops = parts.ownership.loops
         now = self._clock.now()
         return HostStatistics(
             host=self._name,
@@ -106,12 +99,12 @@ class Recorder:
             topics=len(parts.ownership.owned),
             groups=len(parts.ownership.groups),
             queues=len(parts.ownership.queues),
-            ready_queues=len(parts.readiness),
+            ready_queues=len(loops.readiness),
             buffered_messages=self._parts.gauge.messages,
             buffered_bytes=self._parts.gauge.bytes,
-            in_flight=parts.dispatcher.in_flight,
+            in_flight=loops.dispatcher.in_flight,
             loop_lag_s=self._lag_s,
-            store_unreachable=parts.puller.unreachable or parts.slots.unreachable,
+            store_unreachable=parts.puller.unreachable or loops.slots.unreachable,
             database_unreachable=self._database.unreachable,
             totals=totals,
             rates=self._rates,
@@ -156,10 +149,11 @@ class Recorder:
     def _take_rates(self) -> bool:
         """Compute the rates since the last round. Returns True if any total changed."""
         parts, now = self._parts, self._clock.now()
+        loops = parts.ownership.loops
         unreachable = (parts.puller.unreachable, self._database.unreachable)
         mark = _Mark(
             self._totals(),
-            parts.dispatcher.in_flight,
+            loops.dispatcher.in_flight,
             self._parts.gauge.messages,
             len(parts.ownership.groups),
             unreachable,
@@ -210,16 +204,17 @@ class Recorder:
 
     def _totals(self) -> Totals:
         parts = self._parts
+        loops = parts.ownership.loops
         return Totals(
-            fetched=parts.puller.fetched + parts.slots.fetched,
-            started=parts.dispatcher.started,
-            succeeded=parts.dispatcher.succeeded,
-            failed=parts.dispatcher.failed,
+            fetched=parts.puller.fetched + loops.slots.fetched,
+            started=loops.dispatcher.started,
+            succeeded=loops.dispatcher.succeeded,
+            failed=loops.dispatcher.failed,
             retried=parts.settler.retried,
             dead=parts.settler.dead,
-            expired=parts.dispatcher.expired,
+            expired=loops.dispatcher.expired,
             holes=parts.puller.holes,
-            checkpoints=parts.checkpointer.saved,
+            checkpoints=loops.checkpointer.saved,
             fenced=parts.ownership.lost_groups,
             shrunk=parts.ownership.shrunk_queues,
             broken=parts.guard.broken.total(),
