@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -197,8 +196,7 @@ class Member:
         if plan.batch > 1:
             self.handlers.bind(plan.name, self._handle_batch, batch_size=plan.batch)
         elif plan.by == "thread":
-            timeout_s = plan.options.get("handler_timeout_s", math.inf)
-            self.handlers.bind(plan.name, lambda m: self._handle_in_thread(m, timeout_s))
+            self.handlers.bind(plan.name, lambda m: self._handle_in_thread(m, plan.handler_timeout_s))
         elif plan.by == "receiver":
             self._receivers.append(JudgedReceiver(self, evidence))
             # As `App` does.

@@ -77,9 +77,18 @@ class TopicPlan(NamedTuple):
         """Its handler can be made to wait."""
         return not self.by and self.batch == 1
 
+    @property
+    def handler_timeout_s(self) -> float:
+        """Seconds after which a handler is given up; infinite for never."""
+        return float(self.options.get("handler_timeout_s", math.inf))
+
     def outlives(self, takes_ms: int) -> bool:
         """Whether a handler that takes so long is given up."""
-        return takes_ms / 1000 > float(self.options.get("handler_timeout_s", math.inf))
+        return takes_ms / 1000 > self.handler_timeout_s
+
+    def ends_at_its_timeout(self, takes_ms: int) -> bool:
+        """Whether a handler that takes so long ends in the moment in which it is given up."""
+        return takes_ms / 1000 == self.handler_timeout_s
 
     @property
     def dead_after(self) -> int:
