@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from emq.database import environment_time
+from support.simulation.member import ENVIRONMENT, EPOCH_S
 from support.simulation.plans import Event
 
 if TYPE_CHECKING:
@@ -32,8 +34,16 @@ async def database_shorter(cluster: Cluster, event: Event) -> None:
 
 
 async def database_empty(cluster: Cluster, event: Event) -> None:
-    """It comes back empty: its tables are there, and nothing is in them."""
+    """It comes back empty: its tables are there, and nothing is in them.
+
+    The note of the environment's time is lost. Running hosts bring the time back; where no host runs, nobody can. The
+    server on which such a database begins has the right time then, as docs/host.md asks.
+    """
     async with cluster.losing:
+        if not cluster.alive:
+            now_us = await cluster.db.run(lambda c: environment_time.now_us(c, cluster.db, ENVIRONMENT))
+            true_us = int((EPOCH_S + 0.25 + cluster.evidence.now) * 1e6)
+            cluster.db.ahead_s = max(cluster.db.ahead_s, (now_us - true_us) / 1e6)
         await _lose(cluster, event, {}, "all of it", HEARD_S)
 
 
