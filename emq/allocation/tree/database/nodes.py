@@ -1,7 +1,9 @@
 """The nodes and sessions of a coordination tree as rows of the database. Each function is part of one transaction.
 
 Every change takes the next number of one counter. The counter's row stays locked until the transaction ends, so changes
-happen one after the other, and whoever reads the counter later sees all changes up to it.
+happen one after the other. A client that reads the counter later sees all changes up to that number. Numbers follow the
+time in microseconds: a database that lost its last rows, or all of them, gives no session and no change a number that
+another one had before.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.allocation.tree.protocol import Conflict, Node, NodeExists, NodeMissing, split
-from emq.database import tables
-from emq.database.database import next_value
+from emq.database import statements, tables
 
 Kind = Literal["node", "children"]
 Aspect = tuple[str, Kind]
@@ -190,7 +191,8 @@ def delete(connection: sa.Connection, session: int, path: str) -> None:
 
 
 def _next(connection: sa.Connection) -> int:
-    return next_value(connection, *_COUNTER)
+    values = {"environment": _COUNTER[0], "key": _COUNTER[1]}
+    return int(connection.execute(statements.catalog(connection, "tree_next"), values).scalar_one())
 
 
 def _now_ms(connection: sa.Connection) -> sa.ColumnElement[int] | int:
