@@ -6,6 +6,8 @@ every few seconds. A host that starts and finds a sign of another database watch
 hosts of that database consume, and the host does not start. If the sign is not renewed, or its process is known to be
 gone, the sign is left from a crash, and the host removes it. Only the observer's own clock counts.
 
+A database that came back empty gets another identity. Hosts that knew the former one remove signs with it.
+
 Two hosts that start in the same moment may miss each other; then both warn in their logs as soon as they notice.
 """
 
@@ -15,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -59,6 +62,10 @@ class Sign(msgspec.Struct, frozen=True):
     process: str = ""
 
 
+FORMER = 8
+"""Most former identities of the database that a host remembers. A database has another identity after it was lost."""
+
+
 class _Seen(NamedTuple):
     """Signs by the ids of their entries: of the own database, of other databases, and left from crashes."""
 
@@ -80,6 +87,7 @@ class Neighbours:
         self._environment = str(environment)
         self._host = host
         self._identity = 0
+        self._former: deque[int] = deque(maxlen=FORMER)
         self._own: frozenset[str] = frozenset()
         self._mine = ""
         self._others: frozenset[str] = frozenset()
@@ -146,7 +154,7 @@ class Neighbours:
                 continue
             if sign.database == self._identity:
                 own.add(entry.id)
-            elif sign.process and sessions.is_gone(sign.process):
+            elif sign.database in self._former or (sign.process and sessions.is_gone(sign.process)):
                 stale.append(entry.id)
             else:
                 others[entry.id] = sign
@@ -157,8 +165,11 @@ class Neighbours:
         if self._database.away_s:
             return self._identity
         found = await self._database.run(self._read, read_only=True, deadline_s=QUICK_S)
-        self._identity = found or await self._database.run(self._draw, deadline_s=QUICK_S)
-        return self._identity
+        identity = found or await self._database.run(self._draw, deadline_s=QUICK_S)
+        if self._identity not in (0, identity):
+            self._former.append(self._identity)
+        self._identity = identity
+        return identity
 
     def _read(self, connection: sa.Connection) -> int:
         return read_value(connection, self._environment, "identity")

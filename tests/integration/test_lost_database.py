@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+import sqlalchemy as sa
+from support import meeting
+
 import emq
+from emq.database import tables
 
 
 async def deliver_one(database: Path, payload: bytes) -> set[bytes]:
@@ -32,3 +37,33 @@ async def test_a_host_with_a_new_database_is_not_fenced_off_by_the_epochs_of_the
         await deliver_one(tmp_path / "first.db", b"before")
     await asyncio.sleep(1.1)  # epochs are at least the time of day in seconds
     assert b"after" in await deliver_one(tmp_path / "second.db", b"after")
+
+
+async def test_hosts_that_meet_in_a_database_share_the_groups_again_after_it_came_back_empty(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = meeting.on_postgres(postgres_url)
+    starts, topics = shared.starts, shared.topics(6)
+    async with shared.app("a") as a, shared.app("b") as b, a.running() as first, b.running() as second:
+
+        async def bring_topics() -> list[str]:
+            sent = []
+            for topic in topics:
+                await a.create_topic(topic, 100, exist_ok=True)
+                sent += await a.publish_many(topic, [b"x"] * 150)
+            return sent
+
+        def shared_out() -> bool:
+            return len(first.ownership.groups) == len(second.ownership.groups) == 6
+
+        sent = await bring_topics()
+        await meeting.until(shared_out)
+        await meeting.until(lambda: set(starts.ids) >= set(sent))
+        await a.database.run(lambda c: [c.execute(sa.delete(table)) for table in tables.metadata.sorted_tables])
+        sent += await bring_topics()
+        await meeting.until(lambda: set(starts.ids) >= set(sent))
+        await meeting.until(shared_out)
+        names = [list(host.ownership.groups) for host in (first, second)]
+        assert len({name for each in names for name in each}) == 12
+    assert "the same `database`" not in caplog.text
+    assert starts.most_in_a_second <= 100
