@@ -43,6 +43,7 @@ async def show(session: Session, topic: Topic) -> None:
     Example: emq offsets show shop
     """
     from emq.cli.topic_view import unfinished
+    from emq.inspect import epochs
 
     async with session.app() as opened:
         found = await opened.admin.offsets(_with_offsets(await opened.catalog.get(topic)))
@@ -52,7 +53,8 @@ async def show(session: Session, topic: Topic) -> None:
         {**dict(zip(columns, row, strict=True)), "finished": c.finished}
         for row, (c, _, _) in zip(rows, found, strict=True)
     ]
-    session.show(data, lambda: output.table("", columns, rows, right=columns[1:]))
+    shown = [(*row[:-1], epochs.shown(row[-1])) for row in rows]
+    session.show(data, lambda: output.table("", columns, shown, right=columns[1:]))
 
 
 @command(app, "reset")
