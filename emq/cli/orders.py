@@ -119,7 +119,7 @@ async def _give(
         left = await _settle(session, moves, host, timeout_s) if waits else None
     if left:
         raise errors.EMQError(
-            f"{what}, which is ordered; but {_moves(left)} still under way after {timeout_s:g} s. Look with: emq hosts"
+            f"{what}: ordered, but {_moves(left)} still under way after {timeout_s:g} s; see: emq hosts"
         )
     if waits:
         what += moves.in_words()
