@@ -20,22 +20,22 @@ $(READY): pyproject.toml scripts/setup
 	@scripts/setup
 	@touch $@
 
-demo: setup ## see it work (DEMO_ARGS=...)
+demo: setup ## see EMQ work (DEMO_ARGS=...)
 	@$(BIN)/emq demo $(DEMO_ARGS)
 
 test: setup ## run every test (TEST_ARGS=..., such as TEST_ARGS="tests/unit -x")
 	@$(BIN)/pytest $(TEST_ARGS)
 
-fuzz: setup ## the tests that hypothesis feeds, with other sequences of calls than `make test` has: make fuzz TIMES=20
+fuzz: setup ## run the property tests with new random inputs: make fuzz TIMES=20
 	@for i in $$(seq $(TIMES)); do EMQ_FUZZ=1 $(BIN)/pytest -q $$(grep -rl "^from hypothesis" tests --include="test_*.py") $(TEST_ARGS) || exit; done
 
-day: setup ## a realistic day of a minute on every store: make day STORE=postgresql SECONDS=300; again as it was: SEED=123
+day: setup ## run a realistic day, in a minute, on every store: make day STORE=postgresql SECONDS=300; repeat one with SEED=123
 	@EMQ_DAY_S=$(SECONDS) EMQ_DAY_SEED=$(or $(SEED),0) $(BIN)/pytest tests/day $(if $(STORE),-k "[$(STORE)]") $(TEST_ARGS)
 
-simulate: setup ## simulate clusters in which everything goes wrong: make simulate SEEDS=5000; one of them: SEED=123; STORE=redis or sqlite
+simulate: setup ## simulate clusters with faults of every kind: make simulate SEEDS=5000; a single one: SEED=123; STORE=redis or sqlite
 	@cd tests && ../$(BIN)/python -m support.simulation $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-mutants: setup ## plant mistakes in a copy of the code and see that the tests catch each: make mutants NAMES="offsets redis-*"
+mutants: setup ## plant mistakes in a copy of the code, and check that a test catches each: make mutants NAMES="offsets redis-*"
 	@cd tests && ../$(BIN)/python -m mutants $(NAMES) $(if $(BY),--by $(BY)) $(if $(JSON),--json) $(if $(WRITE),--write)
 
 lint: setup ## check format, style and the direction of imports
@@ -46,7 +46,7 @@ lint: setup ## check format, style and the direction of imports
 types: setup ## check types
 	@$(BIN)/mypy
 
-format: setup ## put the code into format, and mend what can be mended mechanically
+format: setup ## format the code, and correct what ruff can correct by itself
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 

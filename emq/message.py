@@ -242,7 +242,7 @@ def decode_note(note: bytes) -> Note:
 def damage_of_member(m: Message) -> str:
     """Return the reason of a dead letter for a slot's member whose record is damaged; empty for a sound record."""
     if m.merged < 1:
-        return "its stored record is damaged: it is none of EMQ's"
+        return "its stored record is damaged: EMQ did not write it"
     return "its stored record is damaged: its note cannot be decoded" if m.published_us < 0 else ""
 
 

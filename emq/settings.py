@@ -21,32 +21,34 @@ DEFAULT_FILE = "emq.toml"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 DESCRIPTIONS = {
-    "store": "Where messages lie: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, redis://HOST:PORT/DB, "
-    "redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/MASTER (rediss... for TLS).",
-    "database": "Catalog and checkpoints: sqlite:///FILE or postgresql://...; empty means beside the store "
-    "(the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
-    "environment": "online, or sandbox to try a change in first; the two share nothing.",
-    "cluster": "Where hosts meet: zookeeper://[USER:PASSWORD@]HOST:PORT,HOST:PORT[/CHROOT], or zookeepers:// for TLS; "
-    "empty means in the database, which the hosts of a shared store then must share, too.",
-    "cluster_auth": "What USER:PASSWORD of `cluster` are for: digest, or sasl.",
-    "cluster_ca": "File of the authorities (PEM) that vouch for the ZooKeeper servers, for zookeepers://.",
-    "cluster_cert": "File of this host's certificate (PEM), where the servers ask for one.",
-    "cluster_key": "File of that certificate's key (PEM).",
-    "session_timeout_s": "Seconds of silence after which the cluster gives a host's groups to others; the host itself "
-    "stops after two thirds of it.",
-    "weight": "Share of this host in the groups, compared with the others'; 0 means none.",
-    "host_name": "Name of this host in its cluster; empty means machine name and process id.",
-    "app": "Python module with handlers, as module or module:attribute; empty means push handlers only.",
-    "checkpoint_s": "Seconds between checkpoints; after a crash at most this much finished work is repeated.",
-    "clock_bound_s": "A host starts nothing while its clock may be wrong by more seconds than this, compared with the "
-    "database's clock, by which all hosts go.",
-    "max_unsaved_s": "While checkpoints fail, each group goes on for so many seconds of its quota, then waits for the "
-    "database; at least for twice checkpoint_s and one second for each priority. A crash repeats no more than that.",
-    "drain_s": "Seconds that a stop waits for messages in flight.",
-    "max_in_flight": "Most messages started and not settled on one host.",
-    "lua_folds": "Whether topics may get a Lua chunk of their own as fold. Such a chunk runs in the store, where one "
-    "that never ends blocks a Redis server.",
-    "trail": "Directory for the trail (the delivery ledger); empty means none is kept.",
+    "store": "URL of the store that keeps the messages: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, "
+    "redis://HOST:PORT/DB, redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/MASTER "
+    "(rediss... for TLS).",
+    "database": "URL of the database with topics and checkpoints: sqlite:///FILE or postgresql://...; empty: beside "
+    "the store (the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
+    "environment": "online for production, sandbox for trials; the two share no topics and no messages.",
+    "cluster": "ZooKeeper in which hosts meet: zookeeper://[USER:PASSWORD@]HOST:PORT,HOST:PORT[/CHROOT], or "
+    "zookeepers:// for TLS. Empty: hosts meet in the database, so all hosts of one store must then share one database.",
+    "cluster_auth": "How ZooKeeper checks USER:PASSWORD of `cluster`: digest or sasl.",
+    "cluster_ca": "PEM file of the authorities that signed the ZooKeeper servers' certificates, for zookeepers://.",
+    "cluster_cert": "PEM file of this host's certificate, if the servers ask for one.",
+    "cluster_key": "PEM file of that certificate's key.",
+    "session_timeout_s": "Seconds of silence after which the cluster gives a host's groups to other hosts; the silent "
+    "host itself stops after two thirds of this time.",
+    "weight": "This host's share of the groups, compared with the weights of the others; 0 means none.",
+    "host_name": "Name of this host in its cluster; empty: machine name and process id.",
+    "app": "Python module with handlers, as module or module:attribute; empty: only push over HTTP.",
+    "checkpoint_s": "Seconds between checkpoints, which save progress; a crash repeats at most this much finished "
+    "work.",
+    "clock_bound_s": "Most seconds by which a host may misjudge the database's clock, which all hosts follow; beyond "
+    "this the host starts nothing.",
+    "max_unsaved_s": "While checkpoints fail, a group goes on for this many seconds of its quota (at least twice "
+    "checkpoint_s and one second for each priority), then waits for the database. A crash repeats no more than that.",
+    "drain_s": "Seconds that a host which stops waits for messages in flight.",
+    "max_in_flight": "Most messages of one host that are started and not yet finished.",
+    "lua_folds": "Allow topics to merge messages by Lua code of their own (a fold). It runs in the store; code that "
+    "never ends blocks a Redis server.",
+    "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
     "log_level": "debug, info, warning or error.",
 }
 

@@ -110,7 +110,7 @@ def require() -> None:
     program = _java()
     if program is None:
         raise errors.EMQError(
-            f"Spark needs Java {JAVA} or newer and there is none; apt install openjdk-17-jre-headless, or set JAVA_HOME"
+            f"Spark needs Java {JAVA} or newer, which is missing; apt install openjdk-17-jre-headless, or set JAVA_HOME"
         )
     version = _java_version(program)
     if version < JAVA:

@@ -189,7 +189,7 @@ BENCHMARK = Benchmark(
         ("hosts", 1_000, "hosts, at least 2"),
         ("zipf", 1.5, "exponent of the tenants' sizes; the smaller, the more groups are small"),
         ("replace", 100, "hosts replaced one by one"),
-        ("seeds", 3, "the figures are their median; spread: greatest less least"),
+        ("seeds", 3, "seeds to run; the figures are the median, the spread is the largest less the smallest"),
     ),
     figures=(
         Figure("plan_s", "<", 1.0),

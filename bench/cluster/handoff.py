@@ -234,10 +234,10 @@ BENCHMARK = Benchmark(
         ("qps", 5.0, "quota of each group"),
         ("pacing", "window", "window or smooth; with smooth the pause is the time of the handoff itself"),
         ("hosts", 4, "host processes at the beginning of each round"),
-        ("rounds", 3, "a host joins, one leaves, one is killed, one joins"),
+        ("rounds", 3, "rounds, in each of which a host joins, one leaves, one is killed and one joins"),
         ("ensemble", 3, "ZooKeeper servers"),
-        ("session-timeout", 6.0, "of the hosts' sessions, in seconds"),
-        ("phase", 15.0, "backlog for each change of hosts, in seconds; a busy machine needs more"),
+        ("session-timeout", 6.0, "seconds after which the session of a silent host ends"),
+        ("phase", 15.0, "seconds of backlog for each change of hosts; a busy machine needs more"),
         ("keep", "", "directory for the hosts' logs and records of starts; empty: they are not kept"),
     ),
     figures=(

@@ -159,7 +159,7 @@ BENCHMARK = Benchmark(
     options=(
         ("queues", 3_000, "physical queues"),
         ("messages", 3_000_000, "backlog in all, for each run"),
-        ("rounds", 3, "of each number of hosts; the figures are of the run in the middle"),
+        ("rounds", 3, "runs with each number of hosts; the figures are those of the middle run"),
     ),
     stores=("redis",),
 )

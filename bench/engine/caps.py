@@ -111,7 +111,7 @@ async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
 
 BENCHMARK = Benchmark(
     run,
-    options=(("groups", 3_000, "groups"), ("seconds", 30, "how long to watch")),
+    options=(("groups", 3_000, "groups"), ("seconds", 30, "seconds of watching")),
     figures=(
         Figure("overshoot", "==", 0),
         Figure("smooth_overshoot", "==", 0),

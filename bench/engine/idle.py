@@ -46,6 +46,6 @@ async def run(stage: Stage, *, queues: int, seconds: float) -> dict[str, Any]:
 
 BENCHMARK = Benchmark(
     run,
-    options=(("queues", 60_000, "physical queues"), ("seconds", 20.0, "how long to watch")),
+    options=(("queues", 60_000, "physical queues"), ("seconds", 20.0, "seconds of watching")),
     figures=(Figure("cpu_percent", "<", 1.5),),
 )

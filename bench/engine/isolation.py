@@ -109,11 +109,11 @@ async def run(
 BENCHMARK = Benchmark(
     run,
     options=(
-        ("tenants", 200, "victims"),
-        ("seconds", 10.0, "each half of a round"),
-        ("rounds", 5, "pairs of halves"),
-        ("hang", 0, "tenants that hang, instead of a flood, a slow and a failing one"),
-        ("of", 1_000, "all tenants, where some hang"),
+        ("tenants", 200, "tenants whose waits are compared (the victims)"),
+        ("seconds", 10.0, "seconds of each half of a round"),
+        ("rounds", 5, "rounds, each with a half without and a half with the trouble"),
+        ("hang", 0, "tenants whose endpoints hang, in place of the flood, the slow and the failing endpoint"),
+        ("of", 1_000, "tenants in all, if some hang"),
         ("hang-qps", hanging.QPS, "of each that hangs"),
     ),
     figures=(Figure("victim_p99_ratio", "<=", 1.2), Figure("unstarted", "==", 0)),

@@ -91,6 +91,6 @@ def _closed(trail: Trail, directory: Path) -> dict[str, float]:
 
 BENCHMARK = Benchmark(
     run,
-    options=(("rate", 40_000, "messages started a second"), ("seconds", 10, "for how long each is measured")),
+    options=(("rate", 40_000, "messages started a second"), ("seconds", 10, "seconds of each measurement")),
     figures=(Figure("cost_us", "<=", 6.0), Figure("twice_as_often_us", "<=", 1.0)),
 )

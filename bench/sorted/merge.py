@@ -68,9 +68,9 @@ async def run(stage: Stage, *, sends: int, keys: int, ranges: int, range_ms: int
 BENCHMARK = Benchmark(
     run,
     options=(
-        ("sends", 1_000_000, "in all"),
+        ("sends", 1_000_000, "messages sent in all"),
         ("keys", 10_000, "distinct contents"),
-        ("ranges", 4, "time ranges that the sends are spread over"),
+        ("ranges", 4, "time ranges over which the messages are spread"),
         ("range-ms", 6_000, "length of a time range"),
     ),
     figures=(Figure("surplus", "==", 0),),

@@ -132,9 +132,9 @@ async def run(stage: Stage, *, messages: int, slots: int, kind: str) -> dict[str
 BENCHMARK = Benchmark(
     run,
     options=(
-        ("messages", 500_000, "in each of the three parts"),
-        ("slots", 64, "a power of two"),
-        ("kind", "priority", "of the topic"),
+        ("messages", 500_000, "messages in each of the three parts"),
+        ("slots", 64, "slots of the topic, a power of two"),
+        ("kind", "priority", "kind of the topic"),
     ),
     figures=(
         Figure("add_per_s", ">=", 200_000),

@@ -100,8 +100,8 @@ BENCHMARK = Benchmark(
     options=(
         ("pending", 1_000_000, "messages that wait for later"),
         ("rate", 5_000, "messages a second that fall due"),
-        ("seconds", 20, "for so long"),
-        ("slots", 64, "a power of two"),
+        ("seconds", 20, "seconds in which messages fall due"),
+        ("slots", 64, "slots of the topic, a power of two"),
     ),
     figures=(
         Figure("early", "==", 0),

@@ -130,8 +130,8 @@ BENCHMARK = Benchmark(
     run,
     options=(
         ("records", 20_000_000, "messages in the ledger"),
-        ("memory", "4g", "of the JVM"),
-        ("cores", 2, "that Spark may use"),
+        ("memory", "4g", "memory of Spark's Java process"),
+        ("cores", 2, "cores that Spark may use"),
     ),
     figures=(Figure("cost_ratio", "<=", 1.3), Figure("peak_memory_mb", "<=", 8_000)),
     stores=("memory",),

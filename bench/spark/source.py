@@ -70,8 +70,8 @@ BENCHMARK = Benchmark(
     options=(
         ("queues", 3_000, "physical queues"),
         ("messages", 1_500_000, "backlog in all"),
-        ("cores", 2, "Spark tasks at once"),
-        ("memory", "2g", "of Spark's Java machine"),
+        ("cores", 2, "Spark tasks that run side by side"),
+        ("memory", "2g", "memory of Spark's Java process"),
     ),
     stores=("redis",),
 )

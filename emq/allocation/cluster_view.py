@@ -200,7 +200,7 @@ async def read(tree: Tree, environment: str) -> View:
     if not missing:
         raise errors.ClusterUnavailable("the plan changed each time that it was read; try again later")
     raise errors.ForeignTree(
-        f"a list that the plan names is not below {missing} any more; find out what else deletes there, and stop it"
+        f"a list that the plan names is not below {missing} any more; stop whatever else deletes nodes there"
     )
 
 

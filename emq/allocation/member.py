@@ -207,7 +207,7 @@ class ClusterMembership:
             return  # the plan took the group away, so the refusal is right
         now = self._clock.now()
         self._complain(
-            f"somebody who is no member of this cluster took group {group}; all hosts of one store must have the same "
+            f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
             "`database` and `cluster`; what it takes is asked for again after a while"
         )
         wait_s, again_at = self._waits.get(group, (0.0, 0.0))

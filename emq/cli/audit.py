@@ -19,54 +19,63 @@ if TYPE_CHECKING:
     from emq.topics.model import Topic
     from spark.audit.store import StoreView
 
-_MANY = "May be given more than once."
+_MANY = "May be repeated."
 
 
 def audit(
     session: Session,
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Where the trails lie.", show_default=False)
+        list[Path], typer.Argument(metavar="DIR...", help="Directories of the trails.", show_default=False)
     ],
     ledger: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help=f"Where the ledgers of load runs lie. {_MANY}")
+        list[Path] | None, typer.Option(metavar="DIR", help=f"Directory of a ledger that `emq load` wrote. {_MANY}")
     ] = None,
     run: Annotated[
-        list[str] | None, typer.Option(metavar="RUN", help=f"The load run that is meant, '*' for all. {_MANY}")
+        list[str] | None, typer.Option(metavar="RUN", help=f"Only this run of `emq load`; '*' for all. {_MANY}")
     ] = None,
     topics: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Judge by this export of topics, not by the catalog. May be given more than once if settings were "
-            "changed: the highest caps count.",
+            help="Check against the topics in this export, not in the catalog. Repeat it if settings were changed: the "
+            "highest rates count.",
         ),
     ] = None,
     since: Annotated[
         Path | None,
-        typer.Option(metavar="STATE", help="Read only what is new since the last audit with this directory."),
+        typer.Option(
+            metavar="STATE", help="Keep progress in this directory, and read only events since the last audit with it."
+        ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report to look at.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with charts.")] = None,
     findings: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write every finding there, as Parquet. Overwrites it.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write every finding into this directory, as Parquet; overwrites it."),
     ] = None,
     crashed: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help=f"This host was killed: its trail may end abruptly. {_MANY}"),
+        typer.Option(metavar="HOST", help=f"This host was killed, so its trail may end abruptly. {_MANY}"),
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Hosts still run, and their trails go on.")] = False,
-    purged: Annotated[bool, typer.Option("--purged", help="Dead letters were purged; do not miss them.")] = False,
-    max_skew: Annotated[str, typer.Option(metavar="SPAN", help="By how much clocks of hosts may differ.")] = "250ms",
+    live: Annotated[bool, typer.Option("--live", help="Hosts still run and write their trails.")] = False,
+    purged: Annotated[
+        bool, typer.Option("--purged", help="Dead letters were purged; do not count them as lost.")
+    ] = False,
+    max_skew: Annotated[str, typer.Option(metavar="SPAN", help="Most that the clocks of two hosts differ.")] = "250ms",
     crash_window: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long before its end a killed host may have saved nothing.")
+        str, typer.Option(metavar="SPAN", help="Time before its end in which a killed host may have saved nothing.")
     ] = "5s",
     cores: Annotated[int, typer.Option(min=1, help="Cores that Spark may use.")] = 2,
     memory: Annotated[str, typer.Option(help="Memory that Spark may use, such as 2g.")] = "2g",
 ) -> None:
-    """Prove the promises from ledgers, trails and the store, at any size. Exits with 1 if one is broken, with 2 if the
-    proof is void.
+    """Check on Spark that EMQ kept its promises, from ledgers, trails and the store, at any size.
 
-    A store that is named (--store, EMQ_STORE or the settings file) is asked where unfinished messages are, and its
-    catalog for the caps. Without one, what was not delivered is only counted.
+    A trail is the directory in which hosts write down the life of every message; a ledger is the record of one
+    `emq load`. If you name a store (--store, EMQ_STORE or the settings file), the audit looks there for unfinished
+    messages, and takes the topics' rates from its catalog. Without a store, undelivered messages are only counted.
+
+    Exits with 1 if a promise is broken, with 2 if the evidence is incomplete and proves nothing.
+
+    Example: emq audit trail/ --ledger ledger/ --report audit.html
     """
     with needing("the audit", "spark"):
         from spark import session as spark_session
@@ -130,7 +139,7 @@ def _read_topics(path: Path) -> list[Topic]:
 
 @contextlib.contextmanager
 def _progress(session: Session) -> Iterator[Callable[[str], None]]:
-    """One line that says what is being done, where somebody looks."""
+    """Show the present step in one line on a terminal."""
     if session.json or not session.err.is_terminal:
         yield lambda _: None
         return

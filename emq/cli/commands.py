@@ -1,4 +1,4 @@
-"""All commands of `emq`, put together. What a command needs is loaded when it runs, so that `--help` is quick."""
+"""All commands of `emq`, put together. A command loads its imports when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -25,13 +25,27 @@ from emq.cli import (
 )
 from emq.cli.session import command
 
+HELP = """Consume tens of thousands of queues, each at no more than its own rate, in priority order.
+
+\b
+topic     where you publish to; its qps is the most messages started in a second
+group     a part of a topic; one host at a time owns it and keeps its rate
+queue     the messages of one group and one priority
+host      a process that consumes groups
+plan      the list of which host owns which group, made by the host that leads
+epoch     the number of an ownership; a host with an older one is refused
+slot      the group of a sorted topic: its messages go by time or by number, or merge
+lane      where a group keeps delayed messages and retries
+trail     the files in which hosts write down the life of every message
+"""
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Consume tens of thousands of queues, each at no more than its own rate, in priority order.",
-    epilog="Settings: options of a command, EMQ_ variables, emq.toml; see `emq settings`.",
+    help=HELP,
+    epilog="Settings come from options, then EMQ_ variables, then emq.toml; see `emq settings`.",
 )
 
 app.command("demo")(demo.demo)

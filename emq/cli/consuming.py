@@ -89,7 +89,9 @@ async def _announce(app: App) -> None:
     garbage_collection.shorten_pauses()
     ownership = app.host.ownership
     if app.store.shared and ownership.topics and not ownership.groups:
-        log.info("a member of the cluster [%s], which has no groups for it yet; Ctrl-C stops", app.settings.environment)
+        log.info(
+            "joined the cluster [%s], which has no groups for this host yet; Ctrl-C stops", app.settings.environment
+        )
         return
     idle = sum(owner.handler is None for owner in ownership.owned.values())
     log.info(

@@ -16,15 +16,26 @@ if TYPE_CHECKING:
     from emq.app import App
     from emq.inspect.dead_letters import Letter, Selection
 
-app = typer.Typer(no_args_is_help=True, help="Look at dead letters, put them back, or throw them away.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Look at dead letters (messages that EMQ gave up), put them back, or throw them away.",
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Died at or after: 2030-01-31T12:00, or 90s, 15m, 2h, 7d ago.")
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only letters that died at or after this time: 2030-01-31T12:00, or an age such as 15m, 2h, 7d.",
+    ),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Died before.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Part of the reason, in any case.")]
-Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Of a message; may be repeated.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only letters that died before this time.")]
+Reason = Annotated[
+    str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this text; case does not matter.")
+]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="Only the letter of this message; may be repeated.")
+]
 
 
 @command(app, "list")
@@ -36,7 +47,7 @@ async def list_(
     since: Since = None,
     until: Until = None,
     reason: Reason = "",
-    limit: Annotated[int, typer.Option(min=1, help="Most letters listed.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Most letters to list.")] = 50,
 ) -> None:
     """List dead letters, topic by topic, oldest first in each group.
 
@@ -60,7 +71,7 @@ async def list_(
     rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in found]
     session.out.print(output.table("", ("topic", "id", "priority", "tries", "died", "reason"), rows, right=("tries",)))
     if more:
-        session.out.print(f"there are more; these are the first {limit} (--limit)")
+        session.out.print(f"these are the first {limit}; --limit shows more")
 
 
 @command(app, "show")
@@ -90,15 +101,15 @@ async def replay(
     until: Until = None,
     reason: Reason = "",
     ids: Ids = None,
-    rate: Annotated[float | None, typer.Option(help="Most letters put back in a second.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Most letters to put back in a second.")] = None,
     priority: Annotated[
         float | None,
-        typer.Option(help="For kind priority, whose letters have none any more. (default: 17, the lowest)"),
+        typer.Option(help="For a topic of kind priority: the new priority of the letters. (default: 17, the lowest)"),
     ] = None,
 ) -> None:
-    """Deliver dead letters again, as first attempts at their own priority.
+    """Put dead letters back into their topic. Each starts again with its first attempt, at its own priority.
 
-    Safe to interrupt: each letter is either dead or waiting, never both and never neither.
+    Safe to interrupt: each letter is at all times either a dead letter or waiting in the topic, never both.
 
     Example: emq dead replay shop --reason 'HTTP 503' --rate 10
     """
@@ -143,7 +154,7 @@ async def purge(
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason, ids)
         of_topic = await opened.catalog.get(topic)
-        what = "all dead letters" if selection == dead_letters.EVERY else "the dead letters meant"
+        what = "all dead letters" if selection == dead_letters.EVERY else "the selected dead letters"
         session.confirm(f"Throw away {what} of topic {topic!r} for good?", yes)
         count = await dead_letters.purge(opened.store, of_topic, selection)
     session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
@@ -163,7 +174,7 @@ def _selection(
 
 
 def _data(letter: Letter) -> dict[str, Any]:
-    """A letter as plain values; the payload as text where it is text, else in base64."""
+    """Return a letter as plain values; the payload as text if it is UTF-8, else in base64."""
     history = [{"time_ms": at_ms, "time": output.when(at_ms), "reason": reason} for at_ms, reason in letter.history]
     data = {**letter._asdict(), "died": output.when(letter.dead_ms), "history": history}
     try:
@@ -200,7 +211,7 @@ def _facts(letter: Letter) -> RenderableType:
 
 
 class _Bar:
-    """A progress bar on a terminal, else nothing."""
+    """Shows a progress bar on a terminal, else nothing."""
 
     def __init__(self, session: Session, text: str, total: int | None) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -14,7 +14,7 @@ from emq.cli.session import guard
 def demo(
     store: Annotated[str, typer.Option(help="sqlite, memory or redis (a server is started for it).")] = "sqlite",
     seconds: Annotated[
-        float, typer.Option(min=4, max=600, help="How long flights are replayed; set-up and proof come on top.")
+        float, typer.Option(min=4, max=600, help="Seconds of replaying flights; set-up and proof come on top.")
     ] = 36.0,
     days: Annotated[
         int | None,
@@ -25,7 +25,7 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Watch real traffic of many tenants go out over HTTP, each at its own limit, and the proof that none was lost."""
+    """Push real traffic of many tenants over HTTP, each at its own limit, and prove that no message was lost."""
     if store not in ("sqlite", "memory", "redis"):
         raise typer.BadParameter(f"{store!r} is not known; choose sqlite, memory or redis", param_hint="--store")
 

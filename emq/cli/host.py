@@ -10,14 +10,19 @@ import typer
 from emq.cli.session import Session
 
 Handlers = Annotated[
-    str | None, typer.Option("--app", metavar="MODULE[:ATTRIBUTE]", help="An emq.App whose handlers are used.")
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE[:ATTRIBUTE]", help="Use the handlers of this emq.App, such as shop.handlers."
+    ),
 ]
 
 
 def up(session: Session, handlers: Handlers = None) -> None:
     """Run everything in one process: consume until Ctrl-C or SIGTERM, then stop cleanly.
 
-    Topics go to the handlers of --app; what these leave is pushed over HTTP, where a topic has a push.url.
+    Topics go to the handlers of --app. Topics without a handler are pushed over HTTP if they have a push.url.
+
+    Example: emq up --app shop.handlers
     """
     from emq.cli import consuming
 
@@ -27,13 +32,17 @@ def up(session: Session, handlers: Handlers = None) -> None:
 def host(
     session: Session,
     handlers: Handlers = None,
-    processes: Annotated[int, typer.Option(min=1, help="Host processes; more than one needs a shared store.")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Number of host processes; several need redis:// or postgresql://.")
+    ] = 1,
     member: Annotated[str | None, typer.Option(hidden=True, help="I/N: one of N processes of a parent.")] = None,
 ) -> None:
-    """Be a host, with one or several processes, until Ctrl-C or SIGTERM; then stop cleanly.
+    """Consume until Ctrl-C or SIGTERM, with one or several processes, then stop cleanly.
 
-    Several processes divide the groups among themselves; one that dies is started again. With --cluster, each process
-    is a member of its own: HOST-0, HOST-1 and so on, HOST being the setting host_name.
+    Several processes divide the groups of all topics among themselves; one that dies is started again. Each process is
+    a host of its own, named NAME-0, NAME-1 and so on; NAME is the setting host_name.
+
+    Example: emq host --app shop.handlers --processes 4 --store redis://localhost
     """
     from emq.cli import consuming
 

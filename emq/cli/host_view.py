@@ -16,6 +16,7 @@ from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
 from emq.cli import output
 from emq.cli.cluster import DatabaseView
+from emq.inspect import epochs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -196,7 +197,7 @@ def _head(view: View) -> str:
     led = f"; {view.leader} leads" if view.leader else ""
     return (
         f"{output.count(len(view.members), 'host')} [{view.environment}], {output.count(len(view.groups), 'group')} by "
-        f"plan {view.generation}{led}"
+        f"plan {epochs.shown(view.generation)}{led}"
     )
 
 
@@ -229,5 +230,5 @@ def _weight(row: HostRow) -> str:
 def _released(view: View, row: HostRow) -> str:
     if row.generation is None:
         return "-"
-    seen = "all" if row.generation >= view.generation else f"up to {row.generation}"
+    seen = "all" if row.generation >= view.generation else f"up to {epochs.shown(row.generation)}"
     return f"{seen} but {row.draining:,}" if row.draining else seen

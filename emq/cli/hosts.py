@@ -19,15 +19,21 @@ if TYPE_CHECKING:
 
 async def hosts(
     session: Session,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 1.0,
-    count: Annotated[int | None, typer.Option(min=1, help="With --watch: end after so many looks.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="With --watch: seconds between two views.")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="With --watch: end after this many views.")] = None,
 ) -> None:
     """Show the hosts of the cluster: weights, groups, load, and how far each has followed the plan.
 
-    Load is the sum of a host's quotas over its fair share by weight. Waiting: its groups that a former owner has not
-    let go of yet, or that it has not taken. Released: how much it let go of that plans took from it, all or up to which
-    plan, and how many groups it still drains. Joining: no plan knows it yet; gone: the plan does, and it is no more.
+    load: the quotas of the host's groups, divided by its fair share; 1.00 is exactly its share.
+
+    waiting: groups that the plan gives to the host, but that it does not own yet, mostly because the former owner still
+    finishes messages.
+
+    released: whether the host has given up all groups that plans took from it, or up to which plan; "all but 3" means
+    that it still finishes messages of 3 such groups.
+
+    state: "joining" until a plan counts the host in; "gone" if the plan names it and it has left.
 
     Example: emq hosts --watch
     """
@@ -50,7 +56,7 @@ async def hosts(
 
 
 async def _alone(session: Session, *, watch: bool, interval_s: float, count: int | None) -> None:
-    """Where one host alone may consume, its snapshot in the database is all there is."""
+    """Show the host's snapshot in the database; a store for one host alone has no cluster to look at."""
     from emq.cli import cluster, refreshing
 
     async def look() -> tuple[object, Callable[[], RenderableType]]:
@@ -78,8 +84,8 @@ def _data(seen: AgedSnapshot) -> dict[str, object]:
 
 
 NO_CLUSTER = (
-    "one host alone consumes from this store; hosts share groups on redis:// or postgresql://, "
-    "and meet in the database or in --cluster zookeeper://HOST:PORT"
+    "one host alone consumes from this store; several hosts need a store that they share (redis:// or postgresql://), "
+    "and meet in its --database or in --cluster zookeeper://HOST:PORT"
 )
 
 

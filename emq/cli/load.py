@@ -20,32 +20,44 @@ if TYPE_CHECKING:
 
 def load(
     session: Session,
-    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="What is to be published.", show_default=False)],
+    plan: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PLAN.toml",
+            help="File with the topics, rates and messages to publish; see spark/README.md.",
+            show_default=False,
+        ),
+    ],
     ledger: Annotated[
-        Path, typer.Option(metavar="DIR", help="Write down there what was published.", show_default=False)
+        Path, typer.Option(metavar="DIR", help="Directory for the record of what was published.", show_default=False)
     ],
     seed: Annotated[
-        int | None, typer.Option(min=0, help="By which the load can be repeated. (default: the plan's, or any)")
+        int | None,
+        typer.Option(min=0, help="The same seed publishes the same messages. (default: the plan's, or a random one)"),
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long, such as 90s or 10m. (default: as planned)")
+        str | None, typer.Option(metavar="TIME", help="Length of the load, such as 90s or 10m. (default: the plan's)")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Tasks that publish at once. (default: one for each core)")
+        int | None, typer.Option(min=1, help="Spark tasks that publish side by side. (default: one for each core)")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Names the load. (default: name of the plan, and the seed)")
+        str | None,
+        typer.Option(metavar="ID", help="Name of this load in the ledger. (default: name of the plan, and the seed)"),
     ] = None,
-    unpaced: Annotated[bool, typer.Option("--unpaced", help="As fast as may be, not at the plan's times.")] = False,
-    no_create: Annotated[bool, typer.Option("--no-create", help="Do not create topics that are missing.")] = False,
+    unpaced: Annotated[
+        bool, typer.Option("--unpaced", help="Publish as fast as possible, not at the plan's times.")
+    ] = False,
+    no_create: Annotated[bool, typer.Option("--no-create", help="Do not create missing topics.")] = False,
     cores: Annotated[int, typer.Option(min=1, help="Cores that Spark may use.")] = 2,
     memory: Annotated[str, typer.Option(help="Memory that Spark may use, such as 2g.")] = "2g",
 ) -> None:
-    """Publish by a plan, and leave a ledger of it for `emq audit`. Exits with 1 if a message was refused or its outcome
-    is unknown.
+    """Publish messages on Spark by a plan, and write a ledger, the record of each message, for `emq audit`.
 
-    The same plan and seed publish the same messages again. Ctrl-C ends the load in order; a load that was cut short is
-    gone on with by the same command with the same --seed. On a cluster, use spark-submit: see spark/README.md.
+    The same plan and seed publish the same messages again. Ctrl-C stops the load cleanly; to go on with it, give the
+    same command with the same --seed. On a cluster, use spark-submit: see spark/README.md.
+
+    Exits with 1 if a message was refused, or if its outcome is unknown.
 
     Example: emq load plan.toml --ledger ledger --store redis://localhost --seed 7
     """
@@ -76,7 +88,7 @@ def load(
 
 @contextlib.contextmanager
 def _progress(session: Session) -> Iterator[Callable[[Told], object]]:
-    """A bar, where somebody looks."""
+    """Show a progress bar on a terminal."""
     if session.json or not session.err.is_terminal:
         yield lambda _: None
         return

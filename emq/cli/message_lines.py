@@ -262,7 +262,7 @@ def priority_of(topic: Topic, priority: str | float | None) -> str | float | Non
     except ValueError:
         number = math.nan
     if math.isnan(number):
-        given = "give one" if priority is None else f"{priority!r} is none"
+        given = "give one" if priority is None else f"{priority!r} is not"
         raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority, a number above {RETRIES}; {given}")
     return int(number) if number.is_integer() else number
 

@@ -1,4 +1,4 @@
-"""`emq offsets`: how far a topic's queues are consumed, and setting that anew."""
+"""`emq offsets`: show how far each queue of a topic is consumed, and set another place to go on from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from emq.offsets.checkpoints import Checkpoint
     from emq.topics import model
 
-app = typer.Typer(no_args_is_help=True, help="How far a topic's queues are consumed, and setting that anew.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show how far each queue of a topic is consumed, or set another place to go on from."
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 
@@ -38,11 +40,15 @@ class Change(NamedTuple):
 
 @command(app, "show")
 async def show(session: Session, topic: Topic) -> None:
-    """Show each queue's checkpoint: everything below the watermark is finished.
+    """Show the checkpoint of each queue: its saved progress.
+
+    Messages of a queue are numbered by offset. head: the first offset still stored. tail: the next one to be published.
+    watermark: every message below it is finished. epoch: when the owner that saved the checkpoint got the group.
 
     Example: emq offsets show shop
     """
     from emq.cli.topic_view import unfinished
+    from emq.inspect import epochs
 
     async with session.app() as opened:
         found = await opened.admin.offsets(_with_offsets(await opened.catalog.get(topic)))
@@ -52,23 +58,29 @@ async def show(session: Session, topic: Topic) -> None:
         {**dict(zip(columns, row, strict=True)), "finished": c.finished}
         for row, (c, _, _) in zip(rows, found, strict=True)
     ]
-    session.show(data, lambda: output.table("", columns, rows, right=columns[1:]))
+    shown = [(*row[:-1], epochs.shown(row[-1])) for row in rows]
+    session.show(data, lambda: output.table("", columns, shown, right=columns[1:]))
 
 
 @command(app, "reset")
 async def reset(
     session: Session,
     topic: Topic,
-    to: Annotated[str, typer.Option(help="head (all that is still stored), tail (skip all), or an offset.")] = "head",
+    to: Annotated[
+        str, typer.Option(help="head: deliver all that is still stored; tail: skip all; or an offset.")
+    ] = "head",
     queue: Annotated[
-        list[str] | None, typer.Option(help="Only this queue, as GROUP/PRIORITY; may be repeated. (default: all)")
+        list[str] | None,
+        typer.Option(help="Only this queue, such as 0/low (group/priority); may be repeated. (default: all)"),
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is only shown.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Change the offsets; without it, only show what would change.")
+    ] = False,
 ) -> None:
-    """Set from where a topic's queues are consumed. Shows what would change, and changes it with --execute.
+    """Set the offset from which hosts consume each queue of a topic. Without --execute it only shows the change.
 
-    Refused while a host runs: it would carry on from where it is. Messages that were dropped behind the checkpoint
-    (see the topic's retention_s) cannot come back.
+    Stop all hosts first: the command refuses while one runs, which would overwrite the change. Finished messages are
+    removed after the topic's retention_s; those cannot come back.
 
     Example: emq offsets reset shop --to tail --queue 0/low --execute
     """
@@ -89,7 +101,7 @@ async def reset(
     if execute:
         session.out.print(f"{output.count(len(changes), 'queue')} set")
     else:
-        session.out.print("this is a preview; add --execute to do it")
+        session.out.print("this is a preview and changed nothing; add --execute to do it")
 
 
 def _with_offsets(topic: model.Topic) -> model.Topic:
@@ -101,10 +113,10 @@ def _with_offsets(topic: model.Topic) -> model.Topic:
 
 
 async def refuse_if_consumed(opened: App) -> None:
-    """Raise `StillConsumed` while a host runs on this store: it would save over what is changed here.
+    """Raise `StillConsumed` while a host runs on this store: the host would overwrite the change.
 
-    A store of one host's own tells by itself whether its place is taken; else this takes it, until `opened` is closed,
-    so that none starts meanwhile. On a shared store, a host is taken to run while its snapshot is fresh.
+    On a store for one host, this takes the host's place until `opened` is closed, so that no host starts meanwhile. On
+    a shared store, a host counts as running while its snapshot is fresh.
     """
     from emq.cli import snapshots
     from emq.host import statistics
@@ -120,8 +132,8 @@ async def refuse_if_consumed(opened: App) -> None:
         raise errors.StillConsumed(f"{named} is running; stop it (Ctrl-C or SIGTERM), then try again") from exc
     if hosts:
         raise errors.StillConsumed(
-            f"{named} is running; stop it (Ctrl-C or SIGTERM), then try again; one that was killed counts for "
-            f"{statistics.LIVE_S:g} s more"
+            f"{named} is running; stop it (Ctrl-C or SIGTERM), then try again; a killed host counts as running "
+            f"for {statistics.LIVE_S:g} s more"
         )
 
 
@@ -149,14 +161,14 @@ def _change(checkpoint: Checkpoint, head: int, tail: int, to: str) -> Change:
         target = head if to == "head" else tail
     else:
         if not to.isdecimal():
-            raise typer.BadParameter(f"{to!r} is neither head nor tail nor an offset", param_hint="--to")
+            raise typer.BadParameter(f"{to!r} is not an offset; give head, tail or a number", param_hint="--to")
         target = int(to)
         if not head <= target <= tail:
             raise errors.EMQError(
-                f"queue {checkpoint.queue!r} has offsets from {head} to {tail}; {target} is not one of them"
+                f"offset {target} is outside of queue {checkpoint.queue!r}; give one from {head} to {tail}"
             )
     left = unfinished(checkpoint, head, tail)
     after = max(0, tail - target)
-    # What is finished above the watermark is forgotten by a reset.
+    # A reset forgets which messages above the watermark are finished.
     below = unfinished(checkpoint, head, target) if target > checkpoint.watermark else 0
     return Change(checkpoint.queue, checkpoint.watermark, target, head, tail, max(0, after - (left - below)), below)

@@ -1,4 +1,4 @@
-"""`emq drain` and `emq weight`: what an operator wants of a host, and waiting until it is so."""
+"""`emq drain` and `emq weight`: give a host an operator's order, and wait until its groups have moved."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ if TYPE_CHECKING:
     from emq.allocation.records import Order
     from emq.cli.moves import Moves
 
-_Host = Annotated[str, typer.Argument(metavar="HOST", help="Its name, as in: emq hosts", show_default=False)]
-_Force = Annotated[bool, typer.Option("--force", help="Also for a host that is not there yet.")]
+_Host = Annotated[
+    str, typer.Argument(metavar="HOST", help="The host's name, as `emq hosts` shows it.", show_default=False)
+]
+_Force = Annotated[bool, typer.Option("--force", help="Also order it for a host that does not run yet.")]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the groups have moved.")]
-_Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for that at most.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, even if no host is left for the groups.")]
+_Timeout = Annotated[float, typer.Option(min=0.1, help="Most seconds to wait for the groups.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, even if no other host is left for the groups.")]
 
 
 async def drain(
     session: Session,
     host: _Host,
-    undo: Annotated[bool, typer.Option("--undo", help="Let it have groups again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the host have groups again.")] = False,
     force: _Force = False,
     wait: _Wait = True,
     timeout: _Timeout = 10.0,
     yes: _Yes = False,
 ) -> None:
-    """Have a host give all its groups to the others, as before it is stopped; it goes on as a member without any.
+    """Move all groups of a host to the others. The host keeps running, without work.
 
-    The order goes by the host's name and outlives it, until --undo. A host without `host_name` has another name after
-    each start. Exits with 1 if the groups have not moved in time; the order stands.
+    The order is kept under the host's name, also while the host does not run, until --undo. Set host_name for such a
+    host: without it, a host has a new name after each start. Exits with 1 if the groups have not moved in time; the
+    order stays.
 
     Example: emq drain web-3
     """
@@ -53,17 +56,20 @@ async def weight(
     host: _Host,
     weight: Annotated[
         float | None,
-        typer.Argument(metavar="W", min=0, max=1000, help="Its share in the groups, compared with the others'."),
+        typer.Argument(
+            metavar="W", min=0, max=1000, help="The host's share of the groups, compared with the others'; 0: none."
+        ),
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Back to what it is set to.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Go back to the host's own setting `weight`.")] = False,
     force: _Force = False,
     wait: _Wait = True,
     timeout: _Timeout = 10.0,
     yes: _Yes = False,
 ) -> None:
-    """Give a host another weight than it is set to. It outlives the host, until --reset.
+    """Change a host's share of the groups while it runs: weight 2 gives it twice as much as a host with weight 1.
 
-    Exits with 1 if the groups have not moved in time; the order stands.
+    The order is kept under the host's name, also while the host does not run, until --reset. Exits with 1 if the groups
+    have not moved in time; the order stays.
 
     Example: emq weight web-3 2
     """
@@ -113,12 +119,12 @@ async def _give(
         left = await _settle(session, moves, host, timeout_s) if waits else None
     if left:
         raise errors.EMQError(
-            f"{what}, which is ordered; but {_moves(left)} still under way after {timeout_s:g} s. Look with: emq hosts"
+            f"{what}: ordered, but {_moves(left)} still under way after {timeout_s:g} s; see: emq hosts"
         )
     if waits:
         what += moves.in_words()
     elif not there:
-        what += "; it is not there now, so the order waits for it"
+        what += "; this host does not run now, the order waits for it"
     elif known.trouble:
         what += f"; nothing is planned while the database is out of reach: {known.trouble}"
     data = {"host": host, "drain": order.drain, "weight": order.weight, "waited": waits, "moved_to": moves.counts()}
@@ -126,7 +132,7 @@ async def _give(
 
 
 async def _settle(session: Session, moves: Moves, host: str, timeout_s: float) -> int:
-    """Wait until everything has moved, showing how far it is; answers how much has not."""
+    """Wait until everything has moved, and show the progress; return the number of moves still under way."""
     if not session.err.is_terminal or session.json:
         return await moves.settle(host, timeout_s, lambda left: None)
     with session.err.status("asking the leader for a plan") as status:
@@ -140,4 +146,4 @@ def _moves(count: int) -> str:
 def _unknown(host: str, names: list[str]) -> str:
     alike = difflib.get_close_matches(host, names, n=2)
     hint = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else "."
-    return f"the cluster has no host {host!r}{hint} See: emq hosts. Add --force for one that is yet to come"
+    return f"the cluster has no host {host!r}{hint} See: emq hosts. Add --force for a host that starts later"

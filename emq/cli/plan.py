@@ -1,4 +1,4 @@
-"""`emq plan`: who owns what and why; and with `--simulate`, what a plan for other hosts and topics would look like."""
+"""`emq plan`: show which host owns which group and why; with `--simulate`, plan for other hosts and topics."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ _PANEL = "Simulation"
 async def plan(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(metavar="GROUP|TOPIC|HOST", help="Only this: orders/3, orders, or a host's name.")
+        str | None,
+        typer.Argument(metavar="GROUP|TOPIC|HOST", help="Show only this group (orders/3), topic (orders) or host."),
     ] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Plan for hosts that there need not be.", rich_help_panel=_PANEL)
+        bool, typer.Option("--simulate", help="Plan for hosts and topics that need not exist.", rich_help_panel=_PANEL)
     ] = False,
     hosts: Annotated[
         int | None,
         typer.Option(
-            min=1, max=10_000, help="Hosts; as many as the messages take, if left out.", rich_help_panel=_PANEL
+            min=1,
+            max=10_000,
+            help="Number of hosts. (default: as many as the messages need)",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     topics: Annotated[
@@ -37,48 +41,64 @@ async def plan(
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Made-up topics, instead of the catalog's.",
+            help="Number of made-up topics to plan for, instead of your own.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     qps: Annotated[
         float | None,
         typer.Option(
-            min=0.01, max=50_000_000, help="Starts a second of the made-up topics together.", rich_help_panel=_PANEL
+            min=0.01,
+            max=50_000_000,
+            help="Messages started a second by all made-up topics together.",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     skew: Annotated[
         float,
         typer.Option(
-            min=0, max=5, help="How unlike they are: exponent of Zipf's law, 0 for all alike.", rich_help_panel=_PANEL
+            min=0,
+            max=5,
+            help="How unequal the made-up topics are: exponent of Zipf's law; 0 makes all equal.",
+            rich_help_panel=_PANEL,
         ),
     ] = 1.0,
-    kill: Annotated[int, typer.Option(min=0, help="Then kill so many hosts.", rich_help_panel=_PANEL)] = 0,
-    add: Annotated[int, typer.Option(min=0, help="Then add so many.", rich_help_panel=_PANEL)] = 0,
+    kill: Annotated[int, typer.Option(min=0, help="Number of hosts to kill then.", rich_help_panel=_PANEL)] = 0,
+    add: Annotated[int, typer.Option(min=0, help="Number of hosts to add then.", rich_help_panel=_PANEL)] = 0,
     weight: Annotated[
         float,
-        typer.Option(min=0.001, max=1000, help="Weight of those added; the others have 1.", rich_help_panel=_PANEL),
+        typer.Option(min=0.001, max=1000, help="Weight of the added hosts; the others have 1.", rich_help_panel=_PANEL),
     ] = 1.0,
     message_us: Annotated[
         float | None,
         typer.Option(
             "--message-us",
             min=0.01,
-            help="Microseconds of one core for a message. (default: as measured with a handler that does nothing)",
+            help="Microseconds of CPU for a message. (default: as measured with a handler that does nothing)",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     utilisation: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1, help="How busy a host is to be at most. (default: 0.6)", rich_help_panel=_PANEL),
+        typer.Option(
+            min=0.01,
+            max=1,
+            help="Largest share of its core that a host may use. (default: 0.6)",
+            rich_help_panel=_PANEL,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Names and choices follow from it.", rich_help_panel=_PANEL)] = 1,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same names and choices.", rich_help_panel=_PANEL)
+    ] = 1,
 ) -> None:
-    """Show the plan in force: who owns what, and why.
+    """Show which host owns which group, and why.
 
-    Without a name, the plan and its hosts; with a group, why it is where it is and whom it waits for; with a topic or
-    a host, its groups. With --simulate, the same code plans for hosts and topics that need not exist; nothing is
-    changed.
+    Without a name: the plan and its hosts. With a topic or a host: its groups. With a group: why it is on its host, and
+    for which former owner it still waits. With --simulate, the same code plans for hosts and topics that need not
+    exist, and changes nothing.
+
+    An epoch is the number of an ownership: a store refuses a host that comes with an older one. It is shown as the time
+    at which it was given out; --json has the number.
 
     Example: emq plan orders/3
 
@@ -112,7 +132,7 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
         session.show(plan_view.group_data(view, known, name), lambda: plan_view.group_text(view, known, name))
         return
     groups = plan_view.sorted_groups([group for group in view.groups if topic_of(group) == name])
-    if groups:  # a host of the same name is found by `emq hosts`
+    if groups:  # `emq hosts` shows a host of the same name
         session.show(
             {"topic": name, "groups": plan_view.groups_data(view, known, groups)},
             lambda: plan_view.topic_text(view, known, name, groups),

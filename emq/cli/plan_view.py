@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from emq.allocation.plan.plan import Plan, effective
 from emq.cli import host_view, output
 from emq.cli.cluster import DatabaseView
 from emq.cli.host_view import HostRow
+from emq.inspect import epochs
 from emq.storage.names import parts_of
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ class GroupRow(msgspec.Struct, frozen=True):
     """A group of the plan.
 
     Attributes:
-        quota: starts a second; None where the catalog does not know the group.
-        host: None if nobody's.
-        since_s: about when its host got it, in seconds since the epoch.
-        why: one of `emq.allocation.plan.levelling.PlacementReason`, or empty where it never moved.
+        quota: starts a second; None if the catalog does not know the group.
+        host: the host to which the plan gives the group; None if no host has a weight.
+        epoch: the fencing number of this ownership.
+        since_s: about when the host got the group, in seconds since 1970; None if the epoch is not a time.
+        why: one of `emq.allocation.plan.levelling.PlacementReason`, or empty if the group never moved.
         holding: one of `emq.allocation.cluster_view.Holding`.
-        awaited: hosts that may still hold it.
+        awaited: hosts that may still hold the group.
     """
 
     group: str
@@ -65,7 +66,7 @@ def row(view: View, known: DatabaseView, group: str) -> GroupRow:
         known.quotas.get(group),
         None if host == NOBODY else host,
         entry.epoch,
-        _since_s(entry.epoch),
+        epochs.since_s(entry.epoch),
         entry.why,
         view.holding(group).value,
         view.awaited(group),
@@ -112,14 +113,18 @@ def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableT
 def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
     found = summary(view, known)
     assert view.record is not None
-    made = f"{output.when(view.record.planned_s * 1000)} by {view.record.leader}"
+    made = epochs.shown(view.generation)
+    if made == str(view.generation):
+        made += f", made at {output.when(view.record.planned_s * 1000)}"
+    else:
+        made += f" (number {view.generation})"
     catalog = f"version {view.record.catalog}"
     if known.catalog > view.record.catalog:
         catalog += f", now at {known.catalog}"
     lines = [
         (
             "plan",
-            f"{view.generation} of {made}"
+            f"{made} by {view.record.leader}"
             + (f"; {view.leader} leads now" if view.leader != view.record.leader else ""),
         ),
         ("catalog", catalog),
@@ -146,7 +151,7 @@ def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
     from rich.console import Group
 
     found = row(view, known, group)
-    since = "" if found.since_s is None else f", since about {output.when(found.since_s * 1000)}"
+    since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)}"
     lines = [
         ("group", group),
         ("quota", "not in the catalog" if found.quota is None else f"{found.quota:g} a second"),
@@ -220,15 +225,14 @@ def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str
 def _group_table(
     view: View, known: DatabaseView, groups: Sequence[str], *, with_host: bool = True
 ) -> list[RenderableType]:
-    columns = ("group", "qps", "host", "epoch", "since", "why", "state")
+    columns = ("group", "qps", "host", "epoch", "why", "state")
     shown = [row(view, known, group) for group in groups[:MAX_GROUPS]]
     cells = [
         (
             found.group,
             found.quota,
             found.host,
-            str(found.epoch),
-            None if found.since_s is None else output.when_briefly(found.since_s * 1000),
+            epochs.shown(found.epoch),
             found.why or "stayed",
             _state(found),
         )
@@ -240,7 +244,7 @@ def _group_table(
             "",
             [c for i, c in enumerate(columns) if i not in skip],
             [[c for i, c in enumerate(line) if i not in skip] for line in cells],
-            right=("qps", "epoch"),
+            right=("qps",),
         )
     ]
     if len(groups) > MAX_GROUPS:
@@ -253,12 +257,6 @@ def _state(found: GroupRow) -> str:
     if holding is Holding.WAITING:
         return f"waits for {', '.join(found.awaited)}"
     return _HOLDING[holding] or "held"
-
-
-def _since_s(epoch: int) -> float | None:
-    """An epoch is the time of its plan in seconds, or a little more where plans came in quick succession."""
-    now = time.time()
-    return float(epoch) if now - 10 * 366 * 86_400 < epoch < now + 60 else None
 
 
 def _facts(lines: Sequence[tuple[str, str]]) -> RenderableType:

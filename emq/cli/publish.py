@@ -41,55 +41,91 @@ def publish(
     session: Session,
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="TOPIC", help="Where to; a line that names a topic goes there.", show_default=False),
+        typer.Argument(metavar="TOPIC", help="The topic's name; a JSON line may name another.", show_default=False),
     ] = None,
     payloads: Annotated[
-        list[str] | None, typer.Argument(metavar="PAYLOAD", help="One message each; '-' reads lines instead.")
+        list[str] | None,
+        typer.Argument(metavar="PAYLOAD", help="One message each; '-' reads JSON lines from standard input."),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Messages of one key run one at a time, in order.")] = None,
+    key: Annotated[str | None, typer.Option(help="Messages with the same key run one at a time, in order.")] = None,
     priority: Annotated[
-        str | None, typer.Option(help="One of the topic's, the middle one if left out; for kind priority, a number.")
+        str | None,
+        typer.Option(help="One of the topic's priorities (default: the middle one); a number for kind priority."),
     ] = None,
-    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")] = None,
-    merge_key: Annotated[str | None, typer.Option(help="What is merged, in a sorted topic with merge=key.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="A header, NAME=VALUE; may be repeated.")] = None,
+    merge_key: Annotated[
+        str | None,
+        typer.Option(help="In a sorted topic with merge=key: messages with the same merge key merge into one."),
+    ] = None,
     delay: Annotated[
         str | None,
-        typer.Option(metavar="TIME|LEVEL", help="Start after 90s, 15m, 2h, or a level.", rich_help_panel=_WHEN),
+        typer.Option(
+            metavar="TIME|LEVEL",
+            help="Start after this time: 90s, 15m, 2h, or a delay level of the topic.",
+            rich_help_panel=_WHEN,
+        ),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Start at 2030-01-31T12:00+01:00, or in 15m.", rich_help_panel=_WHEN),
+        typer.Option(
+            metavar="TIME", help="Start at this time: 2030-01-31T12:00+01:00, or in 15m.", rich_help_panel=_WHEN
+        ),
     ] = None,
     time_range: Annotated[
-        str | None, typer.Option(metavar="TIME", help="For kind range_merge: due after it.", rich_help_panel=_WHEN)
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="For kind range_merge: merge equal messages for this long, then start.",
+            rich_help_panel=_WHEN,
+        ),
     ] = None,
     ttl: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Dead as expired if not started so long after.", rich_help_panel=_WHEN),
+        typer.Option(
+            metavar="TIME",
+            help="Give the message up, as a dead letter, if it has not started after this time.",
+            rich_help_panel=_WHEN,
+        ),
     ] = None,
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Publish again after each 5m.", rich_help_panel=_AGAIN)
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Publish it again each time this much has passed, such as 5m.", rich_help_panel=_AGAIN
+        ),
     ] = None,
     repeat: Annotated[
-        int | None, typer.Option(min=0, help="So many more after the first; else for ever.", rich_help_panel=_AGAIN)
+        int | None,
+        typer.Option(
+            min=0,
+            help="With --every: number of messages after the first. (default: without end)",
+            rich_help_panel=_AGAIN,
+        ),
     ] = None,
     cron: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="When, such as '0 9 * * 1-5'.", rich_help_panel=_AGAIN)
+        str | None,
+        typer.Option(
+            metavar="EXPR",
+            help="Publish at these times: minute hour day month weekday, such as '0 9 * * 1-5'.",
+            rich_help_panel=_AGAIN,
+        ),
     ] = None,
     tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Of --cron. (default: UTC)", rich_help_panel=_AGAIN)
+        str | None, typer.Option(metavar="ZONE", help="Time zone of --cron. (default: UTC)", rich_help_panel=_AGAIN)
     ] = None,
     missed: Annotated[
         MissedName | None,
-        typer.Option(help="Of those that nobody was there for, publish none, the last, all.", rich_help_panel=_AGAIN),
+        typer.Option(
+            help="Occurrences missed while no host ran: skip them, publish the last once, or publish all.",
+            rich_help_panel=_AGAIN,
+        ),
     ] = None,
 ) -> None:
     """Publish messages: the payloads given, or JSON lines from standard input.
 
-    A line is an object with "payload" (a string, or any JSON, which is sent as it is written) and, if wanted,
+    Each line is a JSON object with "payload" (a string, or any JSON, which is sent as written). It may also have
     "topic", "key", "priority", "headers" (an object of strings), "delay", "delay_ms", "at", "ttl_s", "time_range_ms"
-    and "merge_key". The options hold where a line says nothing.
-    At a line that is not right it ends: those before are published and counted.
+    and "merge_key"; the options are the defaults for lines without these. The command ends at the first wrong line;
+    the lines before it are published and counted.
 
     Example: emq publish shop 'order 7 is paid' --priority high --delay 30s
 

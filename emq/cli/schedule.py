@@ -1,4 +1,4 @@
-"""`emq schedule`: look at what is delayed and scheduled, and take it back."""
+"""`emq schedule`: list delayed messages and schedules, and take them back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from emq.inspect.planned import Planned
 
-app = typer.Typer(no_args_is_help=True, help="Look at what is delayed and scheduled, and take it back.")
+app = typer.Typer(no_args_is_help=True, help="List delayed messages and schedules, and take them back.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 
@@ -30,9 +30,12 @@ async def list_(
         str, typer.Argument(metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern.", show_default=False)
     ],
     limit: Annotated[int, typer.Option(min=1, help="Most entries on a page.")] = 50,
-    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    page: Annotated[int, typer.Option(min=1, help="Number of the page.")] = 1,
 ) -> None:
-    """List what waits for its time, by due time: delayed messages, schedules and retries."""
+    """List delayed messages, schedules and retries by the time at which they are due.
+
+    Example: emq schedule list shop
+    """
     from emq.cli.topics import matching
     from emq.inspect import planned as book
 
@@ -53,21 +56,24 @@ async def list_(
     columns = ("topic", "id", "kind", "priority", "tries", "due", "what")
     session.out.print(output.table("", columns, rows, right=("tries",)))
     if more:
-        session.out.print(f"there is more (--page {page + 1})")
+        session.out.print(f"--page {page + 1} shows more")
 
 
 @command(app, "show")
 async def show(
     session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 ) -> None:
-    """Show one entry in full, with the next occurrences of a schedule."""
+    """Show one delayed message, retry or schedule in full, with the next occurrences of a schedule.
+
+    Example: emq schedule show reports 3-5d41402abc4b2a76b9719d91
+    """
     from emq.inspect import planned as book
 
     async with session.app() as opened:
         planned = await book.get(opened.store.lanes, await opened.catalog.get(topic), message_id)
     if planned is None:
         raise errors.EMQError(
-            f"topic {topic!r} has nothing waiting with id {message_id!r}; list it with: emq schedule list {topic}"
+            f"nothing with id {message_id!r} waits in topic {topic!r}; see what does: emq schedule list {topic}"
         )
     session.show(_data(planned, next_=True), lambda: _facts(planned))
 
@@ -76,12 +82,16 @@ async def show(
 async def recall(
     session: Session,
     topic: Topic,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="As listed.", show_default=False)],
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids, as `emq schedule list` shows them.", show_default=False)
+    ],
 ) -> None:
-    """Take back what waits for its time, before it is started.
+    """Take back delayed messages before they start, or end schedules.
 
-    Each is either taken back or delivered, never both. Exit code 1 if some were not waiting. A schedule is ended by
-    this; what it has published already stays.
+    A message is either taken back or delivered, never both. Messages that an ended schedule has already published stay.
+    Exits with 1 if one of the ids does not wait.
+
+    Example: emq schedule recall reports 3-5d41402abc4b2a76b9719d91
     """
     async with session.app(recorded=True) as opened:
         recalled = await opened.admin.recall(topic, ids)
@@ -90,7 +100,7 @@ async def recall(
     session.say(f"recalled {output.count(len(recalled), 'message')} of {topic!r}", data)
     if missing:
         raise errors.EMQError(
-            f"not waiting in topic {topic!r}, so not recalled: {', '.join(missing)}; list what is: "
+            f"not recalled, since not waiting in topic {topic!r}: {', '.join(missing)}; see what waits: "
             f"emq schedule list {topic}"
         )
 
@@ -99,10 +109,14 @@ async def recall(
 async def levels(
     session: Session,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="A topic; else RocketMQ's levels.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="The topic's name. (default: RocketMQ's 18 levels)", show_default=False),
     ] = None,
 ) -> None:
-    """List the delay levels of a topic, or RocketMQ's, which a topic may be given."""
+    """List the delay levels of a topic: names for delays, as in `emq publish --delay LEVEL`.
+
+    Without a topic, lists RocketMQ's levels; `emq topic set TOPIC delay_levels=rocketmq` gives them to a topic.
+    """
     from emq.schedule import delay_levels as named
 
     if topic is None:
@@ -111,7 +125,9 @@ async def levels(
         async with session.app() as opened:
             found = (await opened.catalog.get(topic)).options.delay_levels
     if not session.json and not found:
-        session.out.print(f"topic {topic!r} has no delay levels; set its delay_levels")
+        session.out.print(
+            f"topic {topic!r} has no delay levels; set them: emq topic set {topic} delay_levels=remind=30m,final=2h"
+        )
         return
     ordered = dict(sorted(found.items(), key=lambda level: level[1]))
     rows = [(name, seconds, named.written(seconds * 1000)) for name, seconds in ordered.items()]
@@ -119,7 +135,7 @@ async def levels(
 
 
 def _data(planned: Planned, *, next_: bool = False) -> dict[str, Any]:
-    """An entry as plain values; the payload as text where it is text, else in base64."""
+    """Return an entry as plain values; the payload as text if it is UTF-8, else in base64."""
     data = {**planned._asdict(), "due": output.when(planned.due_ms)}
     del data["schedule"]
     if next_:

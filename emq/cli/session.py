@@ -51,18 +51,33 @@ _OPTIONS: dict[str, Any] = {
     ],
     "database": Annotated[
         str | None,
-        typer.Option(help="URL of the catalog; beside the store if left out.", rich_help_panel=_PANEL),
+        typer.Option(
+            help="URL of the database with topics and checkpoints; left out: beside the store.", rich_help_panel=_PANEL
+        ),
     ],
     "cluster": Annotated[
         str | None,
-        typer.Option(help="Where hosts meet: zookeeper://HOST:PORT,...; none: one host.", rich_help_panel=_PANEL),
+        typer.Option(
+            help="ZooKeeper in which hosts meet: zookeeper://HOST:PORT,...; left out: in the database.",
+            rich_help_panel=_PANEL,
+        ),
     ],
     "environment": Annotated[
-        World | None, typer.Option("--env", help="Production, or a place to try things.", rich_help_panel=_PANEL)
+        World | None,
+        typer.Option(
+            "--env",
+            help="online is production; sandbox is for trials and shares nothing with it.",
+            rich_help_panel=_PANEL,
+        ),
     ],
     "settings_file": Annotated[
         str | None,
-        typer.Option("--settings", help="TOML file; else emq.toml, if there.", metavar="FILE", rich_help_panel=_PANEL),
+        typer.Option(
+            "--settings",
+            help="TOML file with settings. (default: emq.toml, if it exists)",
+            metavar="FILE",
+            rich_help_panel=_PANEL,
+        ),
     ],
 }
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -74,7 +89,7 @@ class Session:
 
     Attributes:
         overrides: settings from the command line; None where not given.
-        settings_file: where the others are read from.
+        settings_file: the file of all other settings.
         json: print data as JSON.
     """
 
@@ -101,7 +116,7 @@ class Session:
         return App(options=self.settings, trail=None if recorded else NullTrail(), patient=patient)
 
     def show(self, data: object, human: Callable[[], RenderableType]) -> None:
-        """Print `data` as one JSON document, or what `human` makes of it.
+        """Print `data` as one JSON document with `--json`, else the result of `human`.
 
         Args:
             data: plain values, structs or dataclasses (a named tuple becomes a list).
@@ -112,7 +127,7 @@ class Session:
             self.out.print(human())
 
     async def listed(self, entries: AsyncIterator[_Listed], most: int) -> list[_Listed]:
-        """The first `most` entries; without payloads in a table, and with no more than 64 MiB of them in JSON."""
+        """Return the first `most` entries: for a table without payloads, for JSON with 64 MiB of payloads at most."""
         found: list[_Listed] = []
         size = 0
         async for entry in entries:
@@ -143,7 +158,7 @@ class Session:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise errors.EMQError(f"{question} Add --yes to do it; nobody can be asked here")
+            raise errors.EMQError(f"{question} Add --yes to agree: standard input is not a terminal")
         if not typer.confirm(question, err=True):
             raise errors.EMQError("nothing was changed")
 
@@ -153,12 +168,12 @@ def command(
 ) -> Callable[[Any], Any]:
     """Decorator: make a function that takes a `Session` and its own parameters a command of `group`.
 
-    The command gets the options that say where EMQ's data lies, and `--json`. A coroutine function is run in an
-    event loop of its own. `EMQError` and Ctrl-C end it with one line and exit code 1.
+    The command gets the options that name EMQ's store and database, and `--json`. A coroutine function runs in an
+    event loop of its own. `EMQError` and Ctrl-C end the command with one line and exit code 1.
 
     Args:
         json: offer `--json`.
-        endless: Ctrl-C is how it is meant to end, with exit code 0.
+        endless: the command runs until Ctrl-C, which ends it with exit code 0.
         options: as for `typer.Typer.command`.
     """
 
@@ -192,7 +207,7 @@ def command(
 
 
 def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool = False) -> None:
-    """Run a command; what it raises on purpose becomes one line and exit code 1."""
+    """Run a command; an `EMQError` becomes one line on standard error and exit code 1."""
     try:
         result = run()
         if inspect.iscoroutine(result):
@@ -221,11 +236,11 @@ def print_json(data: object, *, indent: bool = True) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that takes text as it is: names and payloads are not markup."""
+    """Return a console that prints text as it is: names and payloads are not markup."""
     from rich.console import Console
 
     made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
     if not made.is_terminal:
-        # Nothing is lost from a table in a file or a pipe for want of columns.
+        # A file or a pipe has no columns: a wide table keeps all its text there.
         made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=PIPE_WIDTH)
     return made

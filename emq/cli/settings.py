@@ -12,9 +12,16 @@ from emq.cli.session import Session
 
 def settings(
     session: Session,
-    defaults: Annotated[bool, typer.Option("--defaults", help="Print a commented file with the defaults.")] = False,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Print a settings file with all defaults, commented out.")
+    ] = False,
 ) -> None:
-    """Show the settings in force: command line, then EMQ_ variables, then the settings file, then defaults."""
+    """Show every setting with its value and meaning.
+
+    Settings come from command options, then EMQ_ environment variables, then the settings file, then the defaults.
+
+    Example: emq settings --defaults > emq.toml
+    """
     import msgspec
 
     from emq import settings as module
@@ -27,4 +34,4 @@ def settings(
     values["database"] = session.settings.database_url
     shown = {name: hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
     rows = [(name, value if value != "" else "-", module.DESCRIPTIONS[name]) for name, value in shown.items()]
-    session.show(shown, lambda: output.table("", ("setting", "value", "what it is"), rows))
+    session.show(shown, lambda: output.table("", ("setting", "value", "meaning"), rows))

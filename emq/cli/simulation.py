@@ -102,7 +102,9 @@ def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
     needed = forecast.hosts_for(qps, message_us, utilisation)
     hosts = needed if wanted.hosts is None else wanted.hosts
     if wanted.kill >= hosts:
-        raise typer.BadParameter(f"{wanted.kill} of {output.count(hosts, 'host')} leaves none", param_hint="--kill")
+        raise typer.BadParameter(
+            f"killing {wanted.kill} of {output.count(hosts, 'host')} leaves none; kill fewer", param_hint="--kill"
+        )
     made = Forecast(load.quotas, session_timeout_s, wanted.seed)
     steps = [made.start(hosts)]
     if wanted.kill:

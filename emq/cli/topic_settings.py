@@ -119,7 +119,7 @@ def _levels(topic: str, key: str, text: str) -> dict[str, float]:
         seconds = times.span_s(span)
         if not name or seconds is None:
             raise errors.InvalidTopic(
-                f"topic {topic!r}: {key}: {part!r} is no name with a duration; write remind=30m,final=2h, or {ROCKETMQ}"
+                f"topic {topic!r}: {key}: {part!r} is not NAME=DURATION; write remind=30m,final=2h, or {ROCKETMQ}"
             )
         found[name] = seconds
     return found

@@ -36,23 +36,33 @@ class KindName(enum.StrEnum):
 async def create(
     session: Session,
     name: Name,
-    qps: Annotated[float, typer.Option(help="Most starts a second; below 1 is allowed.", show_default=False)],
+    qps: Annotated[float, typer.Option(help="Most messages started in a second; may be below 1.", show_default=False)],
     kind: Annotated[
-        KindName, typer.Option(help="In order of publishing, or merged and by time or by a number for priority.")
+        KindName,
+        typer.Option(
+            help="log: in order of publishing. Sorted kinds: range_merge merges equal messages of a time range, "
+            "priority goes by a number, fixed_time starts each message at its time."
+        ),
     ] = KindName.LOG,
     slots: Annotated[
-        int | None, typer.Option(help="Of a sorted kind, a power of two. (default: as many as qps asks for)")
+        int | None,
+        typer.Option(help="Slots of a sorted topic (parts with one owner each), a power of two. (default: by qps)"),
     ] = None,
-    group_qps: Annotated[float | None, typer.Option(help="Capacity of one group. (default: 50)")] = None,
+    group_qps: Annotated[
+        float | None,
+        typer.Option(help="Most starts a second of one group, the part of a topic that one host owns. (default: 50)"),
+    ] = None,
     priorities: Annotated[
-        str | None, typer.Option(help="Names, highest first, with commas. (default: high,mid,low)")
+        str | None, typer.Option(help="Names of the priorities, highest first. (default: high,mid,low)")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Push its messages to this HTTP endpoint.")] = None,
+    url: Annotated[str | None, typer.Option(help="Push the messages to this HTTP endpoint.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any other option, as key=value; may be repeated. key=@FILE reads it from a file."),
+        typer.Option(
+            "--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."
+        ),
     ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave a topic of that name as it is.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, leave it as it is.")] = False,
 ) -> None:
     """Create a topic.
 
@@ -77,7 +87,7 @@ async def create(
         if key in ("kind", "slots", "qps", "group_qps", "priorities"):
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
         known = ", ".join(TopicOptions.__struct_fields__)
-        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; there are {known}, push.NAME")
+        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; the options are {known}, push.NAME")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic)
     async with session.app() as opened:
@@ -91,7 +101,7 @@ async def create(
 
 
 _LIFE = ("divisions", "layout", "earlier")
-"""What follows from a topic's life so far. A list leaves it out, so that lists of equal settings are equal."""
+"""Fields that come from a topic's history. A list leaves them out, so that lists of equal settings are equal."""
 
 
 @command(app, "list")
@@ -123,7 +133,10 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
 
 @command(app, "show")
 async def show(session: Session, name: Name) -> None:
-    """Show a topic: settings, groups or slots with their quotas, and what each still has to do.
+    """Show a topic: its settings, and the quota and backlog of each of its groups or slots.
+
+    A group (of a sorted topic: a slot) is the part of a topic that one host owns. Its quota is its part of the topic's
+    qps. For the columns, see `emq lag --help`.
 
     Example: emq topic show prices
     """
@@ -154,13 +167,14 @@ async def set_(
     session: Session,
     name: Name,
     settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE", help="Such as qps=100 max_attempts=5 push.url=https://...")
+        list[str],
+        typer.Argument(metavar="KEY=VALUE", help="One or several, such as qps=100 max_attempts=5 push.url=https://..."),
     ],
 ) -> None:
-    """Change settings of a topic, live: hosts and producers follow within a second.
+    """Change settings of a topic while it is in use: hosts and producers follow within seconds.
 
-    Lists are written with commas, 'none' is no value, an empty value takes an attribute (push.NAME, attributes.NAME)
-    away, and @FILE stands for the text in a file.
+    Write lists with commas, none for no value, and @FILE for the text in a file. An empty value removes an attribute
+    (push.NAME, attributes.NAME).
 
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
     """
@@ -191,7 +205,7 @@ async def pause(session: Session, name: Name) -> None:
 
 @command(app, "resume")
 async def resume(session: Session, name: Name) -> None:
-    """Publish and consume again.
+    """Let a paused or draining topic publish and consume again.
 
     Example: emq topic resume shop
     """
@@ -200,7 +214,7 @@ async def resume(session: Session, name: Name) -> None:
 
 @command(app, "drain")
 async def drain(session: Session, name: Name) -> None:
-    """Stop publishing to a topic; consuming goes on until it is empty.
+    """Refuse new messages for a topic; hosts consume the rest until it is empty.
 
     Example: emq topic drain shop
     """
@@ -211,7 +225,7 @@ async def drain(session: Session, name: Name) -> None:
 async def delete(
     session: Session,
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Also if it holds messages, which are dropped.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it with the messages that it still holds.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete a topic with its dead letters and checkpoints.
@@ -233,7 +247,7 @@ async def export(
     fmt: Annotated[str, typer.Option("--format", help="toml or json.")] = "toml",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
 ) -> None:
-    """Print all topics as a file that `emq topic import` takes.
+    """Print all topics as a file for `emq topic import`.
 
     Example: emq topic export -o topics.toml
     """
@@ -255,7 +269,7 @@ async def import_(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .toml or .json file of topics.", show_default=False)],
 ) -> None:
-    """Create or update the topics in a file, all or none; others stay as they are.
+    """Create or update the topics in a file, all of them or none; other topics stay as they are.
 
     Example: emq topic import topics.toml
     """
@@ -274,7 +288,7 @@ async def import_(
 
 
 async def matching(app: Any, pattern: str) -> list[Topic]:
-    """The topics that a pattern means. Raises `UnknownTopic` if a plain name is not there."""
+    """Return the topics that match a pattern. Raises `UnknownTopic` if a plain name is not there."""
     topics: list[Topic] = await app.catalog.list(pattern)
     if not topics and not set("*?[") & set(pattern):
         await app.catalog.get(pattern)
@@ -290,7 +304,7 @@ async def _set_state(session: Session, name: str, state: str, text: str) -> None
 
 
 def _is_as_asked(made: Topic, asked: Topic) -> bool:
-    """Whether a topic has the settings asked for; slots and priorities of a sorted one follow from others."""
+    """Return whether a topic has the requested settings; slots and priorities of a sorted one follow from others."""
     import msgspec
 
     from emq.topics import model
@@ -301,7 +315,7 @@ def _is_as_asked(made: Topic, asked: Topic) -> bool:
 
 
 def _data(topic: Topic) -> dict[str, Any]:
-    """All of a topic, with what was left at its default."""
+    """Return all fields of a topic, defaults included."""
     import msgspec
 
     options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}

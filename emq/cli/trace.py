@@ -18,21 +18,25 @@ if TYPE_CHECKING:
     from emq.inspect.trace.lookup import Trace
 
 MANY_MESSAGES, MANY_SEGMENTS = 5_000, 500
-"""From so many on a bar shows how far the search is."""
+"""Messages or trail files to search, from which on a progress bar is shown."""
 
 
 async def trace(
     session: Session,
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of the message, as `publish` returned it.", show_default=False)
+    ],
     topic: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC", help="Its topic; needed where no trail is kept.", show_default=False),
+        typer.Option(metavar="TOPIC", help="The message's topic; needed if no trail is kept.", show_default=False),
     ] = None,
 ) -> None:
-    """Tell a message's life and, while it is not finished, where it is and why it waits.
+    """Show the life of one message and, while it is not finished, where it is and why it waits.
 
-    Its life is told by the trail (the setting trail), which hosts write every second; where it is, by the store
-    and the hosts' latest snapshots. Changes nothing.
+    Its life comes from the trail, the files in which hosts write down each event (see the setting trail); its place
+    comes from the store and from the hosts' latest snapshots. Changes nothing.
+
+    Example: emq trace 3-5d41402abc4b2a76b9719d91 --topic shop
     """
     from emq.cli import snapshots
     from emq.inspect.trace import lookup
@@ -88,7 +92,7 @@ def _where(place: Place) -> str:
 
 @contextmanager
 def _progress(session: Session) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal once a search turns out to be long; yields what is to be told."""
+    """Show a progress bar on a terminal during a long search; yield the function that takes the progress."""
     if session.json or not session.err.is_terminal:
         yield lambda _what, _done, _all: None
         return

@@ -12,21 +12,26 @@ from emq.cli.session import Session, command
 if TYPE_CHECKING:
     from emq.trail.proof import Expectations
 
-app = typer.Typer(no_args_is_help=True, help="The delivery ledger.")
+app = typer.Typer(
+    no_args_is_help=True, help="Check the trail: the files in which hosts write down the life of every message."
+)
 
 
 @command(app, "verify")
 async def verify(
     session: Session,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the trail lies.", show_default=False)],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the trail.", show_default=False)],
     catalog: Annotated[
-        bool, typer.Option("--catalog", help="Judge caps and priorities by the topics as the catalog has them now.")
+        bool, typer.Option("--catalog", help="Check rates and priorities against the topics' present settings.")
     ] = False,
-    duplicates: Annotated[int, typer.Option(min=0, help="Repeated deliveries that a crash excuses.")] = 0,
+    duplicates: Annotated[int, typer.Option(min=0, help="Repeated deliveries to allow, if hosts crashed.")] = 0,
 ) -> None:
-    """Prove the promises from a trail. Exits with 1 if one is broken, or the trail is not complete.
+    """Check from a trail that EMQ kept its promises: no loss, no rate exceeded, priorities and key order kept.
 
-    Without --catalog, caps are not judged (a trail does not know them), and priorities as if all topics were strict.
+    Exits with 1 if a promise is broken or the trail is not complete. A trail does not hold the topics' settings:
+    without --catalog rates are not checked, and priorities are checked as if all topics were strict.
+
+    Example: emq trail verify trail/ --catalog
     """
     from emq.trail import proof, report
 
@@ -36,7 +41,7 @@ async def verify(
     found = proof.prove(directory, expected)
     session.show({**found.to_dict(), "caps_judged": catalog}, lambda: report.render(found))
     if not session.json and not catalog:
-        session.out.print("caps were not judged; --catalog judges them by the topics' present limits")
+        session.out.print("rates were not checked; add --catalog to check them against the topics' present limits")
     if not found.ok:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""`emq trial`: a cluster of its own, under load, through a crash, and the audit of it."""
+"""`emq trial`: start a cluster, kill a host under load, and audit the outcome."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 def trial(
     plan: Annotated[
         Path | None,
-        typer.Argument(metavar="PLAN.toml", help="What is published. (default: three shops, and prices to be merged)"),
+        typer.Argument(
+            metavar="PLAN.toml", help="File with the load. (default: three shops, and prices that are merged)"
+        ),
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long, such as 90s or 10m. (default: as planned)")
+        str | None, typer.Option(metavar="TIME", help="Length of the load, such as 90s or 10m. (default: the plan's)")
     ] = None,
-    hosts: Annotated[int, typer.Option(min=2, max=20, help="Hosts at the beginning; one of them is killed.")] = 2,
-    seed: Annotated[int | None, typer.Option(min=0, help="By which the load can be repeated.")] = None,
-    report: Annotated[Path, typer.Option(metavar="FILE.html", help="The report to look at.")] = Path("trial.html"),
+    hosts: Annotated[int, typer.Option(min=2, max=20, help="Number of hosts at the start; one of them is killed.")] = 2,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed publishes the same messages.")] = None,
+    report: Annotated[Path, typer.Option(metavar="FILE.html", help="File for the report with charts.")] = Path(
+        "trial.html"
+    ),
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep trails, ledger and logs in this new or empty directory.")
     ] = None,
@@ -38,10 +42,10 @@ def trial(
     memory: Annotated[str, typer.Option(help="Memory that Spark may use, such as 2g.")] = "1g",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Kill a host under load, let another join, and prove that nothing was lost. Exits as `emq audit` does.
+    """Kill a host under load, let another join, and prove that nothing was lost.
 
-    Valkey, ZooKeeper, PostgreSQL (if it is installed, else SQLite), the hosts and Spark are started for it on this
-    machine, and all of them end with it. Takes about a minute.
+    Starts Valkey, ZooKeeper, PostgreSQL (SQLite if PostgreSQL is not installed), hosts and Spark on this machine, and
+    stops all of them at the end. Takes about a minute. Exits as `emq audit` does.
 
     Example: emq trial --report trial.html
     """
@@ -106,7 +110,7 @@ def _render(found: Trial, report: Path) -> RenderableType:
 
 @contextlib.contextmanager
 def _progress(*, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """What has happened stays; the last line says what is being done, where somebody looks."""
+    """Print finished steps to standard error; on a terminal, show the present one in the last line."""
     if as_json:
         yield lambda _: None
         return

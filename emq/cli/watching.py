@@ -24,16 +24,18 @@ MAX_TOPICS = 40
 """Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
 
 MAX_PLACES = 6
-"""Most columns of what is ready."""
+"""Most columns for ready messages."""
 
 IN_SLOT = "slot"
 """As in `emq.host.statistics`, which is not loaded for `--help`."""
 
 
 async def stats(session: Session) -> None:
-    """Show what all hosts do: totals, each host, and the busiest topics, by the hosts' latest snapshots.
+    """Show what all hosts do: totals, each host, and the busiest topics.
 
-    Ready, delayed, claimed and dead come from the store; see `emq lag --help`.
+    Hosts write a snapshot of themselves to the database each second. in flight: messages started and not finished.
+    buffered: messages that a host has read ahead. loop lag: how late the host's event loop runs. For the other columns
+    of the topics, which come from the store, see `emq lag --help`.
 
     Example: emq stats --json
     """
@@ -58,11 +60,11 @@ async def lag(
     session: Session,
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over topic names.")] = "*",
 ) -> None:
-    """Show what topics still have to do, by the store and the checkpoints; no host need run.
+    """Show the unfinished messages of each topic. Reads the store and the saved progress, so no host has to run.
 
-    Under each priority: ready or in flight. In slots: of a sorted topic, ready. Delayed: waiting for their
-    time, such as delayed messages and retries. Claimed: taken by a host out of a slot or from among the delayed. Dead:
-    dead letters.
+    A column for each priority: messages that are ready or in flight. in slots: messages of sorted topics that are
+    ready. delayed: messages and retries that wait for their time. claimed: messages that a host has taken from the
+    slots or from the delayed ones, and not finished. dead: dead letters.
 
     Example: emq lag 'shop.*'
     """
@@ -76,10 +78,10 @@ async def lag(
 
 async def top(
     session: Session,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many refreshes.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after this many refreshes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes.")] = 1.0,
 ) -> None:
-    """Watch the busiest topics live, until Ctrl-C.
+    """Watch the busiest topics live, until Ctrl-C. For the columns, see `emq lag --help`.
 
     Example: emq top --interval 0.5
     """

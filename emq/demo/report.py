@@ -16,7 +16,7 @@ from emq.demo.verdict import Evidence, Verdict
 
 
 class Report(NamedTuple):
-    """Everything that the end shows.
+    """Everything that the end of the demonstration shows.
 
     Attributes:
         seconds: that the whole run took.
@@ -32,7 +32,7 @@ class Report(NamedTuple):
     kept: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """One object of plain values, fit for JSON; waits in milliseconds."""
+        """Return one object of plain values for JSON; waits in milliseconds."""
         s = self.scenario
         return {
             **self.verdict.to_dict(),
@@ -176,12 +176,12 @@ def _promises(report: Report) -> Table:
         (
             not v.cap_violations,
             f"cap violations {v.cap_violations}",
-            "nobody got more than the limit in any second, retries included",
+            "no tenant got more than its limit in any second, retries included",
         ),
         (
             not v.priority_inversions,
             f"inversions {v.priority_inversions}",
-            "nothing started while something of higher priority was ready beside it",
+            "no message started while one of a higher priority was ready in its group",
         ),
         (
             v.isolated,

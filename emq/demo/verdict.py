@@ -134,10 +134,10 @@ def judge(evidence: Evidence) -> Verdict:
         *_line("priority inversions", proof.priority_inversions.count, proof.priority_inversions.examples),
         *_line("broken key orders", proof.key_order.count, proof.key_order.examples),
         *_line("dead letters twice", proof.dead_twice.count, proof.dead_twice.examples),
-        *_line("deliveries that cannot be", proof.deliveries.count, proof.deliveries.examples),
-        *_line("deaths that cannot be", proof.deaths.count, proof.deaths.examples),
-        *_line("starts by others than the owner", proof.owners.count, proof.owners.examples),
-        *_line("offsets of two messages", proof.offsets.count, proof.offsets.examples),
+        *_line("impossible deliveries", proof.deliveries.count, proof.deliveries.examples),
+        *_line("impossible dead letters", proof.deaths.count, proof.deaths.examples),
+        *_line("starts by a host that did not own the group", proof.owners.count, proof.owners.examples),
+        *_line("offsets given to two messages", proof.offsets.count, proof.offsets.examples),
         *_line("starts out of time", proof.times.count, proof.times.examples),
         *((_isolation_text(calm, troubled, ratio),) if isolated is False else ()),
         *disagreements,
@@ -186,7 +186,7 @@ def _line(what: str, count: int, examples: Sequence[str]) -> list[str]:
 
 def _isolation_text(calm: Wait, troubled: Wait, ratio: float) -> str:
     if not (calm.starts and troubled.starts):
-        return "isolation: no waits were measured; let it run longer"
+        return "isolation: no waits were measured; run it longer (--seconds)"
     return (
         f"isolation: the others' p99 wait went from {calm.p99_us / 1e3:.1f} to {troubled.p99_us / 1e3:.1f} ms "
         f"({ratio:.2f} times, {MAX_RATIO} allowed)"

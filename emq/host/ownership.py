@@ -327,7 +327,7 @@ class Ownership:
             upto, known = checkpoint.next_unread, before[name].next_unread
             log.warning(
                 "queue %s: its store came back from a crash without offsets %d to %d, or some of them; it is read again"
-                " from offset %d on. Set the durability of publishes to what the store keeps to lose nothing",
+                " from offset %d on. To lose nothing, publish with a durability that the store keeps",
                 name,
                 upto,
                 known - 1,

@@ -37,7 +37,7 @@ async def waited(server: str, opened: Callable[[], Awaitable[T]], on_wait: Calla
         except (errors.StoreUnavailable, errors.DatabaseUnavailable) as exc:
             if time.monotonic() - said_s >= SAY_EVERY_S:
                 said_s = time.monotonic()
-                log.warning("%s; waiting for %s, trying on", exc, server)
+                log.warning("%s; waiting for %s, trying again", exc, server)
             await on_wait(str(exc))
         else:
             if attempts:

@@ -211,7 +211,11 @@ def _read(decoder: msgspec.json.Decoder[tuple[T, ...]], text: str, queue: str) -
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, ValueError) as exc:
-        log.warning("the checkpoint of queue %s is damaged (%s); what it knew is delivered again", queue, exc)
+        log.warning(
+            "the checkpoint of queue %s is damaged (%s); messages that it counted as finished are delivered again",
+            queue,
+            exc,
+        )
         return ()
 
 

@@ -212,8 +212,8 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
         topic.is_sorted or topic.priorities[priority : priority + 1] != (names[priority],)
     ):
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} was created anew and has no priority {names[priority]!r} any more; publish as it "
-            "wants it now"
+            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} any more; it has "
+            f"{', '.join(topic.priorities) or 'none, since it is sorted'}"
         )
     return route
 

@@ -182,7 +182,9 @@ class Producer:
         for attempt in range(tries):
             topic = (await self._router.route(name)).topic
             if not topic.is_sorted:
-                raise errors.InvalidMessage(f"topic {name!r} was created anew and is no sorted topic any more")
+                raise errors.InvalidMessage(
+                    f"topic {name!r} was created again and is not a sorted topic any more; read it again"
+                )
             try:
                 return await publish(topic)
             except errors.QueueSealed:
@@ -374,7 +376,7 @@ def _refuse_sorted_options(topic: Topic, *given: object) -> None:
 def _refuse_slot_ids(topic: Topic, given: object) -> None:
     if given is not None:
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} is of kind {topic.kind}: a message's id follows from what is merged; give none"
+            f"topic {topic.name!r} is of kind {topic.kind}: its message ids follow from the merged content; give no id"
         )
 
 

@@ -70,8 +70,8 @@ class Tails:
         if not self._said <= now < self._said + SAY_AGAIN_S:
             self._said = now
             log.warning(
-                "queue %s: its store came back from a crash without offsets %d to %d, which were published here; so did"
-                " perhaps others. Set the durability of publishes to what the store keeps to lose nothing",
+                "queue %s: its store came back from a crash without offsets %d to %d, which were published here; other"
+                " queues may have lost messages too. To lose nothing, publish with a durability that the store keeps",
                 topic.queue(group, priority),
                 start,
                 end - 1,

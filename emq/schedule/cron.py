@@ -62,7 +62,9 @@ def _zone(tz: str) -> datetime.tzinfo:
     try:
         return zoneinfo.ZoneInfo(tz)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise errors.InvalidMessage(f"tz {tz!r} is no time zone; give an IANA name such as 'Europe/Berlin'") from None
+        raise errors.InvalidMessage(
+            f"tz {tz!r} is not a time zone; give an IANA name such as 'Europe/Berlin'"
+        ) from None
 
 
 def _lower(text: str) -> str:

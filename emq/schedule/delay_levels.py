@@ -47,7 +47,7 @@ def delay_s(topic: Topic, delay: Delay) -> float:
         seconds = value
     else:
         raise errors.InvalidMessage(
-            f"delay {inputs.shown(delay)} is no level's name, number of seconds or timedelta; give one"
+            f"delay {inputs.shown(delay)} is not the name of a level, a number of seconds or a timedelta; give one"
         )
     # The comparison refuses infinities and NaN, too, and works for integers that are too large for a float.
     if not 0 <= seconds <= MAX_DELAY_S:

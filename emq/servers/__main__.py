@@ -15,8 +15,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one server in the foreground; returns the exit status for the shell."""
     parser = argparse.ArgumentParser(prog="python -m emq.servers", description="Run a server until Ctrl-C.")
     parser.add_argument("kind", choices=["redis", "postgres", "zookeeper", "ensemble"])
-    parser.add_argument("--port", type=int, help="default: a free one; an ensemble takes free ones only")
-    parser.add_argument("--directory", type=Path, help="where data stays; default: a temporary one, removed at the end")
+    parser.add_argument("--port", type=int, help="port (default: a free one; an ensemble always takes free ones)")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for the data (default: a temporary one, removed at the end)"
+    )
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -50,7 +50,7 @@ def _number(fold: Fold, body: bytes) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or b"_" in body:
-        raise errors.InvalidMessage(f"payload {body[:40]!r} is no number, which fold {fold.name!r} needs; send one")
+        raise errors.InvalidMessage(f"payload {body[:40]!r} is not a number, which fold {fold.name!r} needs; send one")
     return number
 
 
@@ -87,7 +87,7 @@ def apply(fold: Fold, older: bytes, newer: bytes) -> bytes:
 def _sum(fold: Fold, older: bytes, newer: bytes) -> bytes:
     total = _number(fold, older) + _number(fold, newer)
     if not math.isfinite(total):
-        raise errors.InvalidMessage(f"the sum of {older[:40]!r} and {newer[:40]!r} is beyond what a number can be")
+        raise errors.InvalidMessage(f"the sum of {older[:40]!r} and {newer[:40]!r} is beyond the range of a number")
     return written(total)
 
 

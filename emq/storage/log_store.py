@@ -20,7 +20,7 @@ def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLo
     """
     end = "" if tail is None else f" and ends at {tail} now"
     return errors.MessagesLost(
-        f"queue {queue!r} has lost what was at offset {known}{end}: its store came back from a crash, start it again"
+        f"queue {queue!r} has lost the message at offset {known}{end}: its store came back from a crash, start it again"
     )
 
 

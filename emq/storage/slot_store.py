@@ -333,7 +333,7 @@ def check_scores(asked: Sequence[SlotAdd] | Sequence[SlotSettle]) -> None:
                 continue
         except (TypeError, OverflowError):
             pass
-        raise errors.InvalidMessage(f"a score for slot {each.slot.name!r} is no finite number; give one")
+        raise errors.InvalidMessage(f"a score for slot {each.slot.name!r} is not a finite number; give one")
 
 
 _WHOLE = 1 << 53

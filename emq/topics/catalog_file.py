@@ -78,7 +78,9 @@ def _topic(number: int, entry: Any) -> Topic:
 def _refuse_unknown(where: str, entry: dict[str, Any], fields: tuple[str, ...]) -> None:
     unknown = [repr(key) for key in entry if key not in fields]
     if unknown:
-        raise errors.InvalidTopic(f"{where} has unknown fields {', '.join(unknown)}; there are {', '.join(fields)}")
+        raise errors.InvalidTopic(
+            f"{where} has unknown fields {', '.join(unknown)}; the fields are {', '.join(fields)}"
+        )
 
 
 def _unknown_format(fmt: str) -> str:

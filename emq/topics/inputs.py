@@ -25,7 +25,7 @@ def number(name: str, given: object) -> float:
         InvalidMessage: `given` is not such a number; the text shows it.
     """
     if not isinstance(given, int | float) or isinstance(given, bool):
-        raise errors.InvalidMessage(f"{name} {shown(given)} is no number; give one")
+        raise errors.InvalidMessage(f"{name} {shown(given)} is not a number; give one")
     if not finite(given):
         raise errors.InvalidMessage(f"{name} {shown(given)} is not a finite number within a float's range; give one")
     return given
@@ -90,7 +90,7 @@ def unencodable(exc: UnicodeEncodeError) -> errors.InvalidMessage:
     """Our error for text that UTF-8 cannot hold."""
     return errors.InvalidMessage(
         f"text {shown(exc.object)} holds {exc.object[exc.start : exc.end]!r}, half of a character, which UTF-8 cannot "
-        "hold; give bytes, or mend the text"
+        "hold; give bytes, or correct the text"
     )
 
 
@@ -100,4 +100,4 @@ def _text(name: str, given: object) -> None:
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise errors.InvalidMessage(f"{name} {shown(given)} is no valid UTF-8; mend the text") from None
+        raise errors.InvalidMessage(f"{name} {shown(given)} is not valid UTF-8; correct the text") from None

@@ -393,7 +393,7 @@ def _validate_numbers(topic: Topic) -> None:
         numeric = name in ("qps", "group_qps", "slots") or any(isinstance(v, int | float) for v in values)
         for v in values if numeric else ():
             if not isinstance(v, int | float):
-                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v!r} is no number; give one")
+                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v!r} is not a number; give one")
             try:
                 finite = math.isfinite(v)
             except OverflowError:

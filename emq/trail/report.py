@@ -21,7 +21,8 @@ def render(proof: Proof) -> RenderableType:
         parts.append(_waits(proof))
     parts += [Text(f"void: {reason}", style="red") for reason in proof.void_reasons]
     if proof.silent:
-        parts.append(Text(f"of an older version, so that causes of death are believed: {', '.join(proof.silent)}"))
+        older = ", ".join(proof.silent)
+        parts.append(Text(f"written by an older version; its reasons for dead letters are taken as true: {older}"))
     parts.append(_verdict(proof))
     return Group(*parts)
 

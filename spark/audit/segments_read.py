@@ -180,7 +180,9 @@ def _judge_sources(found: Input, options: AuditOptions) -> None:
     names = {name.rpartition("-")[0] for name in found.sources}
     if strange := sorted(options.crashed - names):
         there = ", ".join(sorted(names)) or "none"
-        raise errors.InvalidSettings(f"there is no source {strange[0]!r} that could have crashed; there are {there}")
+        raise errors.InvalidSettings(
+            f"there is no source {strange[0]!r} that could have crashed; the sources are {there}"
+        )
     for name, run in sorted(found.sources.items()):
         source = name.rpartition("-")[0]
         if missing := _missing(run.spans):

@@ -166,7 +166,9 @@ class Writer:
             OSError, pyarrow.ArrowException: a value does not fit, or a segment could not be written.
         """
         if unknown := columns.keys() - set(SCHEMA.names):
-            raise ValueError(f"column {min(unknown)!r} is none of a ledger's; those are {', '.join(SCHEMA.names)}")
+            raise ValueError(
+                f"column {min(unknown)!r} is not a column of a ledger; the columns are {', '.join(SCHEMA.names)}"
+            )
         outcomes = columns.get("outcome")
         given = {outcomes} if isinstance(outcomes, str) or outcomes is None else set(outcomes)  # type: ignore[arg-type]
         if wrong := given - set(OUTCOMES):

@@ -37,7 +37,7 @@ def converted(document: dict[str, Any], kind: type[T], source: str) -> T:
         InvalidSettings: a key is unknown or missing, or a value has the wrong type.
     """
     for key, known in _unknown(document, kind, ""):
-        raise errors.InvalidSettings(f"{source}: there is no key {key!r}; there are {', '.join(known)}")
+        raise errors.InvalidSettings(f"{source}: there is no key {key!r}; the keys are {', '.join(known)}")
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as exc:
@@ -199,7 +199,7 @@ def _priorities(t: Tenants) -> Iterator[Rule]:
     yield only, "topic.priorities", t.topic.priorities, f"is for topics of kind log, not {kind}; leave it out"
     listed = t.topic.priorities or ()
     odd = next((name for name in t.priorities if listed and name not in listed), None)
-    yield odd is None, "priorities", odd, f"is none of topic.priorities: {', '.join(listed)}"
+    yield odd is None, "priorities", odd, f"is not one of topic.priorities: {', '.join(listed)}"
     numbers = t.numbers
     if kind is Kind.PRIORITY:
         yield (

@@ -23,7 +23,7 @@ def read(path: Path | str) -> Plan:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        reason = getattr(exc, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(exc, "strerror", None) or "it is not UTF-8 text"
         raise errors.InvalidSettings(f"plan {str(path)!r} cannot be read ({reason}); name a TOML file") from exc
     plan = parse(text, str(path))
     if plan.name is None:

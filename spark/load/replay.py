@@ -226,7 +226,7 @@ def _lines(replay: Replay) -> Iterator[_Record]:
                 try:
                     yield decode(line), lambda line=line: line  # type: ignore[misc]
                 except msgspec.DecodeError as exc:
-                    raise _wrong(replay, number, f"it is no JSON object ({exc})") from exc
+                    raise _wrong(replay, number, f"it is not a JSON object ({exc})") from exc
     except OSError as exc:
         raise _unreadable(replay, exc.strerror or str(exc)) from exc
 
@@ -247,7 +247,7 @@ def _time_s(replay: Replay, number: int, value: object) -> float:
             return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
     except (ValueError, OverflowError):
         pass
-    raise _wrong(replay, number, f"{replay.time} = {value!r} is no time; give a number, or ISO 8601")
+    raise _wrong(replay, number, f"{replay.time} = {value!r} is not a time; give a number, or ISO 8601")
 
 
 def _payload(value: object) -> bytes:

@@ -153,8 +153,9 @@ def parse(given: Mapping[str, str], use: str | None = None) -> Options:
 def _unknown(name: str, uses: tuple[str, ...]) -> str:
     valid = ", ".join(known for known, option in OPTIONS.items() if set(uses) & set(option.uses))
     if (option := OPTIONS.get(name.lower())) is not None:
-        return f"option {name!r} is for {' and '.join(option.uses)}, not for {' and '.join(uses)}; these are: {valid}"
-    return f"there is no option {name!r} for {' and '.join(uses)}; these are: {valid}"
+        where = " and ".join(option.uses)
+        return f"option {name!r} is for {where}, not for {' and '.join(uses)}; the options are: {valid}"
+    return f"there is no option {name!r} for {' and '.join(uses)}; the options are: {valid}"
 
 
 def check_place(found: Settings) -> None:

@@ -70,7 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         task = _task()
         query, batch = (task.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
         if not query or batch is None:
-            raise errors.EMQError("Spark does not tell query and batch of this task; write a stream with writeStream")
+            raise errors.EMQError("Spark does not name query and batch of this task; write a stream with writeStream")
         piece = Piece(query, int(batch), task.partitionId())
         return publish(self._options, piece, f"{query}.{batch}.{piece.part}", iterator)
 

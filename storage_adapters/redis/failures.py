@@ -32,7 +32,7 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
             return errors.StoreUnavailable(f"cannot reach {url}: {text}; is the server running?")
         return errors.OutcomeUnknown(f"connection to {url} broke: {text}")
     if "WRONGTYPE" in text:
-        return MetWrongType(f"{url} holds something else than EMQ put there: {text}")
+        return MetWrongType(f"{url} holds a value that EMQ did not write: {text}")
     if "Script attempted to access" in text:  # part of its keys left for another node while it ran
         return errors.OutcomeUnknown(f"{url} gave up in the middle of a call: {text}")
     if "@user_script" in text:  # it failed half-way, as on a value that EMQ did not write

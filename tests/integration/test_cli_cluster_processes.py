@@ -111,7 +111,7 @@ def test_a_host_whose_ensemble_does_not_answer_says_so_starts_nothing_and_stops_
     monkeypatch.setenv("EMQ_CLUSTER", f"zookeeper://127.0.0.1:{port}")
     alone, several = shell.start("host --app mine"), shell.start("host --app mine --processes 2")
     for process in (alone, several):
-        assert f"127.0.0.1:{port}" in line_with(process, "no ZooKeeper server can be used, trying on")
+        assert f"127.0.0.1:{port}" in line_with(process, "no ZooKeeper server can be used, trying again")
         asked = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0

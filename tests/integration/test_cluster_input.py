@@ -54,8 +54,8 @@ async def test_an_ensemble_that_does_not_answer_is_tried_on_and_nothing_is_start
     port = free_port()
     async with hosts.load(TOPICS, clean=True):
         patient, stopped = (hosts.start(cluster=f"zookeeper://127.0.0.1:{port}/late") for _ in range(2))
-        await hosts.until(lambda: "no ZooKeeper server can be used, trying on" in patient.logged)
-        await hosts.until(lambda: "no ZooKeeper server can be used, trying on" in stopped.logged)
+        await hosts.until(lambda: "no ZooKeeper server can be used, trying again" in patient.logged)
+        await hosts.until(lambda: "no ZooKeeper server can be used, trying again" in stopped.logged)
         asked = time.monotonic()
         assert await stopped.stop() == 0
         assert time.monotonic() - asked < 5

@@ -16,8 +16,10 @@ from mutants.mutant import Mutant
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="subsystems or names, also with * (default: all)")
-    parser.add_argument("--by", nargs="+", default=[], help="run these tests instead: which of them would catch it?")
+    parser.add_argument("names", nargs="*", help="names of subsystems or mutants, also with * (default: all)")
+    parser.add_argument(
+        "--by", nargs="+", default=[], help="run these tests instead, to see which of them catch the mutants"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--write", action="store_true", help="only write the table into README.md")
     options = parser.parse_args(arguments)

@@ -224,7 +224,7 @@ def test_options_out_of_range_are_refused(options: AuditOptions, change: dict[st
 
 def test_a_ledger_takes_what_it_knows_and_names_the_rest(tmp_path: Path) -> None:
     writer = ledger.Writer(tmp_path, "r", 3, 1, rotate_rows=2)
-    with pytest.raises(ValueError, match="'colour' is none of a ledger's"):
+    with pytest.raises(ValueError, match="'colour' is not a column of a ledger"):
         writer.append(1, {"outcome": "published", "colour": "red"})
     with pytest.raises(ValueError, match="'perhaps' must be one of published, merged, unknown, refused"):
         writer.append(1, {"outcome": "perhaps"})

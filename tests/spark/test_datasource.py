@@ -183,7 +183,7 @@ def test_without_java_or_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyP
     from spark import packages, session
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(errors.EMQError, match="needs Java 17 or newer and there is none; apt install"):
+    with pytest.raises(errors.EMQError, match="needs Java 17 or newer, which is missing; apt install"):
         session.require()
     monkeypatch.setattr(session, "_java", lambda: "java")
     monkeypatch.setattr(session, "_java_version", lambda _: 11)

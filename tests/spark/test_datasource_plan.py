@@ -46,7 +46,7 @@ NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published"
     [
         ({"topcis": "a"}, so.READ, "no option 'topcis'.*store, database, environment, what, topics"),
         ({"topcis": "a"}, so.WRITE, "no option 'topcis'.*topic, per_second, run"),
-        ({"topics": "a"}, so.WRITE, "'topics' is for read and readStream, not for write; these are: .*topic"),
+        ({"topics": "a"}, so.WRITE, "'topics' is for read and readStream, not for write; the options are: .*topic"),
         ({"start": "head"}, so.READ, "'start' is for readStream"),
         ({"run": "a"}, so.STREAM_WRITE, "'run' is for write"),
         ({"run": "a b"}, so.WRITE, "run 'a b' must be 1 to 64 ASCII characters"),

@@ -290,7 +290,7 @@ def test_the_flights_of_the_demonstration_can_be_replayed() -> None:
         ([{"at": 1}], {}, "row 1: 'to' = 't-{who}' cannot be filled in from at"),
         ([*ROWS, ROWS[0]], {}, "row 41: at goes back; sort the file"),
         (ROWS, {"payload": "body"}, "row 1: there is no 'body'"),
-        (["nonsense"], {}, "row 1: it is no JSON object"),
+        (["nonsense"], {}, "row 1: it is not a JSON object"),
         ([{"who": "a", "at": 10**400}], {}, "row 1: at = 1000"),
         ([*ROWS[:2], {"who": None, "at": 200}], {"key": None, "priority": None}, "row 3: 'to' = 't-{who}' cannot be"),
         (ROWS, {"to": "{who[x]}"}, "row 1: 'to' = '{who[x]}' cannot be filled in from who, at"),

@@ -401,7 +401,7 @@ def test_only_commands_that_publish_or_consume_keep_a_trail(
     emq("publish t x")
     found = emq.json("trail verify trail --catalog")
     assert (found["ok"], found["published"], found["caps_judged"]) == (True, 1, True)
-    assert "caps were not judged" in emq("trail verify trail")
+    assert "rates were not checked" in emq("trail verify trail")
     segment = next((tmp_path / "trail").iterdir())
     segment.write_bytes(b"torn")
     assert emq.json("trail verify trail", code=1)["ok"] is False

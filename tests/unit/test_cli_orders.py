@@ -88,7 +88,7 @@ def test_a_move_that_takes_too_long_is_no_success(emq: Shell) -> None:
         meeting = emq.meet()
         async with Follower(meeting, "a", drain_s=60.0), Follower(meeting, "b"):
             await asyncio.sleep(8)
-            with pytest.raises(errors.EMQError, match=r"still under way after 5 s. Look with: emq hosts"):
+            with pytest.raises(errors.EMQError, match=r"still under way after 5 s; see: emq hosts"):
                 await emq(orders.drain, "a", timeout=5.0)
             [a, _] = (await emq.json(hosts.hosts))["hosts"]
             assert a["state"] == "draining"

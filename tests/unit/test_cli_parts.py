@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from emq import errors
 from emq.cli import binding, message_lines, output, topic_settings
 from emq.host.handlers import Handlers
+from emq.inspect import epochs
 
 HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "storage_adapters"}
 
@@ -61,6 +64,21 @@ def test_numbers_are_readable() -> None:
     assert [output.duration(s) for s in (3.21, 600, 9000, 400_000)] == ["3.21 s", "10 min", "2.5 h", "4.63 d"]
     assert output.count(1, "topic") == "1 topic"
     assert output.count(2000, "topic") == "2,000 topics"
+
+
+def test_epochs_are_shown_as_times_that_tell_two_of_them_apart() -> None:
+    now_us = time.time_ns() // 1000
+    of_now, of_next = epochs.shown(now_us), epochs.shown(now_us + 1)
+    assert re.fullmatch(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d{6}", of_now)
+    assert of_now.endswith(f".{now_us % 1_000_000:06d}")
+    assert of_now != of_next
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}", epochs.shown(now_us - 3 * 86_400_000_000))
+    assert epochs.since_s(now_us) == pytest.approx(now_us / 1e6)
+
+
+@pytest.mark.parametrize("number", [0, 5, 1_700_000_000, 9_999_999_999_999_999])
+def test_a_number_that_is_not_a_time_is_shown_as_it_is(number: int) -> None:
+    assert (epochs.shown(number), epochs.since_s(number)) == (str(number), None)
 
 
 def test_settings_of_a_topic_are_read_as_their_types() -> None:

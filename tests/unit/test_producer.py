@@ -178,7 +178,7 @@ async def test_ids_that_cannot_be_are_refused(r: Rig) -> None:
             await r.producer.publish_many("orders", [b"a"], message_ids=ids)
     with pytest.raises(errors.InvalidMessage, match="2 message_ids for 1 payloads"):
         await r.producer.publish_many("orders", [b"a"], message_ids=["a", "b"])
-    with pytest.raises(errors.InvalidMessage, match="follows from what is merged"):
+    with pytest.raises(errors.InvalidMessage, match="follow from the merged content"):
         await r.producer.publish("merged", b"a", message_id="a", time_range_ms=1_000)
     assert await stored(r, "orders") == {}
 
@@ -427,7 +427,7 @@ async def test_a_topic_that_was_created_anew_without_that_priority_is_refused(
     publish = (
         r.producer.publish_many("t", ["b"], priority="low") if many else r.producer.publish("t", "b", priority="low")
     )
-    with pytest.raises(errors.InvalidMessage, match="created anew and has no priority 'low'"):
+    with pytest.raises(errors.InvalidMessage, match="created again and has no priority 'low'"):
         await publish
 
 

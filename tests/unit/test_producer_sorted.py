@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ttl on bare contents": ("fixed_time", "ttl_s cannot travel along", {"delay_ms": 5, "ttl_s": 5}),
     "a merge key on bare contents": ("priority", "merge_key cannot travel", {"priority": 20, "merge_key": "k"}),
     "a merge key on log": ("log", "it is of kind log", {"merge_key": "k"}),
-    "no number to add up": ("keyed", "is no number, which fold 'sum' needs", {"merge_key": "k"}),
+    "no number to add up": ("keyed", "is not a number, which fold 'sum' needs", {"merge_key": "k"}),
 }
 
 

@@ -100,8 +100,8 @@ def test_all_that_waits_is_listed_by_due_time(emq: Shell) -> None:
 def test_the_list_is_paged(emq: Shell) -> None:
     assert [e["id"] for e in emq.json("schedule list * --limit 3")] == ["r1", "d1", "e1"]
     assert [e["id"] for e in emq.json("schedule list * --limit 3 --page 2")] == ["c1"]
-    assert "there is more (--page 2)" in emq("schedule list t --limit 3")
-    assert "there is more" not in emq("schedule list t --limit 4")
+    assert "--page 2 shows more" in emq("schedule list t --limit 3")
+    assert "shows more" not in emq("schedule list t --limit 4")
     assert emq("schedule list t --page 9") == "there is no page 9\n"
     assert emq.json("schedule list t --page 9") == []
 
@@ -129,7 +129,7 @@ def test_what_is_recalled_is_gone(emq: Shell) -> None:
 
 def test_a_recall_names_what_was_not_waiting(emq: Shell) -> None:
     assert emq("schedule recall t d1 x y x", code=1) == "recalled 1 message of 't'\n"
-    assert "not waiting in topic 't', so not recalled: x, y; list what is: emq schedule list t" in emq.error
+    assert "not recalled, since not waiting in topic 't': x, y; see what waits: emq schedule list t" in emq.error
     assert emq.json("schedule recall t d1", code=1) == {"recalled": [], "not_waiting": ["d1"]}
 
 
@@ -149,7 +149,9 @@ def test_levels_are_those_of_a_topic_or_rocketmqs(emq: Shell) -> None:
     assert "1 m 30 s" in emq("schedule levels t")
     assert emq("schedule levels").count("\n") >= 18
     emq("topic create plain --qps 1")
-    assert emq("schedule levels plain") == "topic 'plain' has no delay levels; set its delay_levels\n"
+    assert emq("schedule levels plain") == (
+        "topic 'plain' has no delay levels; set them: emq topic set plain delay_levels=remind=30m,final=2h\n"
+    )
     assert emq.json("schedule levels plain") == {}
 
 
@@ -163,7 +165,7 @@ def test_a_topic_in_which_nothing_waits_says_so(emq: Shell) -> None:
     [
         ("schedule list nothing", "no topic 'nothing'"),
         ("schedule show nothing x", "no topic 'nothing'"),
-        ("schedule show t x", "topic 't' has nothing waiting with id 'x'; list it with: emq schedule list t"),
+        ("schedule show t x", "nothing with id 'x' waits in topic 't'; see what does: emq schedule list t"),
         ("schedule recall nothing x", "no topic 'nothing'"),
         ("schedule levels nothing", "no topic 'nothing'"),
     ],

@@ -356,7 +356,7 @@ async def test_a_schedule_that_cannot_be_fired_is_a_dead_letter_and_keeps_no_oth
     dead = {letter.id: letter.reason for letter in await b.store.lanes.dead(LANE)}
     assert dead.keys() == {"odd", "zone"}
     assert "schedule cannot be read" in dead["odd"]
-    assert "tz 'Mars/Base' is no time zone" in dead["zone"]
+    assert "tz 'Mars/Base' is not a time zone" in dead["zone"]
     assert await b.ids() == ["good.1", "good"]
 
 

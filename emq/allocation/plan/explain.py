@@ -76,7 +76,7 @@ def explain(
     stops = way(group, quotas, weights, made, first)
     owner = made.owner.get(group)
     if owner is None:
-        return [f"{group} has no host: there is none with a weight. Start one, or give one a weight."]
+        return [f"{group} has no host: no host has a weight. Start a host, or give one a weight."]
     why = made.moved.get(group)
     reason = _REASONS[why] if why else "it was there before, and stays while its host is within its bounds"
     return [f"{group} ({quotas[group]:g} a second) is on {owner}: {reason}.", *(_line(stop, owner) for stop in stops)]

@@ -190,7 +190,7 @@ class Session:
     def _complain(self) -> None:
         unknown = Failure("no answer yet, or its name does not resolve", "")
         reasons = [f"{server}: {self._failures.get(server, unknown).reason}" for server in self._address.servers]
-        log.warning("no ZooKeeper server can be used, trying on; %s", "; ".join(reasons))
+        log.warning("no ZooKeeper server can be used, trying again; %s", "; ".join(reasons))
         self._complain_in(COMPLAIN_EVERY_S)
 
     def _watch_silence(self) -> None:
@@ -256,10 +256,10 @@ def _translated(exc: exceptions.KazooException, method: str, path: str, address:
             return errors.ForeignTree(f"{who} may not {method} {path}; correct `cluster`, or choose another chroot")
         case exceptions.InvalidACLError():
             return errors.InvalidSettings(
-                f"{address} knows no such users; correct cluster_auth, or the servers' settings"
+                f"{address} does not accept this kind of user; correct cluster_auth, or the servers' settings"
             )
         case exceptions.NoChildrenForEphemeralsError():
-            return errors.ForeignTree(f"what is above {path} is ephemeral; choose another chroot")
+            return errors.ForeignTree(f"the parent of {path} is ephemeral; choose another chroot")
     reason = str(exc) or type(exc).__name__
     return errors.ClusterUnavailable(f"{method} of {path} at {address} failed ({reason}); it may have happened")
 

@@ -130,7 +130,7 @@ async def _unfinished(
     if not whole:
         notes.append(f"only {QUEUE_SEARCH:,} messages of the topic's queues were looked at; a trail tells the offset")
     if not sources.settings.trail:
-        notes.append("there is no trail (the setting trail is empty): only what is in the store can be told")
+        notes.append("there is no trail (the setting trail is empty): only the store could be searched")
     elif not found:
         notes.append("the trail has nothing about it")
     facts = Facts(

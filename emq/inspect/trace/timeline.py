@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from emq.inspect import epochs
 from emq.inspect.trace.waiting_reasons import moment, span
 from emq.topics.model import Topic
 from emq.trail import events, lives
@@ -108,7 +109,7 @@ def _of_message(found: Sequence[Event], topic: Topic | None) -> Iterator[Timelin
         elif e.event == events.STARTED:
             started = e
             if e.ready_us:
-                yield TimelineEntry(e.ready_us, CLAIMED, f"by {e.source}, epoch {e.epoch}")
+                yield TimelineEntry(e.ready_us, CLAIMED, f"by {e.source}{_epoch(e)}")
             since_us = ready_us or e.published_us
             waited = f", waited {span((e.time_us - since_us) / 1000)}" if since_us else ""
             yield TimelineEntry(e.time_us, e.event, f"attempt {e.attempt} on {e.source}{waited}")
@@ -153,9 +154,13 @@ def _ended(e: Event, started: Event | None) -> str:
     return f"by {e.source}"
 
 
+def _epoch(e: Event) -> str:
+    return "" if e.epoch is None else f", epoch {epochs.shown(e.epoch)}"
+
+
 def _of_group(e: Event) -> TimelineEntry:
     if e.event == events.SKIPPED:
         return TimelineEntry(e.time_us, e.event, f"its offset was taken for a hole by {e.source}")
     if e.event == events.DROPPED:
         return TimelineEntry(e.time_us, e.event, f"on purpose ({e.reason or 'max_length'}), found by {e.source}")
-    return TimelineEntry(e.time_us, e.event, f"group {e.group} by {e.source}, epoch {e.epoch}")
+    return TimelineEntry(e.time_us, e.event, f"group {e.group} by {e.source}{_epoch(e)}")

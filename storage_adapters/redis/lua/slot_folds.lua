@@ -16,7 +16,7 @@ end
 
 local function number(text)
   local n = not string.find(text, '[^%d%s+%-.eE]') and tonumber(text) -- no "inf", "nan" or hexadecimal
-  if not n or n - n ~= 0 then error(string.format('%q is no number', string.sub(text, 1, 40)), 0) end
+  if not n or n - n ~= 0 then error(string.format('%q is not a number', string.sub(text, 1, 40)), 0) end
   return n
 end
 
@@ -30,7 +30,7 @@ local folds = {
   latest = function(_, newer) return newer end,
   sum = function(older, newer)
     local total = number(older) + number(newer)
-    if total - total ~= 0 then error('the sum is beyond what a number can be', 0) end
+    if total - total ~= 0 then error('the sum is beyond the range of a number', 0) end
     return written(total)
   end,
   max = function(older, newer) return number(older) >= number(newer) and older or newer end,

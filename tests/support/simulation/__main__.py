@@ -30,10 +30,12 @@ SHOWN = 5
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300, help="how many (default 300)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--store", choices=sorted(LEFT_OUT), default="memory", help="over this store (default memory)")
-    parser.add_argument("--seed", type=int, help="only this one, with its whole history if it fails")
+    parser.add_argument("--seeds", type=int, default=300, help="number of seeds to run (default 300)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument(
+        "--store", choices=sorted(LEFT_OUT), default="memory", help="run over this store (default memory)"
+    )
+    parser.add_argument("--seed", type=int, help="run only this seed, and print its whole history if it fails")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(arguments)

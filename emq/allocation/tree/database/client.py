@@ -172,7 +172,7 @@ class DatabaseTree:
             raise errors.ClusterUnavailable(f"hosts meet in the database: {exc}; it may have happened") from exc
         except SessionGone as exc:
             self._kick.set()
-            raise errors.ClusterUnavailable(f"{exc}; another one is begun") from exc
+            raise errors.ClusterUnavailable(f"{exc}; another session begins") from exc
 
     async def _run(self, database: Database, fn: Callable[[sa.Connection], T], **options: Any) -> T:
         patience_s = self.timeout_s * PATIENCE
@@ -295,4 +295,4 @@ class DatabaseTree:
         now_s = time.monotonic()
         if now_s - self._complained_s > COMPLAIN_EVERY_S:
             self._complained_s = now_s
-            log.warning("%s; hosts meet in this database, trying on", exc)
+            log.warning("%s; hosts meet in this database, trying again", exc)
