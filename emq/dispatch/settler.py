@@ -292,11 +292,11 @@ class Settler:
         if decision.due_ms is None:
             self.dead += 1
             if self._trail.enabled:
-                self._trail.dead(m, now_us, decision.cause + decision.reason)
+                self._trail.record(events.Dead(now_us, m, decision.cause + decision.reason))
         else:
             self.retried += 1
             if self._trail.enabled:
-                self._trail.retried(m, now_us, decision.due_ms, decision.reason)
+                self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
 
 
 def _body(pending: _Pending) -> bytes:

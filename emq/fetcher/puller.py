@@ -19,6 +19,7 @@ from emq.storage import marks
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.key_layouts import KeyGate
+from emq.trail import events
 
 log = logging.getLogger(__name__)
 
@@ -222,8 +223,8 @@ class Puller:
 
     def _record(self, queue: OwnedQueue, start: int, end: int) -> None:
         topic = queue.group.owner.topic
-        record = self._trail.dropped if topic.drops_oldest else self._trail.skipped
-        record(topic.name, queue.group.index, queue.priority, start, end, self._clock.now_us())
+        kind = events.Dropped if topic.drops_oldest else events.Skipped
+        self._trail.record(kind(self._clock.now_us(), topic.name, queue.group.index, queue.priority, start, end))
 
     def _within_shares(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
         """Return the queues that may read now, with how much; look at the others again after `HELD_BACK_S`."""

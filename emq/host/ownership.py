@@ -33,11 +33,12 @@ from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim
 from emq.storage.log_store import Bounds, Trim
-from emq.storage.names import group_of, index_of, priority_of, topic_of
+from emq.storage.names import group_of, index_of, parts_of, priority_of, topic_of
 from emq.storage.slot_store import Recover
 from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
+from emq.trail import events
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Ownership:
     def _take(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> None:
         group = self._build(name, epoch, saved)
         if self._trail.enabled:
-            self._trail.owned(name, epoch, self._clock.now_us())
+            self._trail.record(events.Owned(self._clock.now_us(), *parts_of(name), epoch))
         self.loops.lanes.acquire(group)
         if group.slot is not None:
             self.loops.slots.acquire(group.slot)
@@ -316,7 +317,7 @@ class Ownership:
         topic = self.topics.get(topic_of(group))
         if self._trail.enabled and topic is not None and topic.drops_oldest:
             place, first = topic.priorities.index(priority), self._store.log.first_offset
-            self._trail.dropped(topic.name, index_of(group), place, first, head, self._clock.now_us())
+            self._trail.record(events.Dropped(self._clock.now_us(), *parts_of(group), place, first, head))
 
     def _record_shrunk(
         self, shrunk: Mapping[str, Checkpoint], before: Mapping[str, Checkpoint], topics: Mapping[str, Topic]
@@ -337,7 +338,7 @@ class Ownership:
                 group, priority = group_of(name), priority_of(name)
                 topic = topics[topic_of(group)]  # as of the call; the topic may have been deleted meanwhile
                 index = topic.priorities.index(priority)
-                self._trail.lost(topic.name, index_of(group), index, upto, max(known, upto + 1), now_us)
+                self._trail.record(events.Lost(now_us, *parts_of(group), index, upto, max(known, upto + 1)))
 
     async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
         """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
@@ -395,7 +396,7 @@ class Ownership:
             if self.groups.get(group.name) is group:
                 self._forget(group)
                 if self._trail.enabled:
-                    self._trail.released(group.name, group.epoch, self._clock.now_us())
+                    self._trail.record(events.Released(self._clock.now_us(), *parts_of(group.name), group.epoch))
         return [group.name for group in groups]
 
     async def forget_all(self) -> None:

@@ -20,6 +20,7 @@ from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore
 from emq.topics.raised_layouts import Old, raise_queues
+from emq.trail import events
 from emq.trail.sink import TrailSink
 
 CHUNK = 3_000
@@ -209,11 +210,13 @@ class Admin:
         places = ((group, priority) for group in range(topic.groups) for priority in range(len(topic.priorities)))
         for (group, priority), (head, _), (_, tail) in zip(places, before, after, strict=False):
             if self._trail is not None and tail > head:
-                self._trail.dropped(topic.name, group, priority, head, tail, self._clock.now_us(), "deleted")
+                now_us = self._clock.now_us()
+                self._trail.record(events.Dropped(now_us, topic.name, group, priority, head, tail, "deleted"))
 
     def _record_gone(self, topic: Topic, group: int, ids: Sequence[str]) -> None:
-        if self._trail is not None and self._trail.enabled:
-            self._trail.recalled(topic.name, group, 0, ids, self._clock.now_us())
+        if self._trail is not None:
+            for id_ in ids:
+                self._trail.record(events.Recalled(self._clock.now_us(), topic.name, group, 0, id_))
 
     async def _empty_lanes(self, topic: Topic) -> None:
         """Empty lanes under an epoch of our own, which fences off a host that still owns them.

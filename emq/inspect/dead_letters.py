@@ -16,6 +16,7 @@ from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
+from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 500
@@ -130,7 +131,7 @@ async def replay(
             done = answer is True
         if done:
             count += 1
-            trail.replayed(topic.name, letter.group, index, [letter.id], int(now * 1e6))
+            trail.record(events.Replayed(int(now * 1e6), topic.name, letter.group, index, letter.id))
         on_replayed(count)
         if rate_per_s is not None:
             await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))

@@ -14,6 +14,7 @@ from emq.schedule.schedule import Schedule
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneSettle, LaneStore, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic
+from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 100
@@ -206,7 +207,7 @@ async def recall(
         for (group, message_id), answer in zip(chunk, answers, strict=True):
             if answer is True:
                 recalled.add(message_id)
-                sink.recalled(topic.name, group, NO_PRIORITY, [message_id], clock.now_us())
+                sink.record(events.Recalled(clock.now_us(), topic.name, group, NO_PRIORITY, message_id))
         served(answers)
     return recalled
 

@@ -11,6 +11,7 @@ from emq.storage.answers import served
 from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.storage.store import Store
 from emq.topics.model import Topic
+from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 1_000
@@ -46,8 +47,8 @@ async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSin
         answers = await store.sorted.settle(settles)
         mine = [id_ for id_, done in zip(found, answers, strict=True) if done is True]
         taken.update(mine)
-        if mine and trail.enabled:
-            trail.recalled(topic.name, place, 0, mine, clock.now_us())
+        for id_ in mine:
+            trail.record(events.Recalled(clock.now_us(), topic.name, place, 0, id_))
         served(answers)
     return taken
 

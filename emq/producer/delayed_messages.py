@@ -19,6 +19,7 @@ from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.topics.inputs import number
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
+from emq.trail import events
 from emq.trail.sink import TrailSink
 
 REOPENING_S = 0.05
@@ -168,7 +169,7 @@ class LaneProducer:
     def _doubt(self, items: Sequence[_Item]) -> None:
         now_us = self._clock.now_us()
         for topic, group, m, _ in items:
-            self._trail.doubted(topic.name, group, m.priority, [m.id], now_us)
+            self._trail.record(events.Doubted(now_us, topic.name, group, [m.id], m.priority))
 
     def _record(self, items: Sequence[_Item]) -> None:
         if self._trail.enabled:
@@ -176,8 +177,11 @@ class LaneProducer:
             for topic, group, m, due_ms in items:
                 if m.schedule is not None:
                     continue  # a schedule is not a message; its occurrences are
-                us = m.published_us
-                self._trail.published(topic.name, group, m.priority, None, [m.id], [m.key], us, now_us, [due_ms])
+                self._trail.record(
+                    events.Published(
+                        now_us, topic.name, group, [m.id], m.priority, m.published_us, keys=[m.key], due_ms=[due_ms]
+                    )
+                )
 
 
 def _moved(item: _Item, topic: Topic) -> _Item:

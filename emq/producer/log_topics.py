@@ -15,6 +15,7 @@ from emq.producer.router import Route, Router
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
 from emq.storage.log_store import LogStore, Put
+from emq.trail import events
 from emq.trail.sink import TrailSink
 
 SEALED_TRIES = 5
@@ -193,12 +194,12 @@ class QueueProducer:
     ) -> None:
         self.published += len(ids)
         if self._trail.enabled:
-            now_us = self._clock.now_us()
-            self._trail.published(route.topic.name, group, priority, offsets, ids, keys, published_us, now_us)
+            now_us, topic = self._clock.now_us(), route.topic.name
+            self._trail.record(events.Published(now_us, topic, group, ids, priority, published_us, offsets, keys))
 
     def _doubt(self, route: Route, group: int, priority: int, answer: errors.EMQError, ids: Sequence[str]) -> None:
         if self._trail.enabled and isinstance(answer, errors.OutcomeUnknown):
-            self._trail.doubted(route.topic.name, group, priority, ids, self._clock.now_us())
+            self._trail.record(events.Doubted(self._clock.now_us(), route.topic.name, group, ids, priority))
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from emq.clock import Clock
 from emq.topics.model import Topic
+from emq.trail import events
 from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
@@ -77,4 +78,4 @@ class Tails:
                 end - 1,
             )
         if self._trail.enabled:
-            self._trail.lost(topic.name, group, priority, start, end, sent_us)
+            self._trail.record(events.Lost(sent_us, topic.name, group, priority, start, end))

@@ -18,6 +18,7 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import LATEST, RETRIES, Slot, SlotAdd, SortedStore
 from emq.topics.inputs import finite, number, shown
 from emq.topics.model import MAX_DELAY_S, Kind, Topic
+from emq.trail import events
 from emq.trail.sink import TrailSink
 
 AGING_EPOCH_S = 1 << 33
@@ -189,12 +190,13 @@ class SlotProducer:
             name, group = item.topic.name, item.group
             if isinstance(id_, Exception):
                 if isinstance(id_, errors.OutcomeUnknown):
-                    self._trail.doubted(name, group, 0, [message.slot_id(group, item.add.member)], now_us)
+                    slot_id = message.slot_id(group, item.add.member)
+                    self._trail.record(events.Doubted(now_us, name, group, [slot_id], 0))
             elif answer is True:
                 due = None if item.topic.kind is Kind.PRIORITY else [int(item.add.score)]
-                self._trail.published(name, group, 0, None, [id_], None, item.published_us, now_us, due)
+                self._trail.record(events.Published(now_us, name, group, [id_], 0, item.published_us, due_ms=due))
             else:
-                self._trail.merged(name, group, [id_], item.published_us, now_us)
+                self._trail.record(events.Merged(now_us, name, group, [id_], item.published_us))
 
 
 def score_of(

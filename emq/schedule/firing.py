@@ -21,6 +21,7 @@ from emq.schedule import schedule as spec
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import SortedStore
+from emq.trail import events
 
 log = logging.getLogger(__name__)
 
@@ -294,9 +295,10 @@ class Firing:
             if isinstance(answer, errors.EMQError):
                 log.error("schedule %s of topic %s: an occurrence was dropped: %s", turn.entry.id, name, answer)
             elif self._trail.enabled and answer:
-                self._trail.published(name, each.group, 0, None, [each.id], None, published_us, now_us, due_ms)
+                published = events.Published(now_us, name, each.group, [each.id], 0, published_us, due_ms=due_ms)
+                self._trail.record(published)
             elif self._trail.enabled:
-                self._trail.merged(name, each.group, [each.id], published_us, now_us)
+                self._trail.record(events.Merged(now_us, name, each.group, [each.id], published_us))
 
     def _record(self, turn: _Turn) -> None:
         """Record all occurrences, also those that were there before: the host that added them may have crashed."""
@@ -307,7 +309,8 @@ class Firing:
         keys = None if m.key is None else [m.key]
         for number, due_ms in turn.occurrences:
             ids = [f"{m.id}.{number}"]
-            self._trail.published(topic, group.index, m.priority, None, ids, keys, due_ms * 1000, now_us)
+            published = events.Published(now_us, topic, group.index, ids, m.priority, due_ms * 1000, keys=keys)
+            self._trail.record(published)
 
 
 def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from emq.trail import schema
+import msgspec
+
+from emq.trail import events, schema
 
 WIDTH: Final = len(schema.ROW)
 
 
-class Batch(NamedTuple):
-    """One publish (or merge) of many messages, kept as it came; made into rows by the thread."""
-
-    event: str
-    topic: str
-    group: int
-    ids: Sequence[str]
-    now_us: int
-    priority: int | None = None
-    offsets: Sequence[int] | None = None
-    keys: Sequence[str | None] | None = None
-    published_us: int | None = None
-    due_ms: Sequence[int] | None = None
-
-
 class Chunk(NamedTuple):
-    """Events on their way to the thread; `values` holds them one after the other, each `WIDTH` values long."""
+    """Events on their way to the thread.
+
+    Attributes:
+        values: rows one after the other, each `WIDTH` values long.
+        batches: publishes, kept as they came.
+        rows: number of all messages and other events.
+    """
 
     values: list[Any]
-    batches: list[Batch]
+    batches: list[events.Batch]
     rows: int
+
+
+_OF_MESSAGE: Final = frozenset({"topic", "group", "priority", "offset", "id", "key", "attempt"})
+"""Columns that a failure takes from its message."""
+
+
+def row(event: events.Record) -> list[Any]:
+    """The values of one event, in the order of `schema.ROW`; columns that it does not have are None."""
+    message = getattr(event, "message", event)
+    return [getattr(message if name in _OF_MESSAGE else event, name, None) for name in schema.ROW]
 
 
 def tables(source: str, chunk: Chunk) -> list[Any]:
@@ -61,33 +63,30 @@ def halves(chunk: Chunk) -> list[Chunk]:
     return [Chunk([], part, sum(len(batch.ids) for batch in part)) for part in parts]
 
 
-def _halved(batch: Batch) -> list[Batch]:
+def _halved(batch: events.Batch) -> list[events.Batch]:
     middle = len(batch.ids) // 2
     parts = []
     for span in (slice(middle), slice(middle, None)):
-        each: dict[str, Any] = {
-            field: None if (all_ := getattr(batch, field)) is None else all_[span] for _, field in _EACH
-        }
-        parts.append(batch._replace(ids=batch.ids[span], **each))
+        each = {field: all_[span] for _, field in _EACH if (all_ := getattr(batch, field, None)) is not None}
+        parts.append(msgspec.structs.replace(batch, ids=batch.ids[span], **each))
     return parts
 
 
-_SAME = ("event", "topic", "group", "priority", "published_us")
-"""Columns that are the same throughout a batch, and called as its fields are."""
+_SAME = ("event", "time_us", "topic", "group", "priority", "published_us")
+"""Columns that are the same throughout a batch, and called as its fields are; None where it lacks the field."""
 _EACH = (("offset", "offsets"), ("key", "keys"), ("due_ms", "due_ms"))
 """Columns that have a value for each message, or none for any, and the batch's fields."""
 
 
-def _batched(source: str, batches: list[Batch]) -> Any:
-    names = ("id", "time_us", *_SAME, *(column for column, _ in _EACH))
+def _batched(source: str, batches: list[events.Batch]) -> Any:
+    names = ("id", *_SAME, *(column for column, _ in _EACH))
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for batch in batches:
         n = len(batch.ids)
         columns["id"] += batch.ids
-        columns["time_us"] += [batch.now_us] * n
         for name in _SAME:
-            columns[name] += [getattr(batch, name)] * n
+            columns[name] += [getattr(batch, name, None)] * n
         for name, field in _EACH:
-            values = getattr(batch, field)
+            values = getattr(batch, field, None)
             columns[name] += [None] * n if values is None else values
     return schema.table(source, columns, len(columns["id"]))

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import errors
 from emq.clock import Clock
 from emq.message import Message
-from emq.storage.names import parts_of
 from emq.trail import columns, events, schema, segments
 from emq.trail.options import TrailOptions, TrailStatistics
 
@@ -29,10 +27,10 @@ _CHUNK_ROWS = 4096
 class Trail:
     """The ledger of one producer or host, as Parquet segments in a directory that many may share.
 
-    Open with `Trail.open`. The recording methods are those of `emq.trail.TrailSink`; call them from one thread. Each
-    copies a few fields to the end of a list. A thread takes full lists (and, every `rotate_s`, the begun one), turns
-    them into columns, and writes segments. The number of waiting events is bounded: if the disk does not keep up, the
-    trail drops and counts events, and keeps the count in the next segment's metadata. Delivery is never held up.
+    Open with `Trail.open`. Record as in any `emq.trail.TrailSink`, from one thread. Each call adds a few fields, or a
+    publish as it is, to the end of a list. A thread takes full lists (and, every `rotate_s`, the begun one), turns them
+    into columns, and writes segments. The number of waiting events is bounded: if the disk does not keep up, the trail
+    drops and counts events, and keeps the count in the next segment's metadata. Delivery is never held up.
     """
 
     enabled = True
@@ -50,7 +48,7 @@ class Trail:
 
         # Owned by the recording thread; the writing thread only cuts off the front of the lists, under the lock.
         self._values: list[Any] = []
-        self._batches: list[columns.Batch] = []
+        self._batches: list[events.Batch] = []
         self._batched = 0
 
         # Guarded by the condition's lock, which is never held during conversion or writing.
@@ -107,29 +105,18 @@ class Trail:
 
     # -------------------------------------------------------------------------------------------------- recording
 
-    def published(
-        self,
-        topic: str,
-        group: int,
-        priority: int,
-        offsets: Sequence[int] | None,
-        ids: Sequence[str],
-        keys: Sequence[str | None] | None,
-        published_us: int,
-        now_us: int,
-        due_ms: Sequence[int] | None = None,
-    ) -> None:
-        self._append(
-            columns.Batch(
-                events.PUBLISHED, topic, group, ids, now_us, priority, offsets, keys, published_us, due_ms=due_ms
-            )
-        )
-
-    def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
-        self._append(columns.Batch(events.DOUBTED, topic, group, ids, now_us, priority))
-
-    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
-        self._append(columns.Batch(events.MERGED, topic, group, ids, now_us, published_us=published_us))
+    def record(self, event: events.Record) -> None:
+        if isinstance(event, events.Batch):
+            self._batches.append(event)
+            self._batched += len(event.ids)
+        else:
+            self._values.extend(columns.row(event))
+        if self._batched >= self._chunk_rows or len(self._values) >= self._chunk_values:
+            self._hand_over()
+        if isinstance(event, events.Owned) and not self._early:
+            with self._state:
+                self._early = True
+                self._state.notify_all()
 
     def started(self, m: Message, epoch: int) -> None:
         values = self._values
@@ -177,61 +164,6 @@ class Trail:
             )
         )
         if len(values) >= self._chunk_values:
-            self._hand_over()
-
-    def retried(self, m: Message, now_us: int, due_ms: int, reason: str) -> None:
-        self._failed(events.RETRIED, m, now_us, due_ms, reason)
-
-    def dead(self, m: Message, now_us: int, reason: str) -> None:
-        self._failed(events.DEAD, m, now_us, None, reason, until=m.expires_us or None)
-
-    def skipped(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
-        self._other(events.SKIPPED, now_us, topic, group, priority=priority, offset=start, until=end)
-
-    def dropped(
-        self, topic: str, group: int, priority: int, start: int, end: int, now_us: int, reason: str = "max_length"
-    ) -> None:
-        self._other(events.DROPPED, now_us, topic, group, priority=priority, offset=start, until=end, reason=reason)
-
-    def lost(self, topic: str, group: int, priority: int, start: int, end: int, now_us: int) -> None:
-        self._other(events.LOST, now_us, topic, group, priority=priority, offset=start, until=end)
-
-    def recalled(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
-        for message_id in ids:
-            self._other(events.RECALLED, now_us, topic, group, priority=priority, id=message_id)
-
-    def replayed(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
-        for message_id in ids:
-            self._other(events.REPLAYED, now_us, topic, group, priority=priority, id=message_id)
-
-    def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
-        topic, group = parts_of(topic_group)
-        self._other(events.OWNED, now_us, topic, group, epoch=epoch)
-        if not self._early:
-            with self._state:
-                self._early = True
-                self._state.notify_all()
-
-    def released(self, topic_group: str, epoch: int, now_us: int) -> None:
-        topic, group = parts_of(topic_group)
-        self._other(events.RELEASED, now_us, topic, group, epoch=epoch)
-
-    def _append(self, batch: columns.Batch) -> None:
-        self._batches.append(batch)
-        self._batched += len(batch.ids)
-        if self._batched >= self._chunk_rows:
-            self._hand_over()
-
-    def _failed(
-        self, event: str, m: Message, now_us: int, due_ms: int | None, reason: str, until: int | None = None
-    ) -> None:
-        more = {"priority": m.priority, "offset": m.offset, "id": m.id, "key": m.key, "attempt": m.attempt}
-        self._other(event, now_us, m.topic, m.group, due_ms=due_ms, reason=reason, until=until, **more)
-
-    def _other(self, event: str, now_us: int, topic: str, group: int, **more: Any) -> None:
-        more.update(event=event, time_us=now_us, topic=topic, group=group)
-        self._values.extend([more.get(name) for name in schema.ROW])
-        if len(self._values) >= self._chunk_values:
             self._hand_over()
 
     def _hand_over(self) -> None:

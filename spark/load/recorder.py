@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emq.trail import events
 from emq.trail.sink import NullTrail
 from spark.load import ledger
 from spark.load.batch import Batch
@@ -140,34 +141,30 @@ class Recorder(NullTrail):
 
     # ------------------------------------------------------------------------------------- what a producer tells
 
-    def published(
-        self,
-        topic: str,
-        group: int,
-        priority: int,
-        offsets: Sequence[int] | None,
-        ids: Sequence[str],
-        keys: Sequence[str | None] | None,
-        published_us: int,
-        now_us: int,
-        due_ms: Sequence[int] | None = None,
-    ) -> None:
-        stretch = _Stretch(len(ids), topic, group, priority, published_us, now_us, ledger.PUBLISHED, None)
-        if offsets:
-            self.ends[topic, group, priority] = offsets[-1] + 1
+    def record(self, event: events.Record) -> None:
+        if isinstance(event, events.Published):
+            self._published(event)
+        elif isinstance(event, events.Merged):
+            self._merged(event)
+
+    def _published(self, e: events.Published) -> None:
+        ids, place = e.ids, (e.topic, e.group, e.priority)
+        stretch = _Stretch(len(ids), *place, e.published_us, e.time_us, ledger.PUBLISHED, None)
+        if e.offsets:
+            self.ends[place] = e.offsets[-1] + 1
         if ids[0] in self._open:
             seqs = list(map(self._open.pop, ids))
-            self._take(stretch, seqs, ids, offsets, keys or [None] * len(ids), due_ms)
+            self._take(stretch, seqs, ids, e.offsets, e.keys or [None] * len(ids), e.due_ms)
             return
-        if (topic, ids[0]) not in self._twins:
+        if (e.topic, ids[0]) not in self._twins:
             return  # recorded already: its group was retired meanwhile, and the message waits in another group's lane
-        twins = [self._twins[topic, id_].popleft() for id_ in ids]
-        self._take(stretch, [seq for seq, _ in twins], ids, offsets, [key for _, key in twins], due_ms)
+        twins = [self._twins[e.topic, id_].popleft() for id_ in ids]
+        self._take(stretch, [seq for seq, _ in twins], ids, e.offsets, [key for _, key in twins], e.due_ms)
 
-    def merged(self, topic: str, group: int, ids: Sequence[str], published_us: int, now_us: int) -> None:
-        twins = [self._twins[topic, id_].popleft() for id_ in ids]
-        stretch = _Stretch(len(ids), topic, group, 0, published_us, now_us, ledger.MERGED, None)
-        self._take(stretch, [seq for seq, _ in twins], ids, None, [key for _, key in twins], None)
+    def _merged(self, e: events.Merged) -> None:
+        twins = [self._twins[e.topic, id_].popleft() for id_ in e.ids]
+        stretch = _Stretch(len(e.ids), e.topic, e.group, 0, e.published_us, e.time_us, ledger.MERGED, None)
+        self._take(stretch, [seq for seq, _ in twins], e.ids, None, [key for _, key in twins], None)
 
     # ---------------------------------------------------------------------------------------------- to the ledger
 

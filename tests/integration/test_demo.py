@@ -29,6 +29,7 @@ from emq.demo.report import Report
 from emq.demo.scenario import Scenario
 from emq.demo.verdict import Evidence
 from emq.message import Message
+from emq.trail import events
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 
@@ -158,14 +159,15 @@ class World:
         self.calm = self.troubled = Wait(100, 2_000, 20_000)
         self.others = 0.0
         for name in self.published:
-            self.trail.published("AA", 0, 2, None, [name], None, SECOND * 1_000_000, SECOND * 1_000_000)
-        self.trail.owned("AA/0", 1, SECOND * 1_000_000)
+            self.trail.record(events.Published(SECOND * 1_000_000, "AA", 0, [name], 2, SECOND * 1_000_000))
+        self.trail.record(events.Owned(SECOND * 1_000_000, "AA", 0, 1))
         self.steps: list[tuple[int, Callable[[], None]]] = []
         self.start("one", 0.1)
         self.start("two", 0.2)
         self.start("dead", 1.1)
         dead_us = (SECOND + 1) * 1_000_000 + 500_000
-        self.steps.append((dead_us, partial(self.trail.dead, self.message("dead", 1.1), dead_us, "connection refused")))
+        dead = events.Dead(dead_us, self.message("dead", 1.1), "connection refused")
+        self.steps.append((dead_us, partial(self.trail.record, dead)))
         for name in ("one", "two"):
             settled_us = SECOND * 1_000_000 + 300_000
             self.steps.append((settled_us, partial(self.trail.settled, self.message(name, 0.2), settled_us)))

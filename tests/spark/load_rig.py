@@ -13,6 +13,7 @@ from emq_data import Data
 
 from emq.producer import Producer
 from emq.settings import Settings
+from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail
 from spark.load import ledger, plan_file, task, topics
 from spark.load.replay import Survey
@@ -42,9 +43,9 @@ class Deaf(NullTrail):
         self._trail = trail
         self._ids = set(ids)
 
-    def published(self, topic: str, group: int, priority: int, offsets: Any, ids: Any, *args: Any) -> None:
-        if ids[0] not in self._ids:
-            self._trail.published(topic, group, priority, offsets, ids, *args)
+    def record(self, event: Record) -> None:
+        if isinstance(event, Published) and event.ids[0] not in self._ids:
+            self._trail.record(event)
 
 
 class Rig:

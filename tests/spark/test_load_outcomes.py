@@ -13,6 +13,7 @@ from emq_data import Data
 from emq import errors
 from emq.producer import Producer
 from emq.producer.delayed_messages import LaneProducer
+from emq.trail.events import Published
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
@@ -137,7 +138,7 @@ def test_a_message_that_moves_to_another_lane_counts_once(tmp_path: Path) -> Non
     recorder = Recorder(writer)
     recorder.expect(Batch("t", [0], [b""], ["a"], due_s=[9.0]), ["a"], slots=False)
     for group in (3, 1):
-        recorder.published("t", group, 0, None, ["a"], [None], 1, 2, [9_000])
+        recorder.record(Published(2, "t", group, ["a"], 0, 1, keys=[None], due_ms=[9_000]))
     recorder.flush()
     assert writer.close().rows == 1
 

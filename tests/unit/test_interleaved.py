@@ -9,6 +9,7 @@ import pytest
 
 from emq.clock import ManualClock
 from emq.message import Message
+from emq.trail import events
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove
 from emq.trail.writer import Trail
@@ -26,10 +27,10 @@ def verified(directory: Path, runs: Sequence[Run], released: Sequence[str], key:
     trails = {name: Trail.open(directory, name, ManualClock(), options) for name in ("producer", *(r[0] for r in runs))}
     offsets = sorted({offset for run in runs for offset in run[2]})
     ids, keys = [f"m{offset}" for offset in offsets], [key] * len(offsets)
-    trails["producer"].published("shop", 0, 0, offsets, ids, keys, T0_US, T0_US)
+    trails["producer"].record(events.Published(T0_US, "shop", 0, ids, 0, T0_US, offsets, keys))
     for source, epoch, numbers, begin_ms in runs:
         trail, at_us = trails[source], T0_US + begin_ms * 1000
-        trail.owned("shop/0", epoch, at_us - 1000)
+        trail.record(events.Owned(at_us - 1000, "shop", 0, epoch))
         for offset in numbers:
             m = Message(f"m{offset}", b"", key, published_us=T0_US, attempt=1, topic="shop", offset=offset)
             m.started_us = at_us
@@ -37,7 +38,7 @@ def verified(directory: Path, runs: Sequence[Run], released: Sequence[str], key:
             trail.settled(m, at_us + 1000)
             at_us += 10_000
         if source in released:
-            trail.released("shop/0", epoch, at_us - 8_000)
+            trail.record(events.Released(at_us - 8_000, "shop", 0, epoch))
     for trail in trails.values():
         trail.close()
     return prove(directory, Expectations(max_skew_s=SKEW_S, quotas={"shop/0": 100.0}))

@@ -25,6 +25,7 @@ from emq.storage import slot_store
 from emq.storage.durability import Durability
 from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.topics.model import Kind, Topic, TopicOptions
+from emq.trail import events
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
@@ -179,7 +180,7 @@ def test_an_event_that_cannot_be_recorded_costs_the_trail_no_other(tmp_path: Pat
         if i == 17:
             m.published_us = 1 << 70
         trail.started(m, EPOCH)
-    trail.published("shop", 0, 1, range(3), ["a", "\ud800", "c"], None, 1, 2)
+    trail.record(events.Published(2, "shop", 0, ["a", "\ud800", "c"], 1, 1, range(3)))
     assert trail.flush(10)
     trail.started(message(50), EPOCH)
     assert trail.close(10)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.recorded_trail import RecordedTrail
 from support.rig import Rig, rig
 from support.virtual import virtual
 
@@ -21,7 +22,7 @@ from emq.producer import Producer, doubtful_delays, router
 from emq.storage.log_store import Read, Trim
 from emq.topics.catalog import Catalog, Changes
 from emq.topics.model import Kind, State, Topic
-from emq.trail.sink import NullTrail
+from emq.trail.events import Doubted
 
 
 @pytest.fixture
@@ -280,18 +281,6 @@ async def test_a_store_that_fails_fails_every_publish_and_none_hangs(r: Rig, fau
         await r.producer.publish("orders", b"x")
 
 
-class Doubted(NullTrail):
-    """Knows the ids of publishes of unknown outcome."""
-
-    enabled = True
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def doubted(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
-        self.ids += ids
-
-
 @pytest.mark.parametrize(("fault", "doubted"), [(errors.OutcomeUnknown("?"), True), (errors.StoreFull("full"), False)])
 async def test_publishes_of_unknown_outcome_are_recorded_with_their_ids(
     r: Rig, fault: errors.EMQError, doubted: bool
@@ -301,7 +290,7 @@ async def test_publishes_of_unknown_outcome_are_recorded_with_their_ids(
     r.store.log.fail(fault, "put")
     r.store.lanes.fail(fault, "add")
     r.store.sorted.fail(fault, "add")
-    trail = Doubted()
+    trail = RecordedTrail()
     producer = Producer(r.store, r.catalog, clock=r.clock, trail=trail)
     outcomes = await asyncio.gather(
         producer.publish("orders", b"x", message_id="alone"),
@@ -312,7 +301,8 @@ async def test_publishes_of_unknown_outcome_are_recorded_with_their_ids(
     )
     assert set(map(type, outcomes)) == {type(fault)}
     content = slot_id(zlib.crc32(b"x") % (await r.catalog.get("sorted")).slots, b"x")
-    assert sorted(trail.ids) == (sorted(["alone", "first", "second", "later", content]) if doubted else [])
+    ids = [id_ for event in trail.events if isinstance(event, Doubted) for id_ in event.ids]
+    assert sorted(ids) == (sorted(["alone", "first", "second", "later", content]) if doubted else [])
 
 
 async def test_even_a_bug_in_a_store_reaches_the_publishers(r: Rig) -> None:

@@ -22,7 +22,7 @@ from emq.clock import ManualClock
 from emq.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.topics.shares import Division
-from emq.trail import lives, segments
+from emq.trail import events, lives, segments
 from emq.trail.checks import MAX_EXAMPLES, window_allowance
 from emq.trail.limits import limits
 from emq.trail.options import TrailOptions
@@ -94,15 +94,15 @@ class Story:
 
     def publish(self, *deliveries: Delivery) -> Story:
         for d in {d.id: d for d in deliveries if d.attempt == 1}.values():
-            offsets, keys = [d.offset], [d.key]
-            self.trail("producer").published("shop", 0, d.priority, offsets, [d.id], keys, T0_US, T0_US)
+            published = events.Published(T0_US, "shop", 0, [d.id], d.priority, T0_US, [d.offset], [d.key])
+            self.trail("producer").record(published)
         return self
 
     def own(self, source: str, at_ms: float | None) -> Story:
         """The source takes the group; `None`: without recording it."""
         self.epochs[source] = len(self.epochs) + 1
         if at_ms is not None:
-            self.trail(source).owned("shop/0", self.epochs[source], T0_US + round(at_ms * MS))
+            self.trail(source).record(events.Owned(T0_US + round(at_ms * MS), "shop", 0, self.epochs[source]))
         return self
 
     def deliver(self, *deliveries: Delivery) -> Story:
@@ -133,9 +133,9 @@ def _end(trail: Trail, m: Message, d: Delivery) -> None:
     if d.outcome == "settled":
         trail.settled(m, now_us)
     elif d.outcome == "retried":
-        trail.retried(m, now_us, now_us // 1000, "failed")
+        trail.record(events.Retried(now_us, m, "failed", now_us // 1000))
     else:
-        trail.dead(m, now_us, "failed for good")
+        trail.record(events.Dead(now_us, m, "failed for good"))
 
 
 @pytest.fixture
@@ -382,7 +382,7 @@ def test_what_left_its_slot_for_the_lane_goes_on_under_its_own_id(slot: Slot) ->
     m = moved.message()
     trail.started(m, 1)
     m.id = copy
-    trail.retried(m, T0_US + 20 * MS, T0_US // 1000 + 100, "failed")
+    trail.record(events.Retried(T0_US + 20 * MS, m, "failed", T0_US // 1000 + 100))
     assert so_far({copy}).unfinished == 1
     slot.publish(30).deliver(40, 50, key="k")
     assert so_far(()).lost.examples == (f"shop/{copy}",)

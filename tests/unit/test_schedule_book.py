@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.doubles import FaultyStore
+from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
 from emq.inspect import planned as book
@@ -14,7 +15,7 @@ from emq.message import Message
 from emq.schedule import schedule
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.topics.model import Kind, Topic, split
-from emq.trail.sink import NullTrail
+from emq.trail.events import Recalled
 from storage_adapters.memory import MemoryStore
 
 TOPIC = split(Topic("orders", 200.0, 50.0))
@@ -127,25 +128,16 @@ async def test_one_entry_is_found_by_its_id(store: FaultyStore) -> None:
     assert await book.get(store.lanes, TOPIC, "m9") is None
 
 
-class Recalls(NullTrail):
-    enabled = True
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, int, str]] = []
-
-    def recalled(self, topic: str, group: int, priority: int, ids: Any, now_us: int) -> None:
-        self.seen += [(topic, group, id_) for id_ in ids]
-
-
 async def test_what_is_recalled_is_taken_from_whichever_group_has_it_and_recorded(
     store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(book, "CHUNK", 3)
     for i in range(8):
         await plan(store, TOPIC, i % 4, f"m{i}", START + i)
-    trail = Recalls()
+    trail = RecordedTrail()
     assert await book.recall(store.lanes, TOPIC, ["m6", "m1", "m9", "m1"], trail=trail) == {"m1", "m6"}
-    assert sorted(trail.seen) == [("orders", 1, "m1"), ("orders", 2, "m6")]
+    recalled = [(e.topic, e.group, e.id) for e in trail.events if isinstance(e, Recalled)]
+    assert sorted(recalled) == [("orders", 1, "m1"), ("orders", 2, "m6")]
     assert await ids(store) == ["m0", "m2", "m3", "m4", "m5", "m7"]
     assert await book.recall(store.lanes, TOPIC, ["m1"]) == set()
     assert await book.recall(store.lanes, TOPIC, []) == set()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
+from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
 from emq.clock import ManualClock
@@ -25,25 +26,13 @@ from emq.schedule.firing import Firing
 from emq.schedule.schedule import Schedule
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic, TopicOptions
-from emq.trail.sink import NullTrail
+from emq.trail.events import Published
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
 LANE = "t/0"
 START = 1_000_000_000_000
 """What `ManualClock` begins with, in milliseconds."""
-
-
-class Taken(NullTrail):
-    """Keeps what is recorded as published."""
-
-    enabled = True
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-
-    def published(self, *row: Any, **more: Any) -> None:
-        self.rows.append(row)
 
 
 class Losing(RecordedEvents):
@@ -60,7 +49,7 @@ class Bench:
         self.store = FaultyStore(MemoryStore(World(self.clock)))
         self.topic = Topic("t", 10, priorities=("high", "low"), options=TopicOptions(**options))
         self.group = self.owned(EPOCH)
-        self.trail = Taken()
+        self.trail = RecordedTrail()
         self.events = Losing()
         self.due, self.lost = self.events.waits, self.events.losses
         self.firing = self.new_firing()
@@ -156,7 +145,7 @@ async def test_an_occurrence_is_a_message_of_its_own_beside_the_schedule_that_wa
     assert (kept.payload, kept.key, kept.headers, kept.priority, kept.score) == (b"hello", "k", {"h": "1"}, 1, 7.5)
     assert spec.decode(kept.schedule or b"").fired == 1
     assert b.due == [(LANE, START), (LANE, START + 60_000)]
-    assert b.trail.rows == [("t", 0, 1, None, ["s.1"], ["k"], START * 1000, START * 1000)]
+    assert b.trail.events == [Published(START * 1000, "t", 0, ["s.1"], 1, START * 1000, keys=["k"])]
 
 
 async def test_a_schedule_runs_to_its_end_and_is_gone() -> None:
@@ -233,7 +222,7 @@ async def test_a_lost_group_publishes_nothing_and_settles_nothing() -> None:
         b.firing.put(b.group, m)
         await b.idle()
         assert b.lost == [b.group]
-        assert b.trail.rows == b.due == []
+        assert b.trail.events == b.due == []
         calls = dict(b.store.lanes.calls)
         b.firing.put(b.group, m)
         await b.idle()
@@ -302,7 +291,7 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does(fault
         b.store.heal()
         await b.idle()
     assert await b.ids() == ["s.1", "s"]
-    assert [row[4] for row in b.trail.rows] == [["s.1"]]
+    assert [e.ids for e in b.trail.events if isinstance(e, Published)] == [["s.1"]]
 
 
 async def test_a_reply_that_was_lost_is_recorded_all_the_same() -> None:
@@ -316,7 +305,7 @@ async def test_a_reply_that_was_lost_is_recorded_all_the_same() -> None:
     async with b.running():
         await b.fire()
     assert await b.ids() == ["s.1", "s"]
-    assert [row[4] for row in b.trail.rows] == [["s.1"]]
+    assert [e.ids for e in b.trail.events if isinstance(e, Published)] == [["s.1"]]
 
 
 async def test_many_schedules_take_few_calls() -> None:

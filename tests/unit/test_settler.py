@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
+from support.recorded_trail import RecordedTrail
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
@@ -25,7 +26,6 @@ from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, TopicOptions
 from emq.trail import events
-from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
@@ -103,22 +103,10 @@ async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_t
     assert dead == {"from the log": ("never", 1), "from the slot": ("ValueError: twice", 2)}
 
 
-class Deaths(NullTrail):
-    """Knows why messages died."""
-
-    enabled = True
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
-
-    def dead(self, m: Message, now_us: int, reason: str) -> None:
-        self.reasons[m.id] = reason
-
-
 @virtual
 async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None:
     b = Bench()
-    trail = b.settler._trail = Deaths()
+    trail = b.settler._trail = RecordedTrail()
     async with b.settling():
         unfit = b.started("unfit")
         b.settler.failed(b.group, b.started("rejected"), errors.Reject("never"))
@@ -128,8 +116,9 @@ async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None
         unfit.headers = {"x": object()}  # type: ignore[dict-item]
         b.settler.failed(b.group, unfit, ValueError("once"))
         await b.settler.idle()
-    assert trail.reasons.pop("unfit").startswith(f"{events.UNFIT}the handler set headers to what cannot be stored")
-    assert trail.reasons == {
+    reasons = {e.message.id: e.reason for e in trail.events if isinstance(e, events.Dead)}
+    assert reasons.pop("unfit").startswith(f"{events.UNFIT}the handler set headers to what cannot be stored")
+    assert reasons == {
         "rejected": f"{events.REJECTED}never",
         "used up": "ValueError: twice",
         "expired": events.EXPIRED,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.recorded_trail import RecordedTrail
 from typer.testing import CliRunner
 
 from emq import errors, message
@@ -29,7 +30,7 @@ from emq.settings import Settings
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.topics.model import Kind, State, Topic, TopicOptions, split
-from emq.trail import NullTrail
+from emq.trail import NullTrail, events
 from emq.trail.events import Event
 from emq.trail.writer import Trail
 
@@ -320,7 +321,7 @@ async def test_a_message_given_up_as_a_hole_is_told_so(tmp_path: Path) -> None:
         await app.create_topic("shop", 20)
         message_id = await app.publish("shop", "x", priority="mid")
         [bounds] = await app.store.log.bounds(["shop/0/mid"])
-        app.trail.skipped("shop", 0, 1, bounds.head, bounds.tail, time.time_ns() // 1000)
+        app.trail.record(events.Skipped(time.time_ns() // 1000, "shop", 0, 1, bounds.head, bounds.tail))
         found = await traced(app, message_id)
         assert (found.state, found.reasons) == ("skipped", ())
         assert "taken for a hole" in found.lines[-1].detail
@@ -359,7 +360,7 @@ async def test_what_is_claimed_is_only_told_of_messages_that_went_there(tmp_path
         await app.create_topic("shop", 20)
         await app.store.lanes.add([in_lane(1, 0)])
         await app.store.lanes.claim([LaneClaim("shop/0", 5, 1)], 1)
-        app.trail.published("shop", 0, 1, None, ["m1"], None, NOW_MS, NOW_MS * 1000, [NOW_MS])
+        app.trail.record(events.Published(NOW_MS * 1000, "shop", 0, ["m1"], 1, NOW_MS, due_ms=[NOW_MS]))
         assert [r.name for r in (await traced(app, "m1", None, snapshot("shop"))).reasons] == [Name.CLAIMED]
         assert (await traced(app, "m2", "shop")).state == "unknown"
 
@@ -503,7 +504,7 @@ def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.Monk
 
     trail = Trail.open(tmp_path / "trail", "producer", ManualClock())
     for topic in ("a", "b"):
-        trail.published(topic, 0, 0, None, [CONTENT], None, NOW_MS, NOW_MS)
+        trail.record(events.Published(NOW_MS, topic, 0, [CONTENT], 0, NOW_MS))
     trail.close()
     assert "is in the topics a, b; add --topic" in emq(f"trace {CONTENT}", code=1)
 
@@ -521,22 +522,13 @@ def test_a_replay_is_recorded(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> No
     assert [e["event"] for e in json.loads(emq("trace m1 --json"))["events"]] == ["replayed"]
 
 
-class Replays(NullTrail):
-    """Remembers what was recorded as replayed."""
-
-    def __init__(self) -> None:
-        self.recorded: list[tuple[str, int, int, list[str]]] = []
-
-    def replayed(self, topic: str, group: int, priority: int, ids: Sequence[str], now_us: int) -> None:
-        assert abs(now_us / 1e6 - time.time()) < 60
-        self.recorded.append((topic, group, priority, list(ids)))
-
-
 async def test_each_replayed_letter_is_recorded_once_it_is_put_back() -> None:
-    trail = Replays()
+    trail = RecordedTrail()
     async with open_app() as app:
         topic = await app.create_topic("shop", 20)
         await app.store.lanes.add([in_lane(i, 0)._replace(reason="x") for i in range(3)])
         only = dead_letters.Selection(ids=frozenset({"m2"}))
         await dead_letters.replay(app.store, topic, only, trail=trail)
-    assert trail.recorded == [("shop", 0, 1, ["m2"])]
+    [replayed] = trail.events
+    assert replayed == events.Replayed(replayed.time_us, "shop", 0, 1, "m2")
+    assert abs(replayed.time_us / 1e6 - time.time()) < 60

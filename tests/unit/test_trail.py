@@ -16,7 +16,7 @@ import pytest
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.trail import NullTrail, TrailSink, lookup, schema, segments
+from emq.trail import NullTrail, TrailSink, events, lookup, schema, segments
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
 
@@ -73,22 +73,23 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
     m = message(7)
     mine = {"source": "host-1", "topic": "shop", "group": 2}
     one = {**mine, "priority": 1, "offset": 7, "id": "m7", "key": "k7"}
-    trail.published("shop", 2, 1, range(7, 9), ["m7", "m8"], ["k7", None], NOW_US, NOW_US + 1)
-    trail.published("shop", 2, 1, None, ["m9"], None, NOW_US, NOW_US + 2)
-    trail.published("shop", 2, 1, None, ["m10"], None, NOW_US, NOW_US + 3, due_ms=[1_000_000_000_700])
-    trail.merged("shop", 2, ["m9", "m10"], NOW_US + 3, NOW_US + 4)
-    trail.doubted("shop", 2, 1, ["m11"], NOW_US + 5)
+    trail.record(events.Published(NOW_US + 1, "shop", 2, ["m7", "m8"], 1, NOW_US, range(7, 9), ["k7", None]))
+    trail.record(events.Published(NOW_US + 2, "shop", 2, ["m9"], 1, NOW_US))
+    trail.record(events.Published(NOW_US + 3, "shop", 2, ["m10"], 1, NOW_US, due_ms=[1_000_000_000_700]))
+    trail.record(events.Merged(NOW_US + 4, "shop", 2, ["m9", "m10"], NOW_US + 3))
+    trail.record(events.Doubted(NOW_US + 5, "shop", 2, ["m11"], 1))
     m.expires_us = NOW_US + 30
     trail.started(m, 5)
     trail.settled(m, NOW_US + 20)
-    trail.retried(m, NOW_US + 21, 1_000_000_000_500, "timeout")
-    trail.dead(m, NOW_US + 22, "gone")
-    trail.skipped("shop", 2, 1, 10, 12, NOW_US + 23)
-    trail.dropped("shop", 2, 1, 12, 15, NOW_US + 24)
-    trail.recalled("shop", 2, 1, ["m9"], NOW_US + 25)
-    trail.replayed("shop", 2, 1, ["m7"], NOW_US + 26)
-    trail.owned("shop/2", 5, NOW_US + 27)
-    trail.released("shop/2", 5, NOW_US + 28)
+    trail.record(events.Retried(NOW_US + 21, m, "timeout", 1_000_000_000_500))
+    trail.record(events.Dead(NOW_US + 22, m, "gone"))
+    trail.record(events.Skipped(NOW_US + 23, "shop", 2, 1, 10, 12))
+    trail.record(events.Dropped(NOW_US + 24, "shop", 2, 1, 12, 15))
+    trail.record(events.Recalled(NOW_US + 25, "shop", 2, 1, "m9"))
+    trail.record(events.Replayed(NOW_US + 26, "shop", 2, 1, "m7"))
+    trail.record(events.Owned(NOW_US + 27, "shop", 2, 5))
+    trail.record(events.Released(NOW_US + 28, "shop", 2, 5))
+    trail.record(events.Lost(NOW_US + 29, "shop", 2, 1, 15, 18))
     assert trail.close()
 
     published = {**mine, "event": "published", "priority": 1, "published_us": NOW_US}
@@ -113,6 +114,7 @@ def test_every_event_is_recorded_with_its_columns(tmp_path: Path) -> None:
         {**mine, "event": "replayed", "time_us": NOW_US + 26, "priority": 1, "id": "m7"},
         {**mine, "event": "owned", "time_us": NOW_US + 27, "epoch": 5},
         {**mine, "event": "released", "time_us": NOW_US + 28, "epoch": 5},
+        {**mine, "event": "lost", "time_us": NOW_US + 29, "priority": 1, "offset": 15, "until": 18},
     ]
 
 
@@ -152,7 +154,7 @@ def test_a_segment_is_written_after_a_while_without_being_full(tmp_path: Path) -
 def test_who_owns_a_group_is_written_before_it_starts_anything(tmp_path: Path) -> None:
     trail = open_trail(tmp_path)
     for group in range(500):
-        trail.owned(f"shop/{group}", 7, NOW_US)
+        trail.record(events.Owned(NOW_US, "shop", group, 7))
     deadline = time.monotonic() + 5
     while trail.statistics().written < 500:
         assert time.monotonic() < deadline
@@ -166,7 +168,7 @@ def test_nothing_is_lost_or_doubled_while_the_thread_cuts_in(tmp_path: Path) -> 
     trail = open_trail(tmp_path, rotate_s=0.0005)
     for i in range(20_000):
         trail.settled(message(i), NOW_US)
-        trail.published("shop", 2, 1, [i], [f"m{i}"], None, NOW_US, NOW_US)
+        trail.record(events.Published(NOW_US, "shop", 2, [f"m{i}"], 1, NOW_US, [i]))
     trail.close()
     found = [(row["event"], row["offset"]) for row in rows(tmp_path)]
     assert sorted(found) == sorted((event, i) for event in ("settled", "published") for i in range(20_000))
@@ -199,7 +201,7 @@ def test_a_slow_disk_never_blocks_and_memory_is_bounded(tmp_path: Path, monkeypa
 
 def test_one_huge_publish_cannot_break_the_bound(tmp_path: Path) -> None:
     trail = open_trail(tmp_path, max_pending=100)
-    trail.published("shop", 2, 1, None, ["m"] * 101, None, NOW_US, NOW_US)
+    trail.record(events.Published(NOW_US, "shop", 2, ["m"] * 101, 1, NOW_US))
     trail.close()
     assert trail.statistics().dropped == 101
 
@@ -240,7 +242,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
 
 def test_events_that_no_column_takes_are_dropped_and_counted(tmp_path: Path) -> None:
     trail = open_trail(tmp_path)
-    trail.dead(message(1), NOW_US, "\ud800 is no text")
+    trail.record(events.Dead(NOW_US, message(1), "\ud800 is no text"))
     trail.flush()
     trail.settled(message(2), NOW_US)
     trail.close()
@@ -279,19 +281,9 @@ def test_the_null_trail_takes_the_same_calls(tmp_path: Path) -> None:
     sinks: list[TrailSink] = [NullTrail(), real]
     assert [sink.enabled for sink in sinks] == [False, True]
     for sink in sinks:
-        sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US)
-        sink.published("shop", 2, 1, [1], ["m1"], None, NOW_US, NOW_US, due_ms=[1])
-        sink.merged("shop", 2, ["m1"], NOW_US, NOW_US)
+        sink.record(events.Owned(NOW_US, "shop", 2, 1))
         sink.started(message(1), 1)
         sink.settled(message(1), NOW_US)
-        sink.retried(message(1), NOW_US, 1, "late")
-        sink.dead(message(1), NOW_US, "gone")
-        sink.skipped("shop", 2, 1, 1, 2, NOW_US)
-        sink.dropped("shop", 2, 1, 1, 2, NOW_US)
-        sink.recalled("shop", 2, 1, ["m1"], NOW_US)
-        sink.replayed("shop", 2, 1, ["m1"], NOW_US)
-        sink.owned("shop/2", 1, NOW_US)
-        sink.released("shop/2", 1, NOW_US)
     real.close()
 
 
@@ -305,7 +297,7 @@ def test_one_message_is_found_among_many_segments_in_order_of_time(tmp_path: Pat
     host.started(message(7), 5)
     for i in range(100):
         host.settled(message(100 + i), NOW_US)
-    producer.published("shop", 2, 1, [6, 7], ["m6", "m7"], None, NOW_US, NOW_US + 1000)
+    producer.record(events.Published(NOW_US + 1000, "shop", 2, ["m6", "m7"], 1, NOW_US, [6, 7]))
     host.close()
     producer.close()
     assert len(list(tmp_path.iterdir())) == 5
@@ -323,20 +315,20 @@ def test_one_message_is_found_among_many_segments_in_order_of_time(tmp_path: Pat
 
 def test_owners_and_lost_ranges_of_one_group_are_found(tmp_path: Path) -> None:
     trail = open_trail(tmp_path)
-    trail.owned("shop/2", 5, NOW_US)
-    trail.owned("shop/3", 5, NOW_US)
-    trail.skipped("shop", 2, 1, 5, 8, NOW_US + 1)
-    trail.dropped("shop", 2, 0, 5, 8, NOW_US + 2)
-    trail.released("shop/2", 5, NOW_US + 3)
+    trail.record(events.Owned(NOW_US, "shop", 2, 5))
+    trail.record(events.Owned(NOW_US, "shop", 3, 5))
+    trail.record(events.Skipped(NOW_US + 1, "shop", 2, 1, 5, 8))
+    trail.record(events.Dropped(NOW_US + 2, "shop", 2, 0, 5, 8))
+    trail.record(events.Released(NOW_US + 3, "shop", 2, 5))
     trail.close()
 
-    def events(place: tuple[int, int] | None, from_us: int = 0) -> list[str]:
+    def found(place: tuple[int, int] | None, from_us: int = 0) -> list[str]:
         return [e.event for e in lookup.of_group(tmp_path, "shop", 2, from_us, place)]
 
-    assert events((1, 7)) == ["owned", "skipped", "released"]
-    assert events((1, 8)) == events((2, 7)) == events(None) == ["owned", "released"]
-    assert events((0, 5)) == ["owned", "dropped", "released"]
-    assert events(None, NOW_US + 4) == []
+    assert found((1, 7)) == ["owned", "skipped", "released"]
+    assert found((1, 8)) == found((2, 7)) == found(None) == ["owned", "released"]
+    assert found((0, 5)) == ["owned", "dropped", "released"]
+    assert found(None, NOW_US + 4) == []
 
 
 def test_a_look_up_passes_over_what_is_damaged(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
+from emq.trail import events
 from emq.trail.sink import NullTrail
 from support.doubles import InlineDatabase
 from support.simulation import lockstep
@@ -99,11 +100,11 @@ class _Trail(NullTrail):
         self._host = host
         self._evidence = evidence
 
-    def owned(self, topic_group: str, epoch: int, now_us: int) -> None:
-        self._evidence.acquired(self._host, topic_group, epoch)
-
-    def released(self, topic_group: str, epoch: int, now_us: int) -> None:
-        self._evidence.released(self._host, topic_group, epoch)
+    def record(self, event: events.Record) -> None:
+        if isinstance(event, events.Owned):
+            self._evidence.acquired(self._host, f"{event.topic}/{event.group}", event.epoch)
+        elif isinstance(event, events.Released):
+            self._evidence.released(self._host, f"{event.topic}/{event.group}", event.epoch)
 
 
 class _Checkpoints(CheckpointStore):
