@@ -32,6 +32,8 @@ from emq.message import Message
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 
+pytestmark = pytest.mark.xdist_group("demo")  # who reads the year reads it once
+
 TIMEOUT_S = 60
 
 COUNTS = ("published", "delivered", "dead", "still_queued", "retried")
