@@ -6,6 +6,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 DEMO_ARGS ?=
 TEST_ARGS ?=
+WORKERS ?= auto
+SHARED := -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder --durations 20
 BENCH_ARGS ?=
 SEEDS ?= 1000
 SECONDS ?= 60
@@ -23,8 +25,8 @@ $(READY): pyproject.toml scripts/setup
 demo: setup ## see EMQ work (DEMO_ARGS=...)
 	@$(BIN)/emq demo $(DEMO_ARGS)
 
-test: setup ## run every test (TEST_ARGS=..., such as TEST_ARGS="tests/unit -x")
-	@$(BIN)/pytest $(TEST_ARGS)
+test: setup ## run every test on all cores, at most 4 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
+	@$(BIN)/pytest $(SHARED) $(TEST_ARGS)
 
 fuzz: setup ## run the property tests with new random inputs: make fuzz TIMES=20
 	@for i in $$(seq $(TIMES)); do EMQ_FUZZ=1 $(BIN)/pytest -q $$(grep -rl "^from hypothesis" tests --include="test_*.py") $(TEST_ARGS) || exit; done

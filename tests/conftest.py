@@ -1,4 +1,4 @@
-"""Real servers for every test that asks for one, started once a run.
+"""Real servers for every test that asks for one, started once a run by each worker that needs them.
 
 A server that is not installed skips the test with the reason; with EMQ_REQUIRE_SERVERS=1 it fails it.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from support import chance
+from support import chance, distribution
 
 from emq import errors, servers
 
@@ -23,6 +23,12 @@ def pytest_configure() -> None:
     """Some tests interrupt what they start; a run in the background would hand down that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance.load_profile()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if getattr(config.option, "loadgroup", False):  # in a worker of `make test`
+        distribution.distribute(items)
 
 
 S = TypeVar("S", bound=servers.Server | servers.Ensemble | servers.RedisCluster)

@@ -33,6 +33,8 @@ from emq.trail import events
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 
+pytestmark = pytest.mark.xdist_group("demo")  # who reads the year reads it once
+
 TIMEOUT_S = 60
 
 COUNTS = ("published", "delivered", "dead", "still_queued", "retried")

@@ -135,6 +135,7 @@ def test_every_example_is_listed_and_checked() -> None:
     assert found <= set(re.findall(r"\]\((\w+\.py)\)", listed))
 
 
+@pytest.mark.xdist_group("examples")  # they run once, side by side
 @pytest.mark.parametrize("name", LINES)
 def test_an_example_prints_what_it_promises(
     name: str, outputs: dict[str, tuple[int, str]], request: pytest.FixtureRequest

@@ -36,6 +36,7 @@ print("DRIVER", spark.__file__, emq.__file__)
 """
 
 
+@pytest.mark.xdist_group("spark")  # a second Spark beside the session of other tests would be too much for the machine
 def test_a_bundle_serves_driver_and_workers_that_have_no_emq_of_their_own(data: Data, tmp_path: Path) -> None:
     try:
         session.require()

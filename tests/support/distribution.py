@@ -1,0 +1,63 @@
+"""How the workers of `make test` share the tests (`pytest -n 2 --dist loadgroup --no-loadscope-reorder`).
+
+xdist hands out *units*: the tests of one `xdist_group` make a unit, in the order of the collection, and one worker runs
+all tests of a unit. A test with that mark keeps its group. The others are dealt with here:
+
+- Tests that ask for the Spark session, or for the ensemble of ZooKeeper, make one unit each. Both take much memory and
+  time to start, so a run has one of each; and no two clusters of host processes compete for the machine.
+- Unit and contract tests are short: a file is a unit.
+- Any other test is a unit of its own. A file whose tests share a fixture that is dear says so by the mark.
+
+The units that take longest come first, so that at the end no worker is left alone with a long one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = {"spark": "spark", "zookeeper_ensemble": "ensemble"}
+"""Fixtures of the whole run that only one worker makes, and the unit of their tests."""
+
+SHORT = ("unit/", "contract/")
+"""Directories whose files are units."""
+
+LONG_UNITS = ("spark", "ensemble")
+LONG_PLACES = ("simulation/test_simulation.py", "day/", "spark/", "simulation/", "integration/", "property/")
+"""What comes first: these units, then what is at these places below `tests`."""
+
+TESTS = Path(__file__).parents[1]
+
+
+def distribute(items: list[pytest.Item]) -> None:
+    """Mark each test with its unit, and put the tests into the order in which they are to be handed out."""
+    units = {item: _unit(item) for item in items}
+    for item, unit in units.items():
+        if unit and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(unit))
+    # A test of Spark that needs no session starts a Spark of its own: before the session, so that one runs at a time.
+    items.sort(key=lambda item: (_rank(units[item], _path(item)), "spark" in getattr(item, "fixturenames", ())))
+
+
+def _unit(item: pytest.Item) -> str:
+    """Name of the unit; "" if the test is one by itself."""
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None:
+        return str(mark.args[0])
+    for fixture in getattr(item, "fixturenames", ()):
+        if fixture in SHARED:
+            return SHARED[fixture]
+    path = _path(item)
+    return path if path.startswith(SHORT) else ""
+
+
+def _rank(unit: str, path: str) -> int:
+    if unit in LONG_UNITS:
+        return LONG_UNITS.index(unit)
+    places = (n for n, place in enumerate(LONG_PLACES) if path.startswith(place))
+    return len(LONG_UNITS) + next(places, len(LONG_PLACES))
+
+
+def _path(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).as_posix()
