@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from emq import durations
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.heartbeat import MAX_AHEAD_S
 from emq.allocation.plan.drafting import NOBODY
@@ -211,7 +212,7 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         row.started_per_s,
         _released(view, row),
         None if row.machine is None else f"{row.machine}:{row.pid}",
-        None if row.joined_s is None else output.duration(max(0, round(time.time() - row.joined_s))),
+        None if row.joined_s is None else durations.brief(max(0, round(time.time() - row.joined_s))),
     )
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from emq import errors
+from emq import durations, errors
 from emq.app import App
 from emq.cli import backlog as backlogs
 from emq.cli import output, snapshots
@@ -181,7 +181,7 @@ def _by_priority(ready: dict[str, int]) -> str:
 def _host_line(seen: AgedSnapshot) -> str:
     host = seen.host
     if not seen.live:
-        return f"{host.host}: stale, last heard of {output.duration(seen.age_s)} ago"
+        return f"{host.host}: stale, last heard of {durations.brief(seen.age_s)} ago"
     trouble = host.store_unreachable or host.database_unreachable
     return (
         f"{host.host}: {output.number(host.buffered_messages)} buffered, {output.number(host.in_flight)} in flight, "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
+from emq import durations, errors
 from emq.cli import output
 from emq.cli.session import Session, print_json
 
@@ -175,13 +175,13 @@ def _host(seen: AgedSnapshot) -> tuple[output.Cell, ...]:
     host = seen.host
     return (
         host.host,
-        "live" if seen.live else f"stale, {output.duration(seen.age_s)}",
+        "live" if seen.live else f"stale, {durations.brief(seen.age_s)}",
         host.groups,
         host.rates.started,
         host.in_flight,
         host.buffered_messages,
         f"{host.loop_lag_s * 1000:.1f} ms",
-        output.duration(host.uptime_s),
+        durations.brief(host.uptime_s),
     )
 
 
