@@ -21,7 +21,7 @@ WIDE = 110
 """Columns of a terminal from which on tables are shown in full."""
 
 DUTY = 0.25
-"""Most of its time that a view spends asking."""
+"""Largest share of its time that a view spends on requests to store and database."""
 
 
 async def show(session: Session, look: Look, *, watch: bool, interval_s: float, count: int | None = None) -> None:
