@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from rich.console import Group, RenderableType
 
 from emq import durations
 from emq.allocation.cluster_view import Holding, View
@@ -17,9 +18,6 @@ from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
 from emq.cli import output
 from emq.cli.cluster import DatabaseView
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -166,8 +164,6 @@ def data(view: View, known: DatabaseView) -> dict[str, Any]:
 
 def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableType:
     """For people; see `table`."""
-    from rich.console import Group
-
     found = rows(view, known)
     if not found:
         return "\n".join(["the cluster has no hosts; start one with: emq host", *troubles(view, found, known)])

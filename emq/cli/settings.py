@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from emq.cli import output
@@ -15,8 +16,6 @@ def settings(
     defaults: Annotated[bool, typer.Option("--defaults", help="Print a commented file with the defaults.")] = False,
 ) -> None:
     """Show the settings in force: command line, then EMQ_ variables, then the settings file, then defaults."""
-    import msgspec
-
     from emq import settings as module
     from emq.storage.opening import hide_password
 

@@ -6,6 +6,7 @@ import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from emq import errors
@@ -164,8 +165,6 @@ async def set_(
 
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
     """
-    import msgspec
-
     from emq.cli import topic_settings
 
     given = topic_settings.parse(name, settings)
@@ -291,8 +290,6 @@ async def _set_state(session: Session, name: str, state: str, text: str) -> None
 
 def _is_as_asked(made: Topic, asked: Topic) -> bool:
     """Whether a topic has the settings asked for; slots and priorities of a sorted one follow from others."""
-    import msgspec
-
     from emq.topics import model
 
     if asked.is_sorted:
@@ -302,8 +299,6 @@ def _is_as_asked(made: Topic, asked: Topic) -> bool:
 
 def _data(topic: Topic) -> dict[str, Any]:
     """All of a topic, with what was left at its default."""
-    import msgspec
-
     options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
     data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
     return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from emq import durations, errors
@@ -100,8 +101,6 @@ async def top(
 
 
 def _without_topics(seen: AgedSnapshot) -> dict[str, Any]:
-    import msgspec
-
     data: dict[str, Any] = msgspec.to_builtins(seen.host)
     del data["busiest"]
     return data
