@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +12,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from bench.spark.synthetic import Shape, write
 from bench.support.figures import Benchmark, Figure
@@ -64,42 +66,33 @@ class _Peak(threading.Thread):
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self._pid = pid
+        self._process = psutil.Process(pid)
         self._ended = threading.Event()
         self.bytes = 0
 
     def run(self) -> None:
         while not self._ended.wait(0.1):
-            self.bytes = max(self.bytes, _resident(self._pid))
+            self.bytes = max(self.bytes, _resident(self._process))
 
     def stop(self) -> None:
         self._ended.set()
         self.join()
 
 
-def _resident(pid: int, of_parent: int = 0) -> int:
-    """Bytes of memory that a process and its children hold; 0 if it is gone.
+def _resident(parent: psutil.Process) -> int:
+    """Bytes of memory that a process and all below it hold; 0 if it is gone.
 
     A child with as much address space as its parent has just been spawned and shares its memory, which counts once.
-
-    Args:
-        of_parent: pages of address space.
     """
-    try:
-        space, pages = map(int, Path(f"/proc/{pid}/statm").read_text().split()[:2])
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    shares = abs(space - of_parent) < of_parent * SHARED
-    own = 0 if shares else pages * os.sysconf("SC_PAGE_SIZE")
-    return own + sum(_resident(child, space) for thread in threads for child in _children(thread))
-
-
-def _children(thread: Path) -> list[int]:
-    try:
-        return list(map(int, (thread / "children").read_text().split()))
-    except (FileNotFoundError, ProcessLookupError):
-        return []  # it ended meanwhile
+    space: dict[int, int] = {}  # bytes of address space by process; a parent comes before its children
+    held = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in (parent, *parent.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                memory, of_parent = process.memory_info(), space.get(process.ppid(), 0)
+                space[process.pid] = memory.vms
+                held += 0 if abs(memory.vms - of_parent) < of_parent * SHARED else memory.rss
+    return held
 
 
 def _audit(records: int, memory: str, cores: int) -> dict[str, Any]:

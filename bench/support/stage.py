@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Self, TypeVar
 
+import psutil
 import rich.console
 import uvloop
 
@@ -79,9 +80,8 @@ class Stage:
         """CPU seconds that the server has used, user and system; 0 where there is none."""
         if self.server is None:
             return 0.0
-        with open(f"/proc/{self.server.pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
+        used = psutil.Process(self.server.pid).cpu_times()
+        return used.user + used.system
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:

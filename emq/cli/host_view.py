@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from rich.console import Group, RenderableType
 
+from emq import durations
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.heartbeat import MAX_AHEAD_S
 from emq.allocation.plan.drafting import NOBODY
@@ -17,9 +19,6 @@ from emq.allocation.records import Order
 from emq.cli import output
 from emq.cli.cluster import DatabaseView
 from emq.inspect import epochs
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -166,8 +165,6 @@ def data(view: View, known: DatabaseView) -> dict[str, Any]:
 
 def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableType:
     """For people; see `table`."""
-    from rich.console import Group
-
     found = rows(view, known)
     if not found:
         return "\n".join(["the cluster has no hosts; start one with: emq host", *troubles(view, found, known)])
@@ -212,7 +209,7 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         row.started_per_s,
         _released(view, row),
         None if row.machine is None else f"{row.machine}:{row.pid}",
-        None if row.joined_s is None else output.duration(max(0, round(time.time() - row.joined_s))),
+        None if row.joined_s is None else durations.brief(max(0, round(time.time() - row.joined_s))),
     )
 
 

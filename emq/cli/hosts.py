@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emq import durations
 from emq.cli import output
 from emq.cli.session import Session
 
@@ -97,10 +98,10 @@ def _table(hosts: Sequence[AgedSnapshot], trouble: str) -> RenderableType:
     rows = [
         (
             seen.host.host,
-            "live" if seen.live else f"stale, {output.duration(seen.age_s)}",
+            "live" if seen.live else f"stale, {durations.brief(seen.age_s)}",
             seen.host.groups,
             seen.host.rates.started,
-            output.duration(seen.host.uptime_s),
+            durations.brief(seen.host.uptime_s),
         )
         for seen in hosts
     ]

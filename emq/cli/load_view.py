@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emq import durations
 from emq.cli import output
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def _first_line(report: Report) -> str:
 
 
 def _pace(report: Report) -> str:
-    took = f"{output.number(report.achieved_per_s)} a second in {output.duration(report.seconds)}"
+    took = f"{output.number(report.achieved_per_s)} a second in {durations.brief(report.seconds)}"
     if not report.asked_per_s:
         return f"achieved {took}, as fast as it went"
-    late = f", at worst {output.duration(report.late_s)} late" if report.late_s >= 0.1 else ""
+    late = f", at worst {durations.brief(report.late_s)} late" if report.late_s >= 0.1 else ""
     return f"asked {output.number(report.asked_per_s)} a second, achieved {took}{late}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from emq import errors
@@ -42,7 +43,6 @@ async def drain(
 
     Example: emq drain web-3
     """
-    import msgspec
 
     def change(order: Order) -> Order:
         return msgspec.structs.replace(order, drain=not undo)
@@ -73,8 +73,6 @@ async def weight(
 
     Example: emq weight web-3 2
     """
-    import msgspec
-
     if (weight is None) != reset:
         raise typer.BadParameter("give either a weight or --reset", param_hint="W")
 

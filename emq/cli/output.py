@@ -90,14 +90,6 @@ def when_briefly(ms: float) -> str:
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)
 
 
-def duration(seconds: float) -> str:
-    """45 s, 12 min, 3.5 h, 2 d."""
-    for limit, unit, divisor in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds / divisor:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} d"
-
-
 def count(n: int, noun: str) -> str:
     """`1 topic`, `2 topics`."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"

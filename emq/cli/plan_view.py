@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
 
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.plan import explain
@@ -18,9 +20,6 @@ from emq.cli.cluster import DatabaseView
 from emq.cli.host_view import HostRow
 from emq.inspect import epochs
 from emq.storage.names import parts_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 MAX_GROUPS = 40
 """Groups that a table shows; JSON has all."""
@@ -101,8 +100,6 @@ def whole(view: View, known: DatabaseView) -> dict[str, Any]:
 
 def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableType:
     """The plan and its hosts, for people."""
-    from rich.console import Group
-
     found = host_view.rows(view, known)
     troubles = host_view.troubles(view, found, known)
     if view.record is None:
@@ -148,8 +145,6 @@ def group_data(view: View, known: DatabaseView, group: str) -> dict[str, Any]:
 
 def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
     """One group, for people."""
-    from rich.console import Group
-
     found = row(view, known, group)
     since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)}"
     lines = [
@@ -188,8 +183,6 @@ def groups_data(view: View, known: DatabaseView, groups: Sequence[str]) -> list[
 
 def topic_text(view: View, known: DatabaseView, topic: str, groups: Sequence[str]) -> RenderableType:
     """A topic's groups, for people."""
-    from rich.console import Group
-
     parts: list[RenderableType] = [f"{output.plain(topic)}: {output.count(len(groups), 'group')}"]
     return Group(
         *parts, *_group_table(view, known, groups), "", "emq plan TOPIC/NUMBER says why a group is where it is"
@@ -208,8 +201,6 @@ def host_data(view: View, known: DatabaseView, host: HostRow) -> dict[str, Any]:
 
 def host_text(view: View, known: DatabaseView, host: HostRow, *, wide: bool = True) -> RenderableType:
     """A host and its groups, for people."""
-    from rich.console import Group
-
     member = view.members.get(host.host)
     parts: list[RenderableType] = [host_view.table(view, [host], wide=wide)]
     if member is not None and member.draining:
@@ -260,8 +251,6 @@ def _state(found: GroupRow) -> str:
 
 
 def _facts(lines: Sequence[tuple[str, str]]) -> RenderableType:
-    from rich.table import Table
-
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import os
 import signal
@@ -19,8 +20,6 @@ from emq.cli import output, times
 from emq.cli.session import Session, fail
 
 if TYPE_CHECKING:
-    import asyncio
-
     from emq.cli.message_lines import Defaults, Publisher
 
 STDIN = "-"
@@ -149,8 +148,6 @@ def publish(
         merge_key=merge_key,
     )
     if payloads and payloads != [STDIN]:
-        import asyncio
-
         asyncio.run(_publish_arguments(session, told, payloads, again))
     elif again is not None:
         raise errors.InvalidMessage("--every and --cron go with payloads as arguments, not with lines; give a payload")
@@ -229,8 +226,6 @@ def _at(text: str | None) -> times.When | None:
 
 
 def _publish_lines(session: Session, defaults: Defaults) -> None:
-    import asyncio
-
     from emq.cli.message_lines import Publisher
 
     with asyncio.Runner() as runner:

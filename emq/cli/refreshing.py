@@ -6,22 +6,21 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.live import Live
 
 from emq import errors
 from emq.cli.session import Session, print_json
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-Look = Callable[[], Awaitable[tuple[object, Callable[[], "RenderableType"]]]]
+Look = Callable[[], Awaitable[tuple[object, Callable[[], RenderableType]]]]
 """Looks now; answers plain values for JSON, and what makes of them something for people."""
 
 WIDE = 110
 """Columns of a terminal from which on tables are shown in full."""
 
 DUTY = 0.25
-"""Most of its time that a view spends asking."""
+"""Largest share of its time that a view spends on requests to store and database."""
 
 
 async def show(session: Session, look: Look, *, watch: bool, interval_s: float, count: int | None = None) -> None:
@@ -36,8 +35,6 @@ async def show(session: Session, look: Look, *, watch: bool, interval_s: float, 
     elif session.json or not session.out.is_terminal:
         await _repeat(look, lambda data, human: _print(session, data, human), interval_s, count)
     else:
-        from rich.live import Live
-
         with Live(console=session.out, screen=True, auto_refresh=False) as live:
             await _repeat(look, lambda data, human: live.update(human(), refresh=True), interval_s, count)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import enum
 import functools
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from emq import errors
+from emq.storage.environment import Environment
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,13 +31,6 @@ LISTED_BYTES = 64 << 20
 
 PIPE_WIDTH = 160
 """Columns of a table that does not go to a terminal."""
-
-
-class World(enum.StrEnum):
-    """The environments, as in `emq.topics.model`, which is not loaded for `--help`."""
-
-    ONLINE = "online"
-    SANDBOX = "sandbox"
 
 
 _PANEL = "Where"
@@ -63,7 +58,7 @@ _OPTIONS: dict[str, Any] = {
         ),
     ],
     "environment": Annotated[
-        World | None,
+        Environment | None,
         typer.Option(
             "--env",
             help="online is production; sandbox is for trials and shares nothing with it.",
@@ -211,8 +206,6 @@ def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool
     try:
         result = run()
         if inspect.iscoroutine(result):
-            import asyncio
-
             asyncio.run(result)
     except errors.EMQError as exc:
         fail(str(exc))
@@ -229,8 +222,6 @@ def fail(text: str) -> None:
 
 def print_json(data: object, *, indent: bool = True) -> None:
     """Print one JSON document; `indent` False puts it on one line."""
-    import msgspec
-
     text = msgspec.json.encode(data)
     typer.echo(msgspec.json.format(text, indent=2 if indent else 0).decode() if indent else text.decode())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from emq.cli import output
@@ -22,8 +23,6 @@ def settings(
 
     Example: emq settings --defaults > emq.toml
     """
-    import msgspec
-
     from emq import settings as module
     from emq.storage.opening import hide_password
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
+from rich.console import Group, RenderableType
 
 from emq.allocation import forecast
 from emq.allocation.forecast import Forecast, Step
@@ -16,9 +17,6 @@ from emq.cli import cluster, output
 from emq.cli.session import Session
 from emq.database import urls
 from emq.topics import model
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 TOPICS = 5_000
 FEW = 16
@@ -137,8 +135,6 @@ def _data(outcome: Outcome, wanted: Wanted) -> dict[str, Any]:
 
 
 def _render(outcome: Outcome) -> RenderableType:
-    from rich.console import Group
-
     parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps)]
     for step in outcome.steps:
         parts += ["", f"Loads over the fair share, {step.what}", *bars(step.loads)]

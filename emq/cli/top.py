@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from emq import errors
+from emq import durations, errors
 from emq.app import App
 from emq.cli import backlog as backlogs
 from emq.cli import output, snapshots
@@ -21,12 +19,6 @@ from emq.topics.model import Topic
 
 MANY = 300
 """With more topics than this, only those that the hosts count among their busiest are looked at."""
-
-WIDE = 110
-"""Columns from which on what is ready is shown by priority."""
-
-DUTY = 0.25
-"""Largest share of its time that the screen spends on requests to store and database."""
 
 
 class Row(NamedTuple):
@@ -112,20 +104,6 @@ class Screen:
         self._version = 0
         self._last = Frame([], [], 0)
 
-    async def live(self, console: Console, interval_s: float, count: int | None) -> None:
-        """Refresh until cancelled, or `count` times."""
-        rounds = 0
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while rounds != count:
-                began = time.monotonic()
-                room = max(3, console.height - 5)
-                frame = await self.refresh(room)
-                shown = frame.render(max(3, room - len(frame.hosts)), wide=console.width >= WIDE)
-                live.update(shown, refresh=True)
-                rounds += 1
-                took = time.monotonic() - began
-                await asyncio.sleep(max(interval_s - took, took * (1 - DUTY) / DUTY))
-
     async def refresh(self, rows: int) -> Frame:
         """Look now. Where something cannot be reached, the last frame is answered again, with the reason."""
         try:
@@ -181,7 +159,7 @@ def _by_priority(ready: dict[str, int]) -> str:
 def _host_line(seen: AgedSnapshot) -> str:
     host = seen.host
     if not seen.live:
-        return f"{host.host}: stale, last heard of {output.duration(seen.age_s)} ago"
+        return f"{host.host}: stale, last heard of {durations.brief(seen.age_s)} ago"
     trouble = host.store_unreachable or host.database_unreachable
     return (
         f"{host.host}: {output.number(host.buffered_messages)} buffered, {output.number(host.in_flight)} in flight, "

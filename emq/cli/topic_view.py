@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from emq import durations
 from emq.cli import output, topic_settings
 from emq.cli.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
@@ -184,7 +185,7 @@ def _due(slot: SlotView, *, failed_too: bool) -> str:
     if slot.next_due_ms is None:
         return "-"
     late_s = time.time() - slot.next_due_ms / 1000
-    return f"{output.when_briefly(slot.next_due_ms)}{f' ({output.duration(late_s)} late)' if late_s >= 1 else ''}"
+    return f"{output.when_briefly(slot.next_due_ms)}{f' ({durations.brief(late_s)} late)' if late_s >= 1 else ''}"
 
 
 def _options(topic: Topic) -> list[tuple[str, Any]]:

@@ -6,6 +6,7 @@ import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from emq import errors
@@ -178,8 +179,6 @@ async def set_(
 
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
     """
-    import msgspec
-
     from emq.cli import topic_settings
 
     given = topic_settings.parse(name, settings)
@@ -305,8 +304,6 @@ async def _set_state(session: Session, name: str, state: str, text: str) -> None
 
 def _is_as_asked(made: Topic, asked: Topic) -> bool:
     """Return whether a topic has the requested settings; slots and priorities of a sorted one follow from others."""
-    import msgspec
-
     from emq.topics import model
 
     if asked.is_sorted:
@@ -316,8 +313,6 @@ def _is_as_asked(made: Topic, asked: Topic) -> bool:
 
 def _data(topic: Topic) -> dict[str, Any]:
     """Return all fields of a topic, defaults included."""
-    import msgspec
-
     options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
     data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
     return data

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from emq import errors
+from emq import durations, errors
 from emq.cli import output
-from emq.cli.session import Session, print_json
+from emq.cli.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
@@ -85,30 +86,23 @@ async def top(
 
     Example: emq top --interval 0.5
     """
-    import asyncio
+    from emq.cli import refreshing
+    from emq.cli.top import Screen
 
-    from emq.cli.top import WIDE, Screen
-
+    on_screen = session.out.is_terminal and not session.json
     async with session.app() as opened:
         screen = Screen(opened)
-        if session.json or not session.out.is_terminal:
-            rounds = 0
-            while True:
-                frame = await screen.refresh(MAX_TOPICS)
-                if session.json:
-                    print_json(frame.data(), indent=False)
-                else:
-                    session.out.print(frame.render(MAX_TOPICS, wide=session.out.width >= WIDE))
-                rounds += 1
-                if rounds == count:
-                    return
-                await asyncio.sleep(interval)
-        await screen.live(session.out, interval, count)
+
+        async def look() -> tuple[object, Callable[[], RenderableType]]:
+            room = max(3, session.out.height - 5) if on_screen else MAX_TOPICS
+            frame = await screen.refresh(room)
+            rows = max(3, room - len(frame.hosts)) if on_screen else room
+            return frame.data(), lambda: frame.render(rows, wide=session.out.width >= refreshing.WIDE)
+
+        await refreshing.show(session, look, watch=True, interval_s=interval, count=count)
 
 
 def _without_topics(seen: AgedSnapshot) -> dict[str, Any]:
-    import msgspec
-
     data: dict[str, Any] = msgspec.to_builtins(seen.host)
     del data["busiest"]
     return data
@@ -177,13 +171,13 @@ def _host(seen: AgedSnapshot) -> tuple[output.Cell, ...]:
     host = seen.host
     return (
         host.host,
-        "live" if seen.live else f"stale, {output.duration(seen.age_s)}",
+        "live" if seen.live else f"stale, {durations.brief(seen.age_s)}",
         host.groups,
         host.rates.started,
         host.in_flight,
         host.buffered_messages,
         f"{host.loop_lag_s * 1000:.1f} ms",
-        output.duration(host.uptime_s),
+        durations.brief(host.uptime_s),
     )
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import NamedTuple
 
-_IDLE, _IO_WAIT, _STEAL = 3, 4, 7
-_USER, _SYSTEM = 11, 12
-"""Columns of /proc/stat, and of /proc/<pid>/stat behind the program's name."""
+import psutil
 
 
 class Usage(NamedTuple):
-    """Processor time so far, in clock ticks.
+    """Processor time so far, in seconds.
 
     Attributes:
         total: all that there was.
@@ -20,22 +16,21 @@ class Usage(NamedTuple):
         own: what this process and its children used.
     """
 
-    total: int
-    busy: int
-    own: int
+    total: float
+    busy: float
+    own: float
 
     @classmethod
     def now(cls) -> Usage | None:
-        """Read it; None where there is no /proc to read it from."""
+        """Read it; None where the system does not tell it."""
         try:
-            times = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1 : _STEAL + 2]]
-            pid = os.getpid()
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            own = sum(_ticks(each) for each in (str(pid), *children))
-        except (OSError, ValueError, IndexError):
+            this = psutil.Process()
+            used = [process.cpu_times() for process in (this, *this.children())]
+            all_ = psutil.cpu_times()
+        except (psutil.Error, OSError):
             return None
-        total = sum(times)
-        return cls(total, total - times[_IDLE] - times[_IO_WAIT], own)
+        busy = all_.user + all_.nice + all_.system + all_.irq + all_.softirq + all_.steal
+        return cls(busy + all_.idle + all_.iowait, busy, sum(each.user + each.system for each in used))
 
 
 def taken_by_others(before: Usage | None, after: Usage | None) -> float:
@@ -44,8 +39,3 @@ def taken_by_others(before: Usage | None, after: Usage | None) -> float:
         return 0.0
     others = (after.busy - before.busy) - (after.own - before.own)
     return min(1.0, max(0.0, others / (after.total - before.total)))
-
-
-def _ticks(pid: str) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[_USER]) + int(fields[_SYSTEM])

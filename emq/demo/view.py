@@ -20,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from emq import durations
 from emq.demo.scenario import PRIORITIES, Tenant
 
 FRAME_S = 0.25
@@ -244,9 +245,8 @@ def _bar(part: float) -> Text:
 def _wait(wait_us: int) -> Text:
     if not wait_us:
         return Text("")
-    if wait_us < 1_000_000:
-        return Text(f"{wait_us / 1e3:.1f} ms", style="green" if wait_us < _SLOW_US else "yellow")
-    return Text(f"{wait_us / 1e6:.1f} s", style="bold yellow")
+    style = "green" if wait_us < _SLOW_US else "yellow" if wait_us < 1_000_000 else "bold yellow"
+    return Text(durations.brief(us=wait_us), style=style)
 
 
 def count(n: int, style: str = "") -> Text:

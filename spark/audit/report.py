@@ -9,11 +9,12 @@ from importlib import resources
 from pathlib import Path
 
 from emq import errors
+from emq.durations import brief
 from spark.audit import svg
 from spark.audit.charts import Charts, Series
 from spark.audit.findings import NAMES, Kind
 from spark.audit.result import Audit
-from spark.audit.svg import ChartLine, number, span
+from spark.audit.svg import ChartLine, number
 
 SMALL = 12
 """Tenants (topics) with a chart of their own."""
@@ -200,12 +201,8 @@ def _waits_key(charts: Charts) -> str:
     texts = []
     for i, (priority, found) in enumerate(charts.waits.items()):
         half, _, most = (_quantile(found, share) for share in SHARES)
-        texts.append(
-            _key(
-                f"p{i % 4}",
-                f"{charts.priorities.get(priority, f'priority {priority}')}: p50 {span(half)}, p99 {span(most)}",
-            )
-        )
+        name = charts.priorities.get(priority, f"priority {priority}")
+        texts.append(_key(f"p{i % 4}", f"{name}: p50 {brief(us=half)}, p99 {brief(us=most)}"))
     return "".join(texts)
 
 
@@ -226,7 +223,8 @@ def _pauses_key(charts: Charts) -> str:
     for css, clean, what in (("good", True, "handed over"), ("bad", False, "after a crash")):
         gaps = sorted(p.gap_us for p in charts.pauses if p.clean is clean)
         if gaps:
-            said = f"half within {span(gaps[(len(gaps) - 1) // 2])}, longest {span(gaps[-1])}"
+            half, most = (brief(us=gap) for gap in (gaps[(len(gaps) - 1) // 2], gaps[-1]))
+            said = f"half within {half}, longest {most}"
             texts.append(_key(css, f"{len(gaps):,} {what}: {said}"))
     if charts.all_pauses > len(charts.pauses):
         texts.append(f"the longest {len(charts.pauses):,} of {charts.all_pauses:,} moves")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from emq.durations import brief
 from spark.audit.owners import Pause
 
 Path = Sequence[tuple[float, float]]
@@ -26,14 +27,6 @@ def number(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.3g}{unit}"
     return f"{value:.3g}"
-
-
-def span(us: float) -> str:
-    """Format microseconds in the unit that people would use."""
-    for limit, unit in ((3600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms")):
-        if us >= limit:
-            return f"{us / limit:.3g} {unit}"
-    return f"{us:.0f} us"
 
 
 def nice(value: float) -> float:
@@ -123,13 +116,13 @@ def dots(
     for exponent in range(4, math.ceil(math.log10(high)) + 1):
         if (y := top + h - scale * (exponent - 4)) >= top:
             parts.append(f'<line class="grid" x1="{left}" x2="{width - 6}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            text = span(10.0**exponent)
+            text = brief(us=10.0**exponent)
             parts.append(f'<text class="tick" x="{left - 6}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
     for pause in pauses:
         x = left + w * (pause.at_us - first_us) / max(1.0, last_us - first_us)
         y = top + h - scale * math.log10(max(low, pause.gap_us) / low)
         css = "good" if pause.clean else "bad"
-        title = f"{html.escape(pause.topic)}/{pause.group}: {span(pause.gap_us)}"
+        title = f"{html.escape(pause.topic)}/{pause.group}: {brief(us=pause.gap_us)}"
         parts.append(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{title}</title></circle>')
     return _svg(width, height, [*parts, *_ends(ends, left, width, height)])
 
@@ -152,7 +145,7 @@ def waits(by_priority: Mapping[int, Sequence[tuple[float, int]]], width: int, he
         anchor = "end" if x > width - 20 else "middle"
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + h}"/>')
         parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{height - 4}" text-anchor="{anchor}">{span(10.0**exponent)}</text>'
+            f'<text class="tick" x="{x:.1f}" y="{height - 4}" text-anchor="{anchor}">{brief(us=10.0**exponent)}</text>'
         )
     for i, found in enumerate(by_priority.values()):
         total, reached = sum(n for _, n in found), 0

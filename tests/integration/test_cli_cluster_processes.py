@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from test_cli_processes import PATIENCE_S, Shell, line_with, until
 
@@ -56,7 +57,7 @@ def wait_for_groups(shell: Shell, groups: int, members: int) -> None:
 
 
 def children(parent: subprocess.Popen[str]) -> list[int]:
-    return [int(n) for n in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+    return [child.pid for child in psutil.Process(parent.pid).children()]
 
 
 def test_processes_of_one_host_are_members_that_are_seen_ordered_and_restarted(shell: Shell) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -192,9 +193,9 @@ def test_host_processes_share_a_store_are_restarted_and_stopped_together(emq: Sh
         return {host["host"]: host["groups"] for host in found if host["live"] and host["groups"]}
 
     until(lambda: set(hosts()) == {"h-0", "h-1"} and sum(hosts().values()) == 8)  # who is up first has all for a moment
-    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    children = psutil.Process(parent.pid).children()
     assert len(children) == 2
-    os.kill(int(children[0]), signal.SIGKILL)
+    children[0].kill()
     assert "starting it again" in line_with(parent, "status -9")
     emq.here("publish cli-many " + "x " * 400)
     until(lambda: sum(emq.json("lag cli-many")[0]["ready"].values()) == 0)
@@ -245,10 +246,11 @@ def test_topics_that_come_while_host_processes_work_move_groups_without_a_repeat
 def test_host_processes_end_when_their_parent_was_killed(emq: Shell, shared: None) -> None:
     parent = emq.start("host --processes 2")
     line_with(parent, "consuming")
-    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    children = psutil.Process(parent.pid).children()
+    assert len(children) == 2
     parent.kill()
     parent.wait(PATIENCE_S)
-    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+    until(lambda: not any(child.is_running() for child in children))
 
 
 def test_a_sorted_topic_is_fed_by_a_pipe_watched_and_deleted_on_a_shared_store(emq: Shell, shared: None) -> None:

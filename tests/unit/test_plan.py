@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -191,6 +192,17 @@ def test_a_ring_gives_points_in_proportion_and_meets_every_host_once() -> None:
     first = [next(ring.way(f"t/{i}")) for i in range(4_000)]
     assert 1.5 < first.count("b") / first.count("a") < 6
     assert list(ring.only({"a", "c"}).way("t/0")) == [host for host in way_ if host != "b"]
+
+
+def test_the_ring_stays_as_it_was_so_that_a_new_version_moves_no_group() -> None:
+    ring = Ring({f"host-{i}": 1.0 + i % 3 for i in range(20)} | {"ö/1": 0.01})
+    ways = {f"orders/{i}": list(ring.way(f"orders/{i}")) for i in range(500)}
+    assert ways["orders/0"][:3] == ["host-1", "host-12", "host-3"]
+    assert ways["orders/1"][:3] == ["host-7", "host-2", "host-17"]
+    told = repr([(way_, [ring.distance(group, host) for host in way_]) for group, way_ in ways.items()])
+    assert (
+        hashlib.sha256(told.encode()).hexdigest() == "1d14b2e3b810a83cd9c41d692443959ebfae375e89d3b3febbce4ac3917085e0"
+    )
 
 
 def test_the_distance_orders_hosts_as_the_way_meets_them() -> None:

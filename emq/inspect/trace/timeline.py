@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from emq import durations
 from emq.inspect import epochs
-from emq.inspect.trace.waiting_reasons import moment, span
+from emq.inspect.trace.waiting_reasons import moment
 from emq.topics.model import Topic
 from emq.trail import events, lives
 from emq.trail.events import Event
@@ -111,7 +112,7 @@ def _of_message(found: Sequence[Event], topic: Topic | None) -> Iterator[Timelin
             if e.ready_us:
                 yield TimelineEntry(e.ready_us, CLAIMED, f"by {e.source}{_epoch(e)}")
             since_us = ready_us or e.published_us
-            waited = f", waited {span((e.time_us - since_us) / 1000)}" if since_us else ""
+            waited = f", waited {durations.brief(us=e.time_us - since_us)}" if since_us else ""
             yield TimelineEntry(e.time_us, e.event, f"attempt {e.attempt} on {e.source}{waited}")
         else:
             ready_us = e.due_ms * 1000 if e.due_ms is not None else e.time_us
@@ -143,7 +144,7 @@ def _published(e: Event, begun_us: int, topic: Topic | None) -> str:
 
 
 def _ended(e: Event, started: Event | None) -> str:
-    took = f" after {span((e.time_us - started.time_us) / 1000)}" if started is not None else ""
+    took = f" after {durations.brief(us=e.time_us - started.time_us)}" if started is not None else ""
     if e.event == events.SETTLED:
         return f"on {e.source}{took}"
     if e.event == events.RETRIED:

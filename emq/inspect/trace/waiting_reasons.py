@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from emq.durations import brief
 from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
 from emq.topics.model import Topic, quota_of
 
@@ -88,10 +89,10 @@ def _dead(facts: Facts, place: Place) -> Reason:
 def _running(facts: Facts) -> Reason:
     assert facts.running is not None
     host, since_ms, attempt, live = facts.running
-    text = f"attempt {attempt} runs on {host} since {span(facts.now_ms - since_ms)}"
+    text = f"attempt {attempt} runs on {host} since {brief(ms=facts.now_ms - since_ms)}"
     if live is False:
         text = (
-            f"attempt {attempt} was started on {host} {span(facts.now_ms - since_ms)} ago, and that host is gone; "
+            f"attempt {attempt} was started on {host} {brief(ms=facts.now_ms - since_ms)} ago, and that host is gone; "
             "the group's next owner delivers it again"
         )
     return Reason(Name.RUNNING, text)
@@ -104,7 +105,7 @@ def _time(facts: Facts, place: Place) -> Iterator[Reason]:
     due_ms = place.due_ms
     if due_ms is None or due_ms <= facts.now_ms:
         return
-    until = f"until {moment(due_ms)}, in {span(due_ms - facts.now_ms)}"
+    until = f"until {moment(due_ms)}, in {brief(ms=due_ms - facts.now_ms)}"
     failure = facts.failure
     reason = place.error or (failure.reason if failure is not None else "")
     failed = place.attempt > 1 or (failure is not None and abs(failure.due_ms - due_ms) <= ASKED_MS)
@@ -179,7 +180,8 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
         rule = _RULES.get(facts.topic.options.priority_policy, "before it")
         yield Reason(
             Name.PRIORITY,
-            f"{_messages(place.above, 'more urgent')} of its group {rule}: about {span(wait_ms)} at {quota:g} a second",
+            f"{_messages(place.above, 'more urgent')} of its group {rule}: "
+            f"about {brief(ms=wait_ms)} at {quota:g} a second",
             facts.now_ms + wait_ms,
         )
     if place.ahead:
@@ -187,7 +189,7 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
         yield Reason(
             Name.RATE,
             f"{_messages(place.ahead, 'unfinished')} ahead of it in its {place.where}, and group {place.group} starts "
-            f"{quota:g} a second: about {span(wait_ms)}",
+            f"{quota:g} a second: about {brief(ms=wait_ms)}",
             facts.now_ms + wait_ms,
         )
     elif not place.above:
@@ -195,7 +197,7 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
         behind = " behind all others, as a retry" if _is_last(facts, place) else ""
         yield Reason(
             Name.RATE,
-            f"nothing is ahead of it{behind}; group {place.group} starts {quota:g} a second: about {span(wait_ms)}",
+            f"nothing is ahead of it{behind}; group {place.group} starts {quota:g} a second: about {brief(ms=wait_ms)}",
             facts.now_ms + wait_ms,
         )
 
@@ -222,12 +224,3 @@ def moment(ms: float) -> str:
     then, now = time.localtime(ms / 1000), time.localtime()
     today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then) + f".{int(ms) % 1000:03d}"
-
-
-def span(ms: float) -> str:
-    """25 ms, 3.5 s, 12 min, 3.5 h, 2 d."""
-    ms = max(0.0, ms)
-    for limit, unit, divisor in ((1000, "ms", 1), (120_000, "s", 1e3), (7_200_000, "min", 6e4), (1.728e8, "h", 3.6e6)):
-        if ms < limit:
-            return f"{ms / divisor:.3g} {unit}"
-    return f"{ms / 8.64e7:.3g} d"
