@@ -7,6 +7,8 @@ import hashlib
 import math
 from collections.abc import Container, Iterator, Mapping
 
+import uhashring
+
 POINTS = 64
 """Number of points of a host of ordinary weight. Few suffice, since the bounds even out the loads."""
 
@@ -25,10 +27,8 @@ class Ring:
     def __init__(self, weights: Mapping[str, float]) -> None:
         # A power of two, so that the points of others stay where they are when the largest weight changes a little.
         unit = 2.0 ** (math.frexp(max(weights.values()))[1] - 1)
-        count = {host: max(1, round(POINTS * weights[host] / unit)) for host in sorted(weights)}
-        # Other points would move groups of clusters that run.
-        points = {place(f"{host}-{i}"): host for host, n in count.items() for i in range(n)}
-        self._set(sorted(points.items()))
+        nodes = {host: {"vnodes": max(1, round(POINTS * weights[host] / unit))} for host in sorted(weights)}
+        self._set(uhashring.HashRing(nodes=nodes, hash_fn=place).get_points())
 
     def _set(self, points: list[Point]) -> None:
         self._places = [at for at, _ in points]
