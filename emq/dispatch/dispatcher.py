@@ -310,7 +310,7 @@ class Dispatcher:
                         queue = group.queues[message.priority]
                         queue.tracker.finish(message.offset)
                         if not queue.dirty:
-                            queue.dirty = True
+                            queue.mark_dirty()
                             self._events.dirty(queue)
                     else:
                         self._count(group, 1)
@@ -540,7 +540,7 @@ class Dispatcher:
         queue = group.queues[message.priority]
         queue.tracker.finish(message.offset)
         if not queue.dirty:
-            queue.dirty = True
+            queue.mark_dirty()
             self._events.dirty(queue)
 
     def _enter_flight(self, group: OwnedGroup, messages: Sequence[Message]) -> None:

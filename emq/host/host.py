@@ -25,7 +25,8 @@ from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.waker import Waker
 from emq.groups.context import HostContext
 from emq.groups.events import HostEvents
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.handlers import Handlers
 from emq.host.neighbours import Neighbours

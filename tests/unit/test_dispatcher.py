@@ -10,8 +10,9 @@ import pytest
 from emq.clock import ManualClock
 from emq.dispatch.dispatcher import GRID_S, VISIT, Dispatcher
 from emq.groups.context import HostContext
+from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.loops.lease import Lease
 from emq.message import Message
