@@ -8,7 +8,8 @@ from collections import Counter, deque
 import pytest
 
 from emq.clock import ManualClock
-from emq.dispatch.dispatcher import GRID_S, VISIT, Dispatcher
+from emq.dispatch.dispatcher import VISIT, Dispatcher
+from emq.dispatch.parking import GRID_S
 from emq.groups.context import HostContext
 from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
