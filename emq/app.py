@@ -25,6 +25,7 @@ from emq.host import statistics
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
+from emq.host.surroundings import Services, Storage
 from emq.inspect import planned as book
 from emq.inspect.admin import Admin
 from emq.inspect.dead_letters import EVERY, Letter, Selection
@@ -391,16 +392,11 @@ class App:
         if self.store.shared:
             neighbours = Neighbours(self.store.lanes, self.database, options.environment, self.host_name())
         self.host = Host(
-            self.store,
-            self.catalog,
-            self._opened(self._checkpoints),
+            Storage(self.store, self.catalog, self._opened(self._checkpoints)),
             membership,
             self.handlers,
-            clock=self.clock,
-            timekeeper=self.timekeeper,
-            neighbours=neighbours,
-            trail=self.trail,
-            options=HostOptions(
+            Services(self.clock, self.timekeeper, neighbours, self.trail),
+            HostOptions(
                 checkpoint_s=options.checkpoint_s,
                 max_unsaved_s=options.max_unsaved_s,
                 drain_s=options.drain_s,
@@ -473,13 +469,11 @@ class App:
                 )
             return LocalCluster(self._next_epoch).member(self.host_name())
         from emq.allocation.member import ClusterMembership
+        from emq.allocation.seat import Seat
 
+        host = self.host_name() if process is None else f"{self.host_name()}-{process}"
         return ClusterMembership(
-            self.coordination(),
-            self.settings.environment,
-            self.host_name() if process is None else f"{self.host_name()}-{process}",
-            self._next_generation,
-            self.clock,
+            Seat(self.coordination(), self.settings.environment, host, self._next_generation, self.clock),
             weight=self.settings.weight,
             database=self.database,
             # A single host need not wait for others; processes of one host, and hosts of a cluster, start together.

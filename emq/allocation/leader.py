@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from emq import errors
@@ -13,8 +13,8 @@ from emq.allocation import published_plan, records
 from emq.allocation.plan import drafting, handler_sets, plan
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
+from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
-from emq.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +64,7 @@ class Leader:
 
     def __init__(
         self,
-        coordination: protocol.Tree,
-        environment: str,
-        host: str,
-        next_generation: Callable[[int], Awaitable[int]],
-        clock: Clock,
+        seat: Seat,
         *,
         debounce_first: bool = True,
         database_away_s: Callable[[], float] = lambda: 0.0,
@@ -79,13 +75,13 @@ class Leader:
             debounce_first: collect changes also before the first plan, for hosts that start together; False for a host
                 that most likely starts alone and should not wait for others.
         """
-        self._tree = coordination
-        self._environment = environment
-        self._paths = records.Paths(environment)
-        self._host = host
-        self._next_generation = next_generation
+        self._tree = seat.tree
+        self._environment = seat.environment
+        self._paths = records.Paths(seat.environment)
+        self._host = seat.host
+        self._next_generation = seat.next_generation
         self._database_away_s = database_away_s
-        self._clock = clock
+        self._clock = seat.clock
         self._changed = asyncio.Event()
         self._candidate = ""
         self._quotas: Mapping[str, float] | None = None

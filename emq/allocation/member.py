@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Protocol
 
 from emq import errors
@@ -19,8 +19,8 @@ from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
+from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
-from emq.clock import Clock
 from emq.loops.guard import Guard
 from emq.loops.lease import Lease
 from emq.loops.slicing import in_slices
@@ -77,11 +77,7 @@ class ClusterMembership:
 
     def __init__(
         self,
-        coordination: protocol.Tree,
-        environment: str,
-        host: str,
-        next_generation: Callable[[int], Awaitable[int]],
-        clock: Clock,
+        seat: Seat,
         *,
         weight: float = 1.0,
         database: Reachable | None = None,
@@ -90,36 +86,26 @@ class ClusterMembership:
     ) -> None:
         """
         Args:
-            coordination: a tree that is not open yet; `leave` closes it.
-            host: a name that is unique in the cluster.
-            next_generation: takes the least number that it may return; returns a number above all that it returned.
+            seat: its tree is not open yet; `leave` closes the tree.
             weight: the host's share, compared with the others'.
             database: reports for how long it has been away, for the cluster; None for a database that always answers.
             debounce_first: as for `Leader`.
             serves: returns the patterns of the topics that have a handler here, at each call; None for all topics.
         """
-        records.validate_host(host)
-        self.host = host
+        records.validate_host(seat.host)
+        self.host = seat.host
         self.lease = Lease(until=0.0)
-        self._tree = coordination
-        self._paths = records.Paths(environment)
-        self._environment = environment
-        self._clock = clock
+        self._tree = seat.tree
+        self._paths = records.Paths(seat.environment)
+        self._environment = seat.environment
+        self._clock = seat.clock
         self._weight = weight
         self._serves = serves
-        self._heartbeat = Heartbeat(coordination, self._paths, clock, self.lease, self._complain)
-        self._announcement = Announcement(coordination, self._paths, host)
+        self._heartbeat = Heartbeat(seat.tree, self._paths, seat.clock, self.lease, self._complain)
+        self._announcement = Announcement(seat.tree, self._paths, seat.host)
         self._database = database
         away_s = (lambda: 0.0) if database is None else (lambda: database.away_s)
-        self._leader = Leader(
-            coordination,
-            environment,
-            host,
-            next_generation,
-            clock,
-            debounce_first=debounce_first,
-            database_away_s=away_s,
-        )
+        self._leader = Leader(seat, debounce_first=debounce_first, database_away_s=away_s)
         self._handoff = Handoff()
         self._changed = asyncio.Event()
         self._assigned = asyncio.Event()

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import logging
-import math
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Iterable, Mapping
+from typing import cast
 
-from emq.clock import LONGEST_TIMER_S
 from emq.dispatch import retry
+from emq.dispatch.flight import MAX_IN_FLIGHT, Flight
+from emq.dispatch.outcomes import Outcomes
+from emq.dispatch.parking import Parking
 from emq.groups.context import HostContext
 from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
 from emq.message import Message
-from emq.places import sharing
 
 log = logging.getLogger(__name__)
 
@@ -27,37 +26,8 @@ VISIT = 64
 STINT_S = 0.002
 """Seconds that a stint starts messages before the event loop serves the network again."""
 
-GRID_S = 1 / 256
-"""Seconds between the times at which parked groups wake, so that thousands of smooth counters share 256 wake-ups a
-second. A power of two, so that whole seconds lie on the grid exactly."""
-
-MAX_IN_FLIGHT = 20_000
-"""Most messages of one host, over all topics, that are started and not settled."""
-
-LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""While topics wait for places in flight, the dispatcher looks at `LOOK_AGAIN` of them again every `LOOK_AGAIN_S`
-seconds, even if no place became free. When a receiver wants more, the dispatcher looks at its topics `LOOK_AGAIN` at a
-time."""
-
-
-class Outcomes(Protocol):
-    """Where the dispatcher reports the messages whose settling needs the store."""
-
-    def acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """A message of a lane has succeeded."""
-
-    def acknowledge_member(self, group: OwnedGroup, message: Message) -> None:
-        """A message of a slot has succeeded."""
-
-    def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
-        """A delivery has failed: retry or dead-letter the message."""
-
-    def expired(self, group: OwnedGroup, message: Message) -> None:
-        """A message has outlived its time to live: dead-letter it."""
-
-    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
-        """A message could not be decoded: dead-letter it."""
+"""When a receiver wants more, the dispatcher looks at its topics `LOOK_AGAIN` at a time."""
 
 
 class Dispatcher:
@@ -70,13 +40,12 @@ class Dispatcher:
     runs in a real task, where `asyncio.timeout` and cancellation work as usual, and only a handler that waits costs
     a task.
 
-    States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later; one
-    timer serves all parked groups), *waiting* (its topic has no room in flight). `ready` takes a group from idle into
+    States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later, see
+    `Parking`), *waiting* (its topic has no room in flight). `ready` takes a group from idle into
     the rotation; the stint moves the group on; the timer and settled messages bring the group back.
 
-    All topics share `max_in_flight` places for messages in flight, see `emq.places.sharing`. A topic that finds no
-    place waits in `_crowd` until enough places are free. The dispatcher also looks at the topic again every
-    `LOOK_AGAIN_S`, because `emq.places.sharing` forgets a topic's slowness in time.
+    All topics share the places for messages in flight (`Flight`). A topic that finds no place waits until enough places
+    are free.
 
     The rotation is fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one
     visit to each of the others. An idle group costs nothing.
@@ -99,13 +68,9 @@ class Dispatcher:
         self._claims = claims or Claims()
         self._lease.on_renewed.append(self._wake)
         self._outcomes = outcomes
-        self._max_in_flight = max_in_flight
-        self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
-        self._looking: asyncio.TimerHandle | None = None
+        self.flight = Flight(max_in_flight, self._look_at)
+        self.parking = Parking(context.clock, self._bring_back)
         self._rotation: deque[OwnedGroup] = deque()
-        self._parked: dict[float, dict[OwnedGroup, None]] = {}
-        self._deadlines: list[float] = []
-        self._timer: asyncio.TimerHandle | None = None
         self._driver: object | None = None
         self._visited: OwnedGroup | None = None
         self._granted = 0
@@ -113,11 +78,15 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = True
         self._cancelling = False
-        self.in_flight = 0
         self.started = 0
         self.succeeded = 0
         self.failed = 0
         self.expired = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Number of messages started and not settled."""
+        return self.flight.count
 
     # ------------------------------------------------------------------------------------------------- what comes in
 
@@ -130,9 +99,7 @@ class Dispatcher:
 
     def recheck(self, group: OwnedGroup) -> None:
         """The group's quota or its topic's limits changed: look at the group now, even if it is parked."""
-        parked = self._parked.get(group.parked_until)
-        if parked is not None and group in parked:
-            del parked[group]
+        if self.parking.take_out(group):
             group.listed = False
         # The groups that wait for room in flight get it one after the other, as long as there is room.
         self._pass_room_on(group.owner)
@@ -167,17 +134,8 @@ class Dispatcher:
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
         """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
-        owner = group.owner
-        owner.in_flight -= n
-        group.in_flight -= n
-        self.in_flight -= n
-        if not owner.in_flight:
-            self._weigh(group, 0)
-        self._pass_room_on(owner)
-        if self.in_flight <= self._crowd.wakes_at:
-            self._admit()
-        if self._driver is None:
-            self._wake()
+        self.flight.leave(group, n, 0)
+        self._room_came(group.owner)
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Messages of the group that were started and not settled.
@@ -189,20 +147,19 @@ class Dispatcher:
     def expire(self, group: OwnedGroup, message: Message) -> None:
         """Dead-letter a message that had expired when it was taken from its buffer."""
         self.expired += 1
-        self._enter_flight(group, (message,))
+        self.flight.enter(group, 1, len(message.payload))
         self._outcomes.expired(group, message)
 
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
         """Dead-letter a message that could not be decoded; its payload is the stored record."""
-        self._enter_flight(group, (message,))
+        self.flight.enter(group, 1, len(message.payload))
         self._outcomes.damaged(group, message, reason)
 
     async def stop(self) -> None:
         """Start nothing more. Messages in flight go on; see `cancel`."""
         self._accepting = False
-        for timer in (self._timer, self._looking):
-            if timer is not None:
-                timer.cancel()
+        self.parking.stop()
+        self.flight.stop()
 
     async def cancel(self) -> None:
         """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again."""
@@ -236,7 +193,7 @@ class Dispatcher:
                 self._pass_room_on(owner)
                 continue
             if room > 0:
-                room = self._places(owner, room, now)
+                room = self.flight.places(owner, room, now)
             if room <= 0:
                 if self._has_rest(group, room=True):
                     owner.waiting.append(group)
@@ -291,7 +248,7 @@ class Dispatcher:
                 if _is_closed(failure):
                     raise
                 if self._driver is driver:
-                    self._enter_flight(group, (message,))
+                    self.flight.enter(group, 1, len(message.payload))
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
@@ -310,10 +267,10 @@ class Dispatcher:
                         queue = group.queues[message.priority]
                         queue.tracker.finish(message.offset)
                         if not queue.dirty:
-                            queue.dirty = True
+                            queue.mark_dirty()
                             self._events.dirty(queue)
                     else:
-                        self._count(group, 1)
+                        self.flight.enter(group, 1, 0)
                         self._acknowledge(group, message)
             if self._driver is not driver:
                 owner.pace.ended(message.started_us, clock_now_us())
@@ -344,12 +301,10 @@ class Dispatcher:
                     for message in batch:
                         self._leave_flight(group, message)
                     raise
-                self._batch_failed(group, batch, failure)
+                self._end_batch(group, batch, retry.of_batch(failure, [m.id for m in batch]))
             else:
                 owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
-                for message in batch:
-                    self._note_success(message)
-                    self._succeeded(group, message)
+                self._end_batch(group, batch, {})
             if self._driver is not driver:
                 self._no_longer_busy(group)
                 return False
@@ -364,7 +319,7 @@ class Dispatcher:
             assert group is not None
             group.busy = group.serial
             if (message := self._running) is not None:
-                self._enter_flight(group, (message,))
+                self.flight.enter(group, 1, len(message.payload))
                 group.owner.pace.began(message.started_us)
             if group.busy:
                 self._has_rest(group)
@@ -409,35 +364,17 @@ class Dispatcher:
             group.listed = group.listed and group.buffered > 0
         return group.buffered > 0
 
-    def _places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
-        """Return how many of the `wanted` places in flight the topic may take; at 0, the topic waits for places."""
-        held, used = owner.in_flight, self.in_flight
-        room = wanted
-        if used * 4 > self._max_in_flight:  # below a quarter, no topic's share is smaller than the free places
-            full_at = sharing.ceiling(self._max_in_flight, owner.pace.hold_s(int(now * 1e6)))
-            wanted = min(wanted, sharing.need(owner.topic.qps, owner.pace.took_s) - held)
-            room = sharing.room(full_at, used, held)
-            if wanted > 0 >= room:
-                self._crowd.wait(owner, sharing.used_at_most(full_at, held))
-                if self._looking is None:
-                    self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
-                return 0
-        return min(room, wanted)  # a topic that has all places it needs waits for its own messages to end
-
-    def _admit(self) -> None:
-        """Look again at the topics that have enough free places now."""
-        room = self._max_in_flight - self.in_flight
-        while room > 0 and self.in_flight <= self._crowd.wakes_at:
-            self._pass_room_on(self._crowd.first())
-            room -= 1
-
-    def _look_again(self) -> None:
-        self._looking = None
-        for _ in range(min(LOOK_AGAIN, len(self._crowd))):
-            self._pass_room_on(self._crowd.longest())
-        if self._accepting and self._crowd:
-            self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+    def _look_at(self, owner: OwnedTopic) -> None:
+        """The topic may find a place in flight now."""
+        self._pass_room_on(owner)
         self._wake()
+
+    def _room_came(self, owner: OwnedTopic) -> None:
+        """Messages of the topic are not in flight any more."""
+        self._pass_room_on(owner)
+        self.flight.admit()
+        if self._driver is None:
+            self._wake()
 
     # ------------------------------------------------------------------------------------------- parking and settling
 
@@ -457,32 +394,11 @@ class Dispatcher:
         if until == float("inf"):
             group.listed = False
             return
-        until = math.ceil(until / GRID_S) * GRID_S
-        if until <= now:
-            until += GRID_S  # rounded, the counter's next time is the present one, in which it granted nothing
-        parked = self._parked.get(until)
-        if parked is None:
-            parked = self._parked[until] = {}
-            heapq.heappush(self._deadlines, until)
-            if self._deadlines[0] == until:
-                self._set_timer()
-        parked[group] = None
-        group.parked_until = until
+        self.parking.park(group, until, now)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay = min(max(0.0, self._deadlines[0] - self._clock.now()), LONGEST_TIMER_S)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._unpark)
-
-    def _unpark(self) -> None:
-        """Bring back the groups whose time has come."""
-        self._timer = None
-        now = self._clock.now()
-        while self._deadlines and self._deadlines[0] <= now:
-            self._rotation.extend(self._parked.pop(heapq.heappop(self._deadlines)))
-        if self._deadlines:
-            self._set_timer()
+    def _bring_back(self, groups: Iterable[OwnedGroup]) -> None:
+        """The counters of parked groups allow more."""
+        self._rotation.extend(groups)
         self._wake()
 
     def _take_batch(self, group: OwnedGroup, size: int, now_us: int) -> list[Message]:
@@ -496,24 +412,21 @@ class Dispatcher:
             batch.append(message)
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
-        self._enter_flight(group, batch)
+        self.flight.enter(group, len(batch), sum([len(m.payload) for m in batch]))
         self.started += len(batch)
         return batch
 
-    def _batch_failed(self, group: OwnedGroup, batch: list[Message], failure: BaseException) -> None:
-        failures = retry.of_batch(failure, [m.id for m in batch])
+    def _end_batch(self, group: OwnedGroup, batch: list[Message], failures: Mapping[str, BaseException]) -> None:
+        """Settle the messages of one call, which are in flight; `failures`: those that failed, by id."""
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
                 self.failed += 1
                 self._outcomes.failed(group, message, reason)
             else:
-                self._note_success(message)
+                self.succeeded += 1
+                if self._trail.enabled:
+                    self._trail.settled(message, self._clock.now_us())
                 self._succeeded(group, message)
-
-    def _note_success(self, message: Message) -> None:
-        self.succeeded += 1
-        if self._trail.enabled:
-            self._trail.settled(message, self._clock.now_us())
 
     def _succeeded(self, group: OwnedGroup, message: Message) -> None:
         """A message that is in flight has succeeded."""
@@ -526,7 +439,7 @@ class Dispatcher:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
-        self._weigh(group, -len(message.payload))
+        self.flight.lighten(group, len(message.payload))
         self._acknowledge(group, message)
 
     def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
@@ -540,42 +453,16 @@ class Dispatcher:
         queue = group.queues[message.priority]
         queue.tracker.finish(message.offset)
         if not queue.dirty:
-            queue.dirty = True
+            queue.mark_dirty()
             self._events.dirty(queue)
 
-    def _enter_flight(self, group: OwnedGroup, messages: Sequence[Message]) -> None:
-        self._count(group, len(messages))
-        for message in messages:
-            self._weigh(group, len(message.payload))
-
-    def _count(self, group: OwnedGroup, n: int) -> None:
-        group.owner.in_flight += n
-        group.in_flight += n
-        self.in_flight += n
-
-    def _weigh(self, group: OwnedGroup, size: int) -> None:
-        owner = group.owner
-        owner.flying += size
-        group.gauge.flying += size
-        if not owner.in_flight:  # a handler may have changed its message's payload, so that the sum is off
-            group.gauge.flying -= owner.flying
-            owner.flying = 0
-
     def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
-        owner = group.owner
-        owner.in_flight -= 1
-        group.in_flight -= 1
-        self.in_flight -= 1
-        self._weigh(group, -len(message.payload))
+        self.flight.leave(group, 1, len(message.payload))
         if message.key is not None and message.started_us:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
-        self._pass_room_on(owner)
-        if self.in_flight <= self._crowd.wakes_at:
-            self._admit()
-        if self._driver is None:
-            self._wake()
+        self._room_came(group.owner)
 
     def _is_cancelled(self, failure: BaseException) -> bool:
         """True if the host is cancelling its stints. A handler that cancels itself, or a task it awaits, has failed."""

@@ -12,8 +12,7 @@ from emq import errors, message
 from emq.dispatch import retry
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.storage import slot_store
@@ -213,7 +212,7 @@ class Settler:
                 continue
             self._forget(pending)
             if answer is False and pending.decision is not None:
-                pending.group.lane_out -= 1
+                pending.group.lane_settled()
                 pending.vanished = True
                 vanished.append(pending)
             else:
@@ -223,7 +222,7 @@ class Settler:
 
     def _lane_done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
         if not pending.moves:
-            pending.group.lane_out -= 1
+            pending.group.lane_settled()
         self._done(pending, answer or True)
 
     def _forget(self, pending: _Pending) -> None:

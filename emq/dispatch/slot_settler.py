@@ -11,8 +11,7 @@ from functools import partial
 
 from emq import errors
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.message import Message

@@ -125,8 +125,8 @@ class Forwarder:
             if isinstance(answer, FAILURES):
                 left.append(entry)
                 continue
-            entry.group.lane_out -= 1
-            entry.group.retries[entry.message.priority] -= 1
+            entry.group.lane_settled()
+            entry.group.uncount_retry(entry.message.priority)
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(entry.group)
             else:

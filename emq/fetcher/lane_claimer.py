@@ -167,7 +167,7 @@ class LaneClaimer:
                 group.lane_lost_ms = 0
 
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
-        group.lane_out += len(claimed.entries)
+        group.lane_claimed(len(claimed.entries))
         taken: Counter[int] = Counter()
         for id_, body in claimed.entries:
             self._events.claimed(group, id_)
@@ -191,14 +191,14 @@ class LaneClaimer:
             if m.schedule is not None:
                 self._events.schedule_due(group, m)
                 continue
-            group.retries[m.priority] = group.retries.get(m.priority, 0) + 1
+            group.count_retry(m.priority)
             if is_moved(group, m):
                 self._events.moved(group, m, body, now_ms)
                 continue
             m.layout = group.owner.topic.layout
             group.push(m.priority, [m])
             if m.expires_us:
-                group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
+                group.note_expiry(m.expires_us)
                 self._events.expiring(group)
         if claimed.entries:
             self._events.ready(group)

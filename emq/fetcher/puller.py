@@ -94,7 +94,7 @@ class Puller:
             if isinstance(batch, FAILURES):
                 self._rest(queue, self._troubles.failed(queue.name, batch))
                 continue
-            queue.listed = False
+            queue.delist()
             self._troubles.well(queue.name)
             if isinstance(batch, errors.NotOwner):
                 self._events.lost(queue.group)
@@ -129,9 +129,8 @@ class Puller:
 
     def _buffer(self, queue: OwnedQueue, batch: Batch, now_us: int) -> None:
         group = queue.group
-        start, queue.position = queue.position, batch.next
-        group.ahead += batch.next - start
-        queue.more = queue.woken or not batch.exhausted
+        start = queue.position
+        queue.advance(batch.next, batch.exhausted)
         self._readiness.found(queue, len(batch.bodies), batch.exhausted)
         if batch.next - start != len(batch.offsets):
             self._skip_holes(queue, start, batch)
@@ -153,6 +152,7 @@ class Puller:
         ttl_s = group.owner.topic.options.ttl_s
         decode, first_delivery = message.decode, message.FIRST_DELIVERY
         messages = []
+        expiries: list[int] = []
         damaged: list[tuple[int, bytes, str]] = []
         for offset, body in zip(batch.offsets, batch.bodies, strict=True):
             if some_finished and tracker.is_finished(offset):
@@ -179,8 +179,10 @@ class Puller:
                 at_us = m.published_us + int(ttl_s * 1e6)
                 m.expires_us = min(m.expires_us or at_us, at_us)
             if m.expires_us:
-                group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
+                expiries.append(m.expires_us)
             messages.append(m)
+        if expiries:
+            group.note_expiry(min(expiries))
         if damaged:
             self._put_aside(queue, damaged, now_us)
         return messages
@@ -218,7 +220,7 @@ class Puller:
                     self._record(queue, at, offset)
             at = offset + 1
         if not queue.dirty:
-            queue.dirty = True
+            queue.mark_dirty()
             self._events.dirty(queue)
 
     def _record(self, queue: OwnedQueue, start: int, end: int) -> None:
@@ -244,5 +246,5 @@ class Puller:
 
     def _give_back(self, taken: list[tuple[OwnedQueue, int]]) -> None:
         for queue, _ in taken:
-            queue.listed = False
+            queue.delist()
             self._readiness.add(queue)

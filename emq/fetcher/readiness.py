@@ -37,7 +37,7 @@ class Readiness:
         This wake-up may arrive before the answer of an earlier read, on another connection, that found the queue empty.
         So `queue.woken` stays set when that answer comes.
         """
-        queue.more = queue.woken = True
+        queue.wake()
         self.add(queue)
 
     def drained(self, group: OwnedGroup) -> None:
@@ -50,7 +50,7 @@ class Readiness:
         if queue.listed or not queue.more:
             return
         if wanted(queue) > 0:
-            queue.listed = True
+            queue.enlist()
             self._queues.append(queue)
             self._something.set()
         elif is_ahead(queue):
@@ -83,11 +83,11 @@ class Readiness:
             looked += 1
             want = wanted(queue)
             if want > 0:
-                queue.woken = False
+                queue.begin_read()
                 taken.append((queue, want))
                 messages += min(want, queue.expected or self._typical)
             else:
-                queue.listed = False
+                queue.delist()
                 if is_ahead(queue):
                     self._ahead[queue] = None
         if not self._queues:

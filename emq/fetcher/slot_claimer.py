@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.fetcher.due_times import DueTimes
+from emq.groups.capacity import MAX_BUFFER
 from emq.groups.context import HostContext
-from emq.groups.owned import MAX_BUFFER, Claims, OwnedGroup, OwnedTopic
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
 from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
@@ -469,6 +469,7 @@ class SlotClaimer(Claims):
         keyed, apart, name = topic.options.ordering != "none", slot.slot.apart, topic.name
         ttl_us = int((topic.options.ttl_s or 0) * 1e6)
         messages = []
+        expiries: list[int] = []
         for member, score, token, body, note, merged, beyond, history in claimed.entries:
             m = message.Message(
                 message.slot_id(index, member),
@@ -492,8 +493,10 @@ class SlotClaimer(Claims):
                 at_us = _ready_since_us(slot, m) + ttl_us
                 m.expires_us = min(m.expires_us or at_us, at_us)
             if m.expires_us:
-                group.expires_us = min(group.expires_us or m.expires_us, m.expires_us)
+                expiries.append(m.expires_us)
             messages.append(m)
+        if expiries:
+            group.note_expiry(min(expiries))
         return messages
 
     # --------------------------------------------------------------------------------------------------------- sweeping

@@ -6,7 +6,7 @@ import dataclasses
 
 from emq.clock import Clock
 from emq.groups.events import HostEvents
-from emq.groups.owned import Gauge
+from emq.groups.gauge import Gauge
 from emq.loops.lease import Lease
 from emq.trail.sink import NullTrail, TrailSink
 

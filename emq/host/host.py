@@ -12,7 +12,6 @@ import msgspec
 
 from emq import errors
 from emq.allocation.membership import Membership
-from emq.clock import Clock, SystemClock
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
 from emq.dispatch.settler import Settler
@@ -25,27 +24,23 @@ from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.waker import Waker
 from emq.groups.context import HostContext
 from emq.groups.events import HostEvents
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.handlers import Handlers
-from emq.host.neighbours import Neighbours
 from emq.host.ownership import DRAIN_S, Loops, Ownership
 from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Parts, Recorder
 from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
+from emq.host.surroundings import Services, Storage
 from emq.loops.guard import Guard
 from emq.loops.slicing import in_slices
-from emq.loops.timekeeping import Timekeeper
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
-from emq.offsets.checkpoints import CheckpointStore
 from emq.schedule.firing import Firing
-from emq.storage.store import Store
-from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from emq.topics.passages import PassageStore
-from emq.trail.sink import NullTrail, TrailSink
 
 log = logging.getLogger(__name__)
 
@@ -97,26 +92,20 @@ class Host(HostEvents):
 
     def __init__(
         self,
-        store: Store,
-        catalog: Catalog,
-        checkpoints: CheckpointStore,
+        storage: Storage,
         membership: Membership,
         handlers: Handlers,
-        *,
-        clock: Clock | None = None,
-        timekeeper: Timekeeper | None = None,
-        neighbours: Neighbours | None = None,
-        trail: TrailSink | None = None,
+        services: Services | None = None,
         options: HostOptions | None = None,
     ) -> None:
-        self._store = store
+        store, catalog, checkpoints = storage.store, storage.catalog, storage.checkpoints
+        services = services or Services()
+        clock, timekeeper, trail = services.clock, services.timekeeper, services.trail
         self._catalog = catalog
         self._database = checkpoints.database
         self._membership = membership
         self._options = options = options or HostOptions()
-        self._clock = clock = clock or SystemClock()
-        self._trail = trail = trail or NullTrail()
-        self._neighbours = neighbours
+        self._neighbours = services.neighbours
         self._gauge = Gauge()
         self.guard = getattr(membership, "guard", None) or Guard()
         self.on_deleted: list[Callable[[str], None]] = []

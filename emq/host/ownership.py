@@ -17,10 +17,10 @@ from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.slot_claimer import SlotClaimer, give_back
 from emq.groups import priority
+from emq.groups.capacity import buffer_capacity, in_flight_limit, queue_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic, buffer_capacity, in_flight_limit, queue_capacity
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers, is_pattern, with_timeout
 from emq.loops.slicing import SLICE, in_slices
@@ -471,9 +471,7 @@ class Ownership:
             tracker = OffsetTracker(checkpoint.watermark, checkpoint.finished)
             queue = OwnedQueue(group, i, tracker, HORIZON_S, marks.Marks(checkpoint.marks))
             queue.notes, queue.capacity = checkpoint.notes, queue_capacity(group.capacity, i, len(topic.priorities))
-            group.queues.append(queue)
-            group.buffers.append(deque())
-            group.ahead += queue.position - queue.covered
+            group.add(queue)
             self.queues[queue_name] = queue
         group.allowance = self.loops.checkpointer.allowance(group)
         return group

@@ -18,7 +18,8 @@ from emq import errors
 from emq.clock import Clock
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
-from emq.groups.owned import Gauge, OwnedTopic
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedTopic
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Rates, TopicStatistics, Totals
 from emq.loops.guard import Guard

@@ -125,7 +125,7 @@ class Checkpointer:
         if not queues:
             return
         for queue in queues:
-            queue.dirty = False
+            queue.begin_save()
         batch: list[Checkpoint] = []
         saving: list[OwnedQueue] = []
         try:
@@ -154,8 +154,7 @@ class Checkpointer:
                 self._events.lost(queue.group)
                 continue
             covered = checkpoint.watermark + sum(end - start for start, end in checkpoint.finished)
-            queue.group.ahead -= covered - queue.covered
-            queue.covered = covered
+            queue.cover(covered)
             if checkpoint.watermark > queue.saved:
                 queue.saved = checkpoint.watermark
                 self._untrimmed[queue.name] = queue
@@ -210,5 +209,5 @@ class Checkpointer:
     def _keep_dirty(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:
             if not queue.dirty:
-                queue.dirty = True
+                queue.mark_dirty()
                 self._dirty.append(queue)

@@ -233,7 +233,7 @@ class Firing:
         turns = self._kept(turns, lambda group: group.lost)
         for turn in [turn for turn in turns if turn.entry.id in turn.proven]:
             self._ended(turn)
-            turn.group.lane_out -= 1
+            turn.group.lane_settled()
         turns = [turn for turn in turns if turn.entry.id not in turn.proven]
         self._sent.update(((turn.group.name, turn.entry.id), turn) for turn in turns)
         answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
@@ -252,7 +252,7 @@ class Firing:
                 self._rest(self._to_settle, turn, answer)
                 continue
             self._ended(turn)
-            turn.group.lane_out -= 1
+            turn.group.lane_settled()
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(turn.group)
             elif turn.reason:

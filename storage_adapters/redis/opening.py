@@ -19,7 +19,7 @@ from storage_adapters.redis.keys import Shard, cluster_shards, shard_count
 from storage_adapters.redis.packing import pack_in_c
 from storage_adapters.redis.sentinels import OneAtATime
 from storage_adapters.redis.server import Scripts, Server
-from storage_adapters.redis.store import RedisStore
+from storage_adapters.redis.store import Location, RedisStore
 from storage_adapters.redis.topology import Topology
 from storage_adapters.redis.wakeups import ServerWakeUps
 
@@ -79,7 +79,7 @@ async def _open_server(address: Address, environment: str) -> RedisStore:
     shards = [Shard(environment, index) for index in range(count)]
     instance = secrets.token_hex(8)
     wakeups = ServerWakeUps(client, server, shards, instance)
-    return RedisStore(server, shards, instance, wakeups, disconnect, max_queue_qps=address.max_queue_qps)
+    return RedisStore(Location(server, shards, instance), wakeups, disconnect, max_queue_qps=address.max_queue_qps)
 
 
 async def _open_cluster(address: Address, environment: str) -> RedisStore:
@@ -96,15 +96,8 @@ async def _open_cluster(address: Address, environment: str) -> RedisStore:
         raise
     shards, instance = cluster_shards(environment, count), secrets.token_hex(8)
     wakeups = ClusterWakeUps(topology, server, shards, instance)
-    return RedisStore(
-        server,
-        shards,
-        instance,
-        wakeups,
-        topology.close,
-        place=hash_slot,
-        max_queue_qps=address.max_queue_qps,
-    )
+    location = Location(server, shards, instance, hash_slot)
+    return RedisStore(location, wakeups, topology.close, max_queue_qps=address.max_queue_qps)
 
 
 def _client(address: Address, host: str, port: int) -> redis.asyncio.Redis:

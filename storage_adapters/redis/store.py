@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from emq.clock import Clock
 from storage_adapters.redis.keys import Shard
@@ -13,13 +14,26 @@ from storage_adapters.redis.slot_store import RedisSorted
 from storage_adapters.redis.wakeups import WakeUps
 
 
+class Location(NamedTuple):
+    """Where an environment's data lies.
+
+    Attributes:
+        server: runs the scripts.
+        shards: hold the queues and lanes.
+        instance: names this instance among those on the same data.
+        place: returns the place of a sorted slot's store key, see `RedisSorted`.
+    """
+
+    server: Scripts
+    shards: Sequence[Shard]
+    instance: str
+    place: Callable[[str], int] = lambda _: 0
+
+
 class RedisStore:
     """See `emq.storage.store.Store`.
 
     Args:
-        server: runs the scripts.
-        instance: names this instance among those on the same data.
-        place: returns the place of a sorted slot's store key, see `RedisSorted`.
         disconnect: closes the connections.
         max_queue_qps: most operations a second that a topic may ask of one queue, or None.
     """
@@ -28,16 +42,13 @@ class RedisStore:
 
     def __init__(
         self,
-        server: Scripts,
-        shards: Sequence[Shard],
-        instance: str,
+        location: Location,
         wakeups: WakeUps,
         disconnect: Callable[[], Awaitable[None]],
         *,
-        place: Callable[[str], int] = lambda _: 0,
         max_queue_qps: float | None = None,
     ) -> None:
-        self._server = server
+        server, shards, instance, place = location
         self._wakeups = wakeups
         self._disconnect = disconnect
         self._closed = False

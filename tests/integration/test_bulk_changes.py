@@ -13,6 +13,7 @@ from emq.allocation import member, records
 from emq.allocation.handoff import Handoff
 from emq.allocation.member import ClusterMembership
 from emq.allocation.records import Entry, Running
+from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.host.host import Host
 from emq.topics.model import State, Topic, TopicOptions
@@ -60,7 +61,7 @@ class Loop:
 async def consuming(app: emq.App) -> AsyncIterator[Host]:
     """The app as the only member of a cluster in memory."""
     tree = MemoryEnsemble(app.clock).tree()
-    run = asyncio.create_task(app.run(ClusterMembership(tree, "online", "a", app._next_generation, app.clock)))
+    run = asyncio.create_task(app.run(ClusterMembership(Seat(tree, "online", "a", app._next_generation, app.clock))))
     await asyncio.sleep(0)
     assert app.host is not None
     await app.host.running.wait()

@@ -18,6 +18,7 @@ from emq import servers
 from emq.allocation import cluster_view, records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.records import Record
+from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.allocation.tree.protocol import Tree
 
@@ -70,7 +71,7 @@ class Member:
 
         self.name = name
         self.tree = ensemble.tree(TIMEOUT_S)
-        self.membership = ClusterMembership(self.tree, "online", name, next_generation, LoopClock())
+        self.membership = ClusterMembership(Seat(self.tree, "online", name, next_generation, LoopClock()))
         self.held: dict[str, int] = {}
         self.acted_on: set[int] = set()
         self._following: asyncio.Task[None] | None = None

@@ -29,16 +29,16 @@ async def test_a_change_of_a_topic_finds_its_parked_groups_without_a_search() ->
         await r.producer.publish_many("t", [b"x"] * 600)
         async with r.consuming(Seen()) as host:
             dispatcher, groups = host.dispatcher, list(host.ownership.groups.values())
-            await until(lambda: sum(map(len, dispatcher._parked.values())) == 60)
+            await until(lambda: len(dispatcher.parking) == 60)
             for i in range(PARKED):
-                dispatcher._park(Stranger(), r.clock.now() + 1e6 + i % 7, r.clock.now())  # type: ignore[arg-type]
+                dispatcher.parking.park(Stranger(), r.clock.now() + 1e6 + i % 7, r.clock.now())  # type: ignore[arg-type]
             began = time.process_time()
             for group in groups:
                 dispatcher.recheck(group)
             assert time.process_time() - began < 0.05  # a millisecond; a search takes 0.2 s
-            assert not any(group in of for of in dispatcher._parked.values() for group in groups)
-            dispatcher._parked.clear()
-            dispatcher._deadlines.clear()
+            assert not any(group in of for of in dispatcher.parking._groups.values() for group in groups)
+            dispatcher.parking._groups.clear()
+            dispatcher.parking._deadlines.clear()
 
 
 @virtual

@@ -37,9 +37,9 @@ MUTANTS = (
         "wake-up-before-the-answer-is-forgotten",
         "L",
         "a wake-up that overtakes the answer of an empty read is lost with it",
-        "emq/fetcher/puller.py",
-        "queue.more = queue.woken or not batch.exhausted",
-        "queue.more = not batch.exhausted",
+        "emq/groups/owned.py",
+        "self.more = self.woken or not exhausted",
+        "self.more = not exhausted",
         "tests/unit/test_wakeup_race.py::"
         "test_a_wakeup_that_overtakes_the_answer_of_an_empty_read_leads_to_another_read",
     ),

@@ -14,6 +14,7 @@ from support.simulation.schedule import Schedule
 from emq import message
 from emq.allocation.plan import plan
 from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.flight import Flight
 from emq.fetcher.readiness import Readiness
 from emq.groups import priority
 from emq.groups.offset_tracker import OffsetTracker
@@ -279,13 +280,13 @@ def _once() -> Iterator[bool]:
 @pytest.mark.parametrize("sick", [False, True])
 def test_a_topic_that_hangs_and_keeps_others_waiting_is_found(sick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = (EASY._replace(keys=0), EASY._replace(name="other", keys=0))
-    real = Dispatcher._places
+    real = Flight.places
 
-    def places(self: Dispatcher, owner: OwnedTopic, wanted: int, now: float) -> int:
-        return real(self, owner, wanted, now) if self.in_flight < 10 else 0
+    def places(self: Flight, owner: OwnedTopic, wanted: int, now: float) -> int:
+        return real(self, owner, wanted, now) if self.count < 10 else 0
 
     if sick:
-        monkeypatch.setattr(Dispatcher, "_places", places)
+        monkeypatch.setattr(Flight, "places", places)
     outcomes = (carry_out(Schedule(seed, True, (0.0,), 2, topics, ())) for seed in range(9))
     found = next(one for one in outcomes if one.happened["hang"])
     assert found.happened["hang"] == 1

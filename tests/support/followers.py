@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from emq.allocation.member import ClusterMembership
+from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from support.virtual import LoopClock
 
@@ -34,7 +35,8 @@ class Follower:
         self.drain_s = drain_s
         self._quotas = meeting.quotas
         self.membership = ClusterMembership(
-            meeting.ensemble.tree(TIMEOUT_S), "online", name, meeting.next_generation, meeting.clock, weight=weight
+            Seat(meeting.ensemble.tree(TIMEOUT_S), "online", name, meeting.next_generation, meeting.clock),
+            weight=weight,
         )
         self._task: asyncio.Task[None] | None = None
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from emq.allocation import records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.records import Paths, Record
+from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
 from support.rig import until
 from support.virtual import LoopClock
@@ -86,7 +87,7 @@ class Member:
         self.tree: MemoryTree = cluster.ensemble.tree(TIMEOUT_S)
         self.database = Database(cluster.clock)
         self.membership = ClusterMembership(
-            self.tree, "online", name, cluster.next_generation, cluster.clock, database=self.database, **options
+            Seat(self.tree, "online", name, cluster.next_generation, cluster.clock), database=self.database, **options
         )
         self.held: dict[str, int] = {}
         self.era = 0

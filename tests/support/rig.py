@@ -12,6 +12,7 @@ from emq.allocation.membership import LocalCluster, Membership
 from emq.clock import Clock
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
+from emq.host.surroundings import Services, Storage
 from emq.inspect.admin import Admin
 from emq.loops.timekeeping import Timekeeper
 from emq.message import Message
@@ -19,7 +20,7 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
-from emq.trail.sink import TrailSink
+from emq.trail.sink import NullTrail, TrailSink
 from storage_adapters.memory import MemoryStore, World
 from support.doubles import FaultyStore, InlineDatabase
 from support.virtual import LoopClock
@@ -171,15 +172,11 @@ class Rig:
         if isinstance(handlers, Seen):
             handlers = bound({"*": handlers.on(name)})
         return Host(
-            store or FaultyStore(MemoryStore(self.world)),
-            self.catalog,
-            self.checkpoints,
+            Storage(store or FaultyStore(MemoryStore(self.world)), self.catalog, self.checkpoints),
             membership or self.cluster.member(name),
             handlers,
-            trail=trail,
-            clock=clock or self.clock,
-            timekeeper=timekeeper,
-            options=HostOptions(**{"catalog_poll_s": 0.05, "checkpoint_s": 0.25, "drain_s": 5.0, **options}),
+            Services(clock or self.clock, timekeeper, trail=trail or NullTrail()),
+            HostOptions(**{"catalog_poll_s": 0.05, "checkpoint_s": 0.25, "drain_s": 5.0, **options}),
         )
 
     @contextlib.asynccontextmanager

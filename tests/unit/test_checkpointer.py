@@ -13,8 +13,9 @@ from support.recorded_events import RecordedEvents
 from emq import errors
 from emq.clock import ManualClock
 from emq.groups.context import HostContext
+from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import Note, OffsetTracker
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer

@@ -8,10 +8,12 @@ from collections import Counter, deque
 import pytest
 
 from emq.clock import ManualClock
-from emq.dispatch.dispatcher import GRID_S, VISIT, Dispatcher
+from emq.dispatch.dispatcher import VISIT, Dispatcher
+from emq.dispatch.parking import GRID_S
 from emq.groups.context import HostContext
+from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.loops.lease import Lease
 from emq.message import Message

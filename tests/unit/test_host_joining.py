@@ -11,6 +11,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
+from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.host.host import Host
@@ -28,7 +29,7 @@ async def test_a_host_that_waits_for_its_cluster_starts_nothing_and_stops_at_onc
         await r.producer.publish_many("t", [b"x"] * 5)
         ensemble = MemoryEnsemble(r.clock)
         ensemble.quorum = False
-        membership = ClusterMembership(ensemble.tree(), "online", "a", generation, r.clock)
+        membership = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
         host = r.host(seen := Seen(), "a", membership=membership)
         running = asyncio.create_task(host.run())
         await asyncio.sleep(60)
@@ -47,9 +48,9 @@ async def test_a_host_that_waits_for_its_cluster_starts_nothing_and_stops_at_onc
 async def test_a_host_that_may_not_join_says_why_and_leaves_no_session() -> None:
     async with rig() as r:
         ensemble = MemoryEnsemble(r.clock)
-        first = ClusterMembership(ensemble.tree(), "online", "a", generation, r.clock)
+        first = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
         await first.join()
-        second = ClusterMembership(ensemble.tree(), "online", "a", generation, r.clock)
+        second = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
         with pytest.raises(errors.HostConflict, match="'a' is a member"):
             await r.host(Seen(), "a", membership=second).run()
         assert len(ensemble.sessions) == 1
@@ -61,7 +62,7 @@ async def test_a_host_that_is_cancelled_while_it_waits_leaves_no_session() -> No
     async with rig() as r:
         ensemble = MemoryEnsemble(r.clock)
         ensemble.quorum = False
-        membership = ClusterMembership(ensemble.tree(), "online", "a", generation, r.clock)
+        membership = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
         running = asyncio.create_task(r.host(Seen(), "a", membership=membership).run())
         await asyncio.sleep(1)
         running.cancel()
@@ -85,7 +86,7 @@ async def test_a_host_does_not_join_before_it_knows_the_time_and_stops_at_once_m
 
         def host(name: str) -> Host:
             clock = SystemClock(lambda: r.clock.now_us() * 1000 + 7_200 * 10**9, lambda: int(loop.time() * 1e9))
-            membership = ClusterMembership(ensemble.tree(), "online", name, generation, clock)
+            membership = ClusterMembership(Seat(ensemble.tree(), "online", name, generation, clock))
             keeper = Timekeeper(clock, ask, wall_ns=lambda: r.clock.now_us() * 1000)
             return r.host(Seen(), name, membership=membership, clock=clock, timekeeper=keeper)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from emq.allocation import records
 from emq.allocation.leader import Leader
 from emq.allocation.records import Running
+from emq.allocation.seat import Seat
 from emq.allocation.tree.protocol import Node, OnChange
 from emq.clock import ManualClock
 
@@ -47,7 +48,7 @@ async def hosts_seen(leader: Leader) -> list[str]:
 
 async def test_a_host_whose_node_changes_while_another_is_read_stays_a_member() -> None:
     tree = ScriptedTree()
-    leader = Leader(tree, "online", "a", generation, ManualClock())  # type: ignore[arg-type]
+    leader = Leader(Seat(tree, "online", "a", generation, ManualClock()))  # type: ignore[arg-type]
     assert await hosts_seen(leader) == ["a", "b"]
     tree.changed[PATHS.host("b")]()
     tree.meanwhile = tree.changed[PATHS.host("a")]

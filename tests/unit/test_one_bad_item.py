@@ -15,8 +15,8 @@ from support.virtual import LoopClock, virtual
 from emq import errors
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
-from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.receiver import Receiver
 from emq.producer.batcher import Batcher

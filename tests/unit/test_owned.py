@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic, buffer_capacity, in_flight_limit
+from emq.groups.capacity import buffer_capacity, in_flight_limit
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter

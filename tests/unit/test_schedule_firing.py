@@ -16,7 +16,8 @@ from support.recorded_trail import RecordedTrail
 from emq import errors, message
 from emq.clock import ManualClock
 from emq.groups.context import HostContext
-from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter

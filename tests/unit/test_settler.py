@@ -17,8 +17,8 @@ from emq import errors
 from emq.dispatch.settler import Settler
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
-from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message, decode, encode_retry
 from emq.quota.counter import WindowCounter

@@ -12,8 +12,8 @@ from support.virtual import LoopClock, virtual
 
 from emq.fetcher.slot_claimer import SWEEP_S, SlotClaimer
 from emq.groups.context import HostContext
-from emq.groups.owned import Gauge, OwnedGroup, OwnedTopic
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.gauge import Gauge
+from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.message import Message
 from emq.quota.counter import WindowCounter

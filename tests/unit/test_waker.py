@@ -14,9 +14,9 @@ from emq.clock import ManualClock
 from emq.fetcher.readiness import Readiness
 from emq.fetcher.waker import SLICES, SWEEP_S, Waker
 from emq.groups.context import HostContext
+from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
-from emq.groups.owned_slot import OwnedSlot
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.storage.store import Store

@@ -11,8 +11,9 @@ from emq.clock import ManualClock
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
 from emq.groups.context import HostContext
+from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import Gauge, OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.storage.log_store import Batch, LogStore, Read

@@ -12,12 +12,14 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
+from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
+from emq.host.surroundings import Services, Storage
 from emq.loops.timekeeping import Asked, Timekeeper
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
@@ -167,7 +169,7 @@ class Member:
         self.timekeeper = Timekeeper(self.clock, self._ask, wall_ns=self._wall_ns)
         evidence.occurrences.clocks[life] = lambda: self.clock.now_us()
         self.membership = ClusterMembership(
-            self.tree, ENVIRONMENT, name, self._next_generation, self.clock, weight=weight
+            Seat(self.tree, ENVIRONMENT, name, self._next_generation, self.clock), weight=weight
         )
         self.running: set[int] = set()
         self.handlers = Handlers()
@@ -176,15 +178,11 @@ class Member:
         for plan in plans:
             self._bind(plan, evidence)
         self.host = Host(
-            self.store,
-            Catalog(self.database, ENVIRONMENT, None),
-            _Checkpoints(self.database, life, evidence),
+            Storage(self.store, Catalog(self.database, ENVIRONMENT, None), _Checkpoints(self.database, life, evidence)),
             self.membership,
             self.handlers,
-            clock=self.clock,
-            timekeeper=self.timekeeper,
-            trail=_Trail(life, evidence),
-            options=HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
+            Services(self.clock, self.timekeeper, trail=_Trail(life, evidence)),
+            HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
         )
         self.loops: list[asyncio.Task[None]] = []
         start = self.host.guard.start

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from emq.groups.owned import MAX_BUFFER, MIN_BUFFER, OwnedGroup, OwnedTopic
+from emq.groups.capacity import MAX_BUFFER, MIN_BUFFER
+from emq.groups.owned import OwnedGroup, OwnedTopic
 
 if TYPE_CHECKING:
     from support.simulation.cluster import Cluster

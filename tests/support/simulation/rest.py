@@ -39,7 +39,7 @@ def _left(member: Member) -> Iterator[tuple[str, str]]:
         "bytes in memory": gauge.bytes,
         "bytes in flight": gauge.flying,
         "handlers": len(member.running),
-        "topics that wait for a place": len(dispatcher._crowd),
+        "topics that wait for a place": dispatcher.flight.waiting,
         "stints": len(dispatcher._tasks),
         "queues to read": len(host.readiness),
     }

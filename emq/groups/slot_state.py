@@ -1,20 +1,15 @@
-"""The state of an owned slot, from which a group of a sorted topic claims. State only, as in `emq.groups.owned`."""
+"""The state of a slot, from which a group of a sorted topic claims."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from emq.storage.slot_store import Slot, SlotKind
-
-if TYPE_CHECKING:
-    from emq.groups.owned import Claims, OwnedGroup
-    from emq.message import Message
+from emq.message import Message
+from emq.storage.slot_store import Slot
 
 
-class OwnedSlot:
-    """A slot that this host owns: the set of members, sorted by score, from which a group of a sorted topic claims.
+class SlotState:
+    """What a host knows of a slot: the set of members, sorted by score, from which a group of a sorted topic claims.
 
     Attributes:
         slot: the slot's name and rules in the store.
@@ -32,7 +27,6 @@ class OwnedSlot:
             messages ran one behind the other without waiting.
         waited: the handler of the slot's last message did not end at once.
         thirsty: the slot is in its topic's `thirsty`.
-        claims: told of keys in `freed`; None before the slot is acquired.
         freed: keys that do not run any more. They count as running until the store has told whether the messages that
             wait for them were sent again.
         rest_ms: when to bring back the first of the slot's resting members, as far as is known; 0 for none.
@@ -51,11 +45,9 @@ class OwnedSlot:
         "again",
         "buffered",
         "claiming",
-        "claims",
         "done",
         "expected",
         "freed",
-        "group",
         "held",
         "known",
         "look_ms",
@@ -72,8 +64,7 @@ class OwnedSlot:
         "waited",
     )
 
-    def __init__(self, group: OwnedGroup, slot: Slot) -> None:
-        self.group = group
+    def __init__(self, slot: Slot) -> None:
         self.slot = slot
         self.address = slot.address
         self.buffered = 0
@@ -87,7 +78,6 @@ class OwnedSlot:
         self.run = 1
         self.waited = False
         self.thirsty = False
-        self.claims: Claims | None = None
         self.freed: dict[str, None] = {}
         self.rest_ms = 0
         self.returning: list[Message] = []
@@ -111,17 +101,9 @@ class OwnedSlot:
             else:
                 held.pop(member, None)
 
-    def until_ms(self, now_ms: int) -> int:
-        """Return the due time up to which a claim at `now_ms` takes members; a whole second for that precision."""
-        return now_ms - now_ms % 1000 if self._by_second() else now_ms
-
-    def due_ms(self, score: float | None) -> int | None:
-        """Return when a member of that score may be claimed, in ms since the epoch (0: at once); None for no member."""
-        if score is None:
-            return None
-        if self.slot.kind is SlotKind.PRIORITY:
-            return 0
-        return math.ceil(score / 1000) * 1000 if self._by_second() else math.ceil(score)
-
-    def _by_second(self) -> bool:
-        return self.slot.kind is SlotKind.FIXED_TIME and self.group.owner.topic.options.precision == "second"
+    def forget(self) -> None:
+        """Forget the claimed members: the group is being released."""
+        self.buffered = 0
+        self.held.clear()
+        self.returning.clear()
+        self.freed.clear()

@@ -1,0 +1,28 @@
+"""The seat of a host in a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from emq.allocation.tree import protocol
+from emq.clock import Clock
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seat:
+    """Who a host is in its cluster, and what it goes by.
+
+    Attributes:
+        tree: the coordination tree in which the hosts meet.
+        environment: the environment whose groups the hosts share.
+        host: a name that is unique in the cluster.
+        next_generation: takes the least number that it may return; returns a number above all that it returned.
+        clock: the host's clock.
+    """
+
+    tree: protocol.Tree
+    environment: str
+    host: str
+    next_generation: Callable[[int], Awaitable[int]]
+    clock: Clock

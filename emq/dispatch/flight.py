@@ -1,0 +1,107 @@
+"""The messages in flight on a host, and the topics that wait for a place among them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.places import sharing
+
+MAX_IN_FLIGHT = 20_000
+"""Most messages of one host, over all topics, that are started and not settled."""
+
+LOOK_AGAIN_S = 0.25
+LOOK_AGAIN = 64
+"""While topics wait for places in flight, `LOOK_AGAIN` of them are looked at again every `LOOK_AGAIN_S` seconds, even
+if no place became free."""
+
+
+class Flight:
+    """Counts the messages in flight, with their bytes, by group, by topic and for the host.
+
+    All topics share `most` places, see `emq.places.sharing`. A topic that finds no place waits until enough places are
+    free. It is also looked at again every `LOOK_AGAIN_S`, because `emq.places.sharing` forgets a topic's slowness in
+    time.
+
+    Attributes:
+        count: messages in flight on the host.
+    """
+
+    __slots__ = ("_again", "_crowd", "_looking", "_most", "_stopped", "count")
+
+    def __init__(self, most: int, again: Callable[[OwnedTopic], None]) -> None:
+        """Args:
+        again: called with a topic that has waited and may find a place now.
+        """
+        self._most = most
+        self._again = again
+        self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
+        self._looking: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.count = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of topics that wait for a place."""
+        return len(self._crowd)
+
+    def enter(self, group: OwnedGroup, n: int, size: int) -> None:
+        """`n` messages of the group are in flight now, of `size` bytes together."""
+        owner = group.owner
+        owner.in_flight += n
+        group.in_flight += n
+        self.count += n
+        owner.flying += size
+        group.gauge.flying += size
+
+    def leave(self, group: OwnedGroup, n: int, size: int) -> None:
+        """`n` messages of the group are not in flight any more; `size`: their bytes that `lighten` did not take off."""
+        group.owner.in_flight -= n
+        group.in_flight -= n
+        self.count -= n
+        self.lighten(group, size)
+
+    def lighten(self, group: OwnedGroup, size: int) -> None:
+        """Take off the bytes of messages that only wait for the store to note their success."""
+        owner = group.owner
+        owner.flying -= size
+        group.gauge.flying -= size
+        if not owner.in_flight:  # a handler may have changed its message's payload, so that the sum is off
+            group.gauge.flying -= owner.flying
+            owner.flying = 0
+
+    def places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
+        """Return how many of the `wanted` places the topic may take; at 0, the topic waits for places."""
+        held, used = owner.in_flight, self.count
+        room = wanted
+        if used * 4 > self._most:  # below a quarter, no topic's share is smaller than the free places
+            full_at = sharing.ceiling(self._most, owner.pace.hold_s(int(now * 1e6)))
+            wanted = min(wanted, sharing.need(owner.topic.qps, owner.pace.took_s) - held)
+            room = sharing.room(full_at, used, held)
+            if wanted > 0 >= room:
+                self._crowd.wait(owner, sharing.used_at_most(full_at, held))
+                if self._looking is None:
+                    self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+                return 0
+        return min(room, wanted)  # a topic that has all places it needs waits for its own messages to end
+
+    def admit(self) -> None:
+        """Look again at the topics that have enough free places now. Call this after messages have left."""
+        room = self._most - self.count
+        while room > 0 and self.count <= self._crowd.wakes_at:
+            self._again(self._crowd.first())
+            room -= 1
+
+    def stop(self) -> None:
+        """Look at no topic again because of the time."""
+        self._stopped = True
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _look_again(self) -> None:
+        self._looking = None
+        for _ in range(min(LOOK_AGAIN, len(self._crowd))):
+            self._again(self._crowd.longest())
+        if not self._stopped and self._crowd:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)

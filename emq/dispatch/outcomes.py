@@ -1,0 +1,27 @@
+"""Where the dispatcher reports what became of messages."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from emq.groups.owned import OwnedGroup
+from emq.message import Message
+
+
+class Outcomes(Protocol):
+    """Where the dispatcher reports the messages whose settling needs the store."""
+
+    def acknowledge(self, group: OwnedGroup, message: Message) -> None:
+        """A message of a lane has succeeded."""
+
+    def acknowledge_member(self, group: OwnedGroup, message: Message) -> None:
+        """A message of a slot has succeeded."""
+
+    def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
+        """A delivery has failed: retry or dead-letter the message."""
+
+    def expired(self, group: OwnedGroup, message: Message) -> None:
+        """A message has outlived its time to live: dead-letter it."""
+
+    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+        """A message could not be decoded: dead-letter it."""

@@ -1,0 +1,74 @@
+"""The groups that wait until their counters allow more starts."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Callable, Iterable
+
+from emq.clock import LONGEST_TIMER_S, Clock
+from emq.groups.owned import OwnedGroup
+
+GRID_S = 1 / 256
+"""Seconds between the times at which parked groups wake, so that thousands of smooth counters share 256 wake-ups a
+second. A power of two, so that whole seconds lie on the grid exactly."""
+
+
+class Parking:
+    """Groups by the time at which their counters allow more; one timer serves all."""
+
+    def __init__(self, clock: Clock, back: Callable[[Iterable[OwnedGroup]], None]) -> None:
+        """Args:
+        back: called with the groups whose time has come. They are not parked any more.
+        """
+        self._clock = clock
+        self._back = back
+        self._groups: dict[float, dict[OwnedGroup, None]] = {}
+        self._deadlines: list[float] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def park(self, group: OwnedGroup, until: float, now: float) -> None:
+        """Park until `until`, which is finite, a group whose counter granted nothing at `now`."""
+        until = math.ceil(until / GRID_S) * GRID_S
+        if until <= now:
+            until += GRID_S  # rounded, the counter's next time is the present one, in which it granted nothing
+        parked = self._groups.get(until)
+        if parked is None:
+            parked = self._groups[until] = {}
+            heapq.heappush(self._deadlines, until)
+            if self._deadlines[0] == until:
+                self._set_timer()
+        parked[group] = None
+        group.parked_until = until
+
+    def take_out(self, group: OwnedGroup) -> bool:
+        """Take the group out before its time; return whether it was parked."""
+        parked = self._groups.get(group.parked_until)
+        if parked is None or group not in parked:
+            return False
+        del parked[group]
+        return True
+
+    def stop(self) -> None:
+        """Bring no group back any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        self.stop()
+        delay = min(max(0.0, self._deadlines[0] - self._clock.now()), LONGEST_TIMER_S)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._unpark)
+
+    def _unpark(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        due: list[OwnedGroup] = []
+        while self._deadlines and self._deadlines[0] <= now:
+            due += self._groups.pop(heapq.heappop(self._deadlines))
+        if self._deadlines:
+            self._set_timer()
+        self._back(due)

@@ -1,0 +1,42 @@
+"""How much of a topic, a group and a queue a host has in memory and in flight."""
+
+from __future__ import annotations
+
+import math
+
+from emq.topics.model import Topic
+
+MIN_BUFFER = 8
+"""Least capacity of a buffer, in messages: worth a round trip even with a tiny quota."""
+MAX_BUFFER = 500
+"""Most messages buffered for one queue, however large its quota."""
+
+
+def buffer_capacity(quota: float, horizon_s: float, may_expire: bool = False) -> int:
+    """Return the messages to keep buffered for one queue: `horizon_s` seconds of its group's quota, 8 to 500.
+
+    If messages may expire, 500: the host can dead-letter an expired message only once the message is buffered.
+    """
+    if may_expire:
+        return MAX_BUFFER
+    return min(MAX_BUFFER, max(MIN_BUFFER, math.ceil(quota * horizon_s)))
+
+
+def queue_capacity(capacity: int, priority: int, priorities: int) -> int:
+    """Return the messages to keep buffered for one queue: `capacity` for the lowest priority, else up to twice that.
+
+    A buffer is filled again when it is half empty. So the buffer of a higher priority holds a second's quota whenever a
+    second begins. While the store holds more of that priority, no lower priority gets a part of that second.
+    """
+    return capacity if priority + 1 >= priorities else min(MAX_BUFFER, 2 * capacity)
+
+
+def in_flight_limit(topic: Topic) -> int:
+    """Return the topic's `max_in_flight`; by default five seconds of its qps, at least 8 and at most 1,000.
+
+    With five seconds, an endpoint that needs up to 5 s for a message still reaches the full rate. The upper limit keeps
+    one slow topic from filling the host.
+    """
+    if topic.options.max_in_flight is not None:
+        return topic.options.max_in_flight
+    return min(1000, max(8, math.ceil(topic.qps * 5)))

@@ -1,0 +1,316 @@
+"""The messages of a group that were read or claimed and not started, in buffers and behind keys that run."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+from collections import deque
+from typing import Protocol
+
+from emq.groups.gauge import Gauge
+from emq.groups.priority import STRICT, Policy
+from emq.groups.slot_state import SlotState
+from emq.message import Message
+from emq.storage.slot_store import SlotKind
+from emq.topics.key_layouts import KeyGate
+
+
+class Gated(Protocol):
+    """A topic, as far as its waiting messages need it.
+
+    Attributes:
+        gate: holds back messages whose keys are moving between groups; None while no keys move.
+    """
+
+    gate: KeyGate | None
+
+
+class WaitingMessages:
+    """The messages of a group that wait to start, and the keys that they wait for.
+
+    Attributes:
+        owner: the group's topic.
+        index: the group's number in its topic.
+        policy: decides which priority is next.
+        gauge: counts the messages here, together with those of the host's other groups.
+        slot: of a sorted topic, the slot that the group claims from; None for a log topic.
+        buffers: messages that are ready to start, one buffer for each priority, highest first; one for a sorted topic.
+        buffered: messages in `buffers`.
+        running: keys of the messages in flight, each with the layout by which its message came here.
+        blocked: messages that wait for their key (another message of the key runs, or the gate is closed), by
+            (priority, key).
+        held: number of messages in `blocked`.
+        released: messages that came back from `blocked` to a buffer and were not taken yet, by (priority, key).
+        retries: number of buffered and held messages that were claimed from the lane, by priority.
+        mean_bytes: bytes of one message, averaged over the last ones; 0 before the first.
+        expires_us: when the first message here expires, microseconds since the epoch; 0 if none can expire.
+    """
+
+    __slots__ = (
+        "blocked",
+        "buffered",
+        "buffers",
+        "expires_us",
+        "gauge",
+        "held",
+        "index",
+        "mean_bytes",
+        "owner",
+        "policy",
+        "released",
+        "retries",
+        "running",
+        "slot",
+    )
+
+    owner: Gated
+    slot: SlotState | None
+
+    def __init__(self, index: int, policy: Policy, gauge: Gauge) -> None:
+        self.index = index
+        self.policy = policy
+        self.gauge = gauge
+        self.buffers: list[deque[Message]] = []
+        self.buffered = 0
+        self.running: dict[str, int] = {}
+        self.blocked: dict[tuple[int, str], deque[Message]] = {}
+        self.held = 0
+        self.released: dict[tuple[int, str], Message] = {}
+        self.retries: dict[int, int] = {}
+        self.mean_bytes = 0.0
+        self.expires_us = 0
+
+    @property
+    def is_by_score(self) -> bool:
+        """True if the topic is by numeric priority, so that buffered messages stand in the order of their scores."""
+        return self.slot is not None and self.slot.slot.kind is SlotKind.PRIORITY
+
+    def push(self, priority: int, messages: list[Message]) -> None:
+        """Buffer messages of one priority, in order; they are ready to start from now on.
+
+        In a topic by numeric priority, the messages are merged into the buffer by their scores.
+        """
+        buffer = self.buffers[priority]
+        if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
+            merged = list(heapq.merge(buffer, messages, key=_by_score))
+            buffer.clear()
+            buffer.extend(merged)
+        else:
+            buffer.extend(messages)
+        n, size = len(messages), sum([len(m.payload) for m in messages])
+        self.buffered += n
+        self.gauge.messages += n
+        self.gauge.bytes += size
+        if n:
+            weight = min(1.0, n / 16) if self.mean_bytes else 1.0
+            self.mean_bytes += (size / n - self.mean_bytes) * weight
+
+    def take(self, now_us: int) -> Message | None:
+        """Take out the next message to start, by the topic's priority policy; None if there is none.
+
+        Messages whose key is running, or that the gate holds back, go to `blocked` instead.
+        """
+        while self.buffered:
+            if self.policy is STRICT:  # its `choose`, without the call: this runs for each message
+                for buffer in self.buffers:
+                    if buffer:
+                        break
+            else:
+                buffer = self.buffers[self.policy.choose(self.buffers, now_us)]
+            message = buffer.popleft()
+            self.buffered -= 1
+            if message.key is not None:
+                came_back = bool(self.released) and self._came_back(message)
+                gate = self.owner.gate
+                if message.key in self.running or (gate is not None and gate.holds(message, self.index)):
+                    self._block(message, came_back)
+                    continue
+                self.running[message.key] = message.layout
+            if message.offset < 0:
+                self._uncount(message)
+            gauge = self.gauge
+            gauge.messages -= 1
+            gauge.bytes -= len(message.payload)
+            return message
+        return None
+
+    def take_expired(self, now_us: int) -> list[Message]:
+        """Take out the expired messages, and set `expires_us` to the next expiry."""
+        self.expires_us = 0
+        expired = [m for waiting in (*self.buffers, *self.blocked.values()) for m in self._sift(waiting, now_us)]
+        self.blocked = {place: waiting for place, waiting in self.blocked.items() if waiting}
+        for m in expired:
+            self._came_back(m)
+            if m.offset < 0:
+                self._uncount(m)
+            self.gauge.messages -= 1
+            self.gauge.bytes -= len(m.payload)
+        if expired:
+            self.buffered = sum(map(len, self.buffers))
+            self.held = sum(map(len, self.blocked.values()))
+            self.release_idle_keys()
+        return expired
+
+    def note_expiry(self, at_us: int) -> None:
+        """A message comes that expires at `at_us`, in microseconds since the epoch."""
+        self.expires_us = min(self.expires_us or at_us, at_us)
+
+    def count_retry(self, priority: int) -> None:
+        """A message comes from the lane."""
+        self.retries[priority] = self.retries.get(priority, 0) + 1
+
+    def uncount_retry(self, priority: int) -> None:
+        """A message from the lane does not wait here any more."""
+        self.retries[priority] -= 1
+
+    def oldest_layout(self) -> float:
+        """Return the oldest layout by which a message with a key came here that runs or waits; infinity if none does.
+
+        Messages that wait in the lane for their retry do not count.
+        """
+        messages = (m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting)
+        waiting = min((m.layout for m in messages if m.key is not None), default=math.inf)
+        return min(waiting, *self.running.values()) if self.running else waiting
+
+    def held_of(self, priority: int) -> int:
+        """Return the number of messages of that priority in `blocked`."""
+        return sum(len(waiting) for (of, _), waiting in self.blocked.items() if of == priority)
+
+    def take_members(self) -> list[Message]:
+        """Take out the buffered messages that were claimed from the slot; messages that wait for a running key stay."""
+        taken: list[Message] = []
+        buffer = self.buffers[0]
+        while members := [m for m in buffer if m.member is not None]:
+            kept = [m for m in buffer if m.member is None]
+            buffer.clear()
+            buffer.extend(kept)
+            self.buffered -= len(members)
+            self.gauge.messages -= len(members)
+            self.gauge.bytes -= sum([len(m.payload) for m in members])
+            for m in members:
+                self._uncount(m)
+                self._came_back(m)
+            taken += members
+            if self.held:
+                self.release_idle_keys()
+        return taken
+
+    def waiting_members(self) -> list[Message]:
+        """Return the messages that were claimed from the slot and not started."""
+        returning = self.slot.returning if self.slot is not None else []
+        return returning + [
+            m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting if m.member is not None
+        ]
+
+    def discard(self) -> None:
+        """Forget the buffered messages; they are still in the store."""
+        waiting = [*self.buffers, *self.blocked.values()]
+        self.gauge.messages -= sum(map(len, waiting))
+        self.gauge.bytes -= sum(len(m.payload) for messages in waiting for m in messages)
+        for messages in waiting:
+            messages.clear()
+        self.blocked.clear()
+        self.released.clear()
+        self.retries.clear()
+        self.buffered = self.held = self.expires_us = 0
+        if self.slot is not None:
+            self.slot.forget()
+
+    def finish_key(self, key: str) -> None:
+        """Release a key whose message is settled."""
+        self.release_key(key)
+
+    def take_blocked(self, key: str) -> list[Message]:
+        """Take out the messages that were claimed from the slot and wait for that key."""
+        blocked = self.blocked.pop((0, key), None) or ()
+        taken = [m for m in blocked if m.member is not None]
+        if kept := [m for m in blocked if m.member is None]:
+            self.blocked[0, key] = deque(kept)
+        self.held -= len(taken)
+        self.gauge.messages -= len(taken)
+        self.gauge.bytes -= sum([len(m.payload) for m in taken])
+        for m in taken:
+            self._uncount(m)
+        return taken
+
+    def release_key(self, key: str) -> None:
+        """Make the next message of that key ready, one of each priority, ahead of later messages.
+
+        In a topic by numeric priority, the message takes its place by its score.
+        """
+        self.running.pop(key, None)
+        if self.held:
+            for priority, buffer in enumerate(self.buffers):
+                waiting = self.blocked.get((priority, key))
+                # One at a time: a second one would get in front of the first while another priority has its turn.
+                if waiting and (priority, key) not in self.released:
+                    message = self.released[priority, key] = waiting.popleft()
+                    if self.is_by_score:
+                        bisect.insort_left(buffer, message, key=_by_score)
+                    else:
+                        buffer.appendleft(message)
+                    self.buffered += 1
+                    self.held -= 1
+                    if not waiting:
+                        del self.blocked[priority, key]
+
+    def release_idle_keys(self) -> None:
+        """Make the next message of each key ready that does not run.
+
+        Call this after a released message has expired, or the messages behind it would wait for ever; and after a
+        change of the topic's gate, so that the messages held back by the gate are looked at again.
+        """
+        for _, key in list(self.blocked):
+            if key not in self.running:
+                self.finish_key(key)
+
+    def _sift(self, waiting: deque[Message], now_us: int) -> list[Message]:
+        """Take the expired messages out of `waiting` and return them; note when the next one expires."""
+        expired = [m for m in waiting if 0 < m.expires_us <= now_us]
+        if expired:
+            kept = [m for m in waiting if not 0 < m.expires_us <= now_us]
+            waiting.clear()
+            waiting.extend(kept)
+        for m in waiting:
+            if m.expires_us:
+                self.expires_us = min(self.expires_us or m.expires_us, m.expires_us)
+        return expired
+
+    def _came_back(self, message: Message) -> bool:
+        """Remove the message from `released`; return whether it was there."""
+        place = message.priority, message.key or ""
+        if self.released.get(place) is not message:
+            return False
+        del self.released[place]
+        return True
+
+    def _uncount(self, message: Message) -> None:
+        if message.member is None:
+            self.retries[message.priority] -= 1
+        elif self.slot is not None:
+            self.slot.buffered -= 1
+
+    def _block(self, message: Message, came_back: bool) -> None:
+        waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
+        self.held += 1
+        if self.is_by_score:
+            bisect.insort(waiting, message, key=_by_score)
+            return
+        if (
+            self.owner.gate is not None
+        ):  # one that the gate holds must not stand before an older one, which it waits for
+            insort = bisect.insort_left if came_back else bisect.insort_right
+            insort(waiting, message, key=_layout)
+        elif came_back:  # and lost its turn to another priority of its key: it is ahead of those that wait
+            waiting.appendleft(message)
+        else:
+            waiting.append(message)
+
+
+def _by_score(message: Message) -> float:
+    return -message.score
+
+
+def _layout(message: Message) -> int:
+    return message.layout

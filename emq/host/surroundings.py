@@ -1,0 +1,41 @@
+"""What a host is given: where its data is kept, and the services that it uses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from emq.clock import Clock, SystemClock
+from emq.host.neighbours import Neighbours
+from emq.loops.timekeeping import Timekeeper
+from emq.offsets.checkpoints import CheckpointStore
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
+from emq.trail.sink import NullTrail, TrailSink
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Storage:
+    """Attributes:
+    store: keeps the messages.
+    catalog: knows the topics.
+    checkpoints: keeps the progress of the queues, in the database of the catalog.
+    """
+
+    store: Store
+    catalog: Catalog
+    checkpoints: CheckpointStore
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Services:
+    """Attributes:
+    clock: tells the time.
+    timekeeper: sets the clock by the environment's time; None to trust the clock as it is.
+    neighbours: finds hosts that consume from the same store; None for a store that only one host can open.
+    trail: records the events of messages.
+    """
+
+    clock: Clock = dataclasses.field(default_factory=SystemClock)
+    timekeeper: Timekeeper | None = None
+    neighbours: Neighbours | None = None
+    trail: TrailSink = dataclasses.field(default_factory=NullTrail)
