@@ -38,7 +38,8 @@ class _Pending:
         decision: None for an acknowledgement.
         proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
             carried out that call. A repeat would act on the new claim, so the call must not be repeated.
-        vanished: True if the lane has no entry of the message any more: the store forgot the entry in a crash.
+        vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
+            crash, or it carried out an unanswered call.
     """
 
     __slots__ = ("decision", "group", "message", "proven", "vanished")
@@ -196,7 +197,8 @@ class Settler:
     async def _settle_lanes(self, batch: Sequence[_Pending]) -> None:
         """Send verdicts. Add a failed message again if its entry has vanished from its lane.
 
-        If the call is a repeat, the entry may be there in another state: then the add leaves it alone.
+        If the call is a repeat, the entry may be there in another state, or an operator has taken it from there: then
+        the add changes nothing.
         """
         left, vanished = [], []
         for pending in batch:
@@ -375,9 +377,9 @@ def _lane_verdict(pending: _Pending) -> LaneSettle:
 def _add(pending: _Pending) -> LaneAdd:
     group, m, decision = pending.group, pending.message, pending.decision
     assert decision is not None
-    body = _body(pending)
+    body, again = _body(pending), pending.vanished
     decision = pending.decision or decision
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
-        return LaneAdd(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch)
-    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority)
+        return LaneAdd(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch, again=again)
+    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority, again=again)

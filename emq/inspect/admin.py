@@ -237,6 +237,9 @@ class Admin:
         for slot in map(topic.group, range(topic.groups)):
             while page := await self._store.lanes.dead(slot, limit=CHUNK):
                 served(await self._store.lanes.settle([LaneSettle(slot, d.id, LaneVerdict.PURGE) for d in page]))
+        for start in range(0, topic.groups, CHUNK):
+            part = range(start, min(start + CHUNK, topic.groups))
+            served(await self._store.lanes.settle([LaneSettle(topic.group(g), "", LaneVerdict.FORGET) for g in part]))
 
     async def _emptied(self, topic: Topic, group: int, epoch: int) -> bool:
         """Take all entries out of a lane; return False if a host with a newer epoch interferes."""

@@ -183,7 +183,8 @@ async def purge(store: Store, topic: Topic, selection: Selection = EVERY) -> int
                 await store.sorted.settle([slot_store.SlotSettle(dead.slot, dead.member, slot_store.SlotVerdict.PURGE)])
             )
         else:
-            [gone] = served(await store.lanes.settle([LaneSettle(dead.lane, dead.id, LaneVerdict.PURGE)]))
+            verdict = LaneSettle(dead.lane, dead.id, LaneVerdict.PURGE, for_good=True)
+            [gone] = served(await store.lanes.settle([verdict]))
         count += gone is True
     return count
 

@@ -203,7 +203,8 @@ async def recall(
     sink, clock = trail or NullTrail(), clock or SystemClock()
     for start in range(0, len(wanted), CHUNK):
         chunk = wanted[start : start + CHUNK]
-        answers = await store.settle([LaneSettle(topic.group(group), i, LaneVerdict.RECALL) for group, i in chunk])
+        recalls = [LaneSettle(topic.group(group), i, LaneVerdict.RECALL, for_good=True) for group, i in chunk]
+        answers = await store.settle(recalls)
         for (group, message_id), answer in zip(chunk, answers, strict=True):
             if answer is True:
                 recalled.add(message_id)

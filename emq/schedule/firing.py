@@ -85,10 +85,11 @@ class _Turn(NamedTuple):
 
     @property
     def entry_add(self) -> LaneAdd:
-        """The add of the schedule's entry with its new state; only for a schedule that `stays`."""
+        """The add of a forgotten entry with its new state; only for a schedule that `stays`."""
         group, m = self.group, self.entry
         assert self.due_ms is not None
-        return LaneAdd(group.name, m.id, message.encode_retry(m), self.due_ms, epoch=group.epoch, priority=m.priority)
+        body, priority = message.encode_retry(m), m.priority
+        return LaneAdd(group.name, m.id, body, self.due_ms, epoch=group.epoch, priority=priority, again=True)
 
     @property
     def verdict(self) -> LaneSettle:
@@ -237,7 +238,8 @@ class Firing:
         turns = [turn for turn in turns if turn.entry.id not in turn.proven]
         self._sent.update(((turn.group.name, turn.entry.id), turn) for turn in turns)
         answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
-        # A store that came back from a crash may have forgotten an entry. The add leaves an existing entry as it is.
+        # A store that came back from a crash may have forgotten an entry. The add leaves an existing entry as it is. If
+        # an unanswered call had put the entry there, and an operator has taken it back since, the add changes nothing.
         vanished = [
             turn
             for turn, answer in zip(turns, answers, strict=True)

@@ -15,6 +15,12 @@ from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import PAGE_BYTES
 
+TAKEN_S = 3600
+"""Least seconds for which a lane remembers an entry that was taken `for_good`, unless there are too many."""
+
+MOST_TAKEN = 10_000
+"""Approximate number of such entries that one lane remembers, the latest ones."""
+
 
 class LaneVerdict(enum.StrEnum):
     """A change of an entry's state."""
@@ -35,11 +41,13 @@ class LaneVerdict(enum.StrEnum):
     """For the lane as a whole: refuse producers' adds with `QueueSealed`, and replays, from now on."""
     OPEN = "open"
     """For the lane as a whole: undo SEAL."""
+    FORGET = "forget"
+    """For the lane as a whole: forget which entries were taken `for_good`."""
 
     @property
     def is_of_all(self) -> bool:
         """True for the verdicts on the lane as a whole, which ignore the id."""
-        return self in (LaneVerdict.SEAL, LaneVerdict.OPEN)
+        return self in (LaneVerdict.SEAL, LaneVerdict.OPEN, LaneVerdict.FORGET)
 
 
 def lane_sealed(lane: str) -> errors.QueueSealed:
@@ -57,6 +65,8 @@ class LaneAdd(NamedTuple):
         epoch: the owner's epoch, for a message that moves here from its log queue; None for a producer, who is not
             fenced.
         priority: from 0, the highest, to 15.
+        again: the owner had claimed the entry, and believes that the store has forgotten it in a crash. An operator may
+            have taken the entry `for_good` instead: then the store leaves it out and returns False.
     """
 
     lane: str
@@ -66,6 +76,7 @@ class LaneAdd(NamedTuple):
     reason: str | None = None
     epoch: int | None = None
     priority: int = 0
+    again: bool = False
 
 
 class LaneClaim(NamedTuple):
@@ -96,11 +107,14 @@ class LaneClaimed(NamedTuple):
 
 
 class LaneSettle(NamedTuple):
-    """Decide on one entry, or seal or open its lane.
+    """Decide on one entry, or on its lane as a whole.
 
     Attributes:
         epoch: the owner's epoch; None for verdicts of the administration only.
         priority: for RETRY and REPLAY.
+        for_good: for RECALL and PURGE: an operator takes the entry, so that an owner must not add it `again`. The lane
+            remembers this for `TAKEN_S`; any other add of the id makes the lane forget it. Leave it out if the entry is
+            taken to be added elsewhere.
     """
 
     lane: str
@@ -111,6 +125,7 @@ class LaneSettle(NamedTuple):
     body: bytes = b""
     reason: str = ""
     priority: int = 0
+    for_good: bool = False
 
 
 class WaitingEntry(NamedTuple):
@@ -153,7 +168,7 @@ class LaneStore(Protocol):
         An add with an epoch is fenced by the group's epoch, which `LogStore.read` and `claim` raise.
 
         Returns:
-            For each add: True if the id was new; `QueueSealed` for a producer's add to a sealed lane.
+            For each add: True if the entry was added; `QueueSealed` for a producer's add to a sealed lane.
         """
 
     async def claim(

@@ -46,9 +46,11 @@ class MemoryLanes:
             return stale
         if add.epoch is None and add.lane in self._world.sealed:
             return lane_sealed(add.lane)
-        lane = self._world.lane(add.lane)
-        if add.id in lane.bodies:
+        lane = self._world.lanes.get(add.lane) or Lane()
+        if add.id in lane.bodies or (add.again and self._world.is_taken(add.lane, add.id)):
             return False
+        self._world.forget_taken(add.lane, add.id)
+        self._world.lanes[add.lane] = lane
         lane.bodies[add.id] = add.body
         if add.reason is None:
             self._world.wait(add.lane, add.id, add.priority, add.due_ms)
@@ -87,6 +89,9 @@ class MemoryLanes:
     def _settle(self, settle: LaneSettle) -> bool | errors.NotOwner:
         if settle.epoch is not None and (stale := self._world.fence(settle.lane, settle.epoch)):
             return stale
+        if settle.verdict is LaneVerdict.FORGET:
+            self._world.taken.pop(settle.lane, None)
+            return True
         if settle.verdict.is_of_all:
             self._world.seal(settle.lane, settle.verdict is LaneVerdict.SEAL)
             return True
@@ -104,6 +109,8 @@ class MemoryLanes:
             return False
         if verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
             del lane.bodies[id_]
+            if settle.for_good:
+                self._world.remember_taken(settle.lane, id_)
             if not lane.bodies:
                 del self._world.lanes[settle.lane]
             return True

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
-from emq.storage.lane_store import LaneClaim
+from emq.storage.lane_store import MOST_TAKEN, TAKEN_S, LaneClaim
 from emq.storage.marks import Mark, digest
 from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
@@ -164,6 +164,7 @@ _Stored = tuple[
     dict[str, tuple[float, Wakeups]],
     dict[str, int],
     set[str],
+    dict[str, dict[str, float]],
 ]
 
 
@@ -182,6 +183,7 @@ class World:
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
         self.sealed: set[str] = set()  # lanes by name, slots by address
+        self.taken: dict[str, dict[str, float]] = {}  # lane -> id of an entry taken for good -> when, the oldest first
         self._epochs: dict[str, int] = {}
         self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
@@ -189,23 +191,47 @@ class World:
         """Register the wake-ups of a store instance that opened this world."""
         self._instances.add(wakeups)
 
+    @property
+    def _stored(self) -> _Stored:
+        return self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed, self.taken
+
+    @_stored.setter
+    def _stored(self, stored: _Stored) -> None:
+        self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed, self.taken = stored
+
     def snapshot(self) -> object:
         """Return a copy of all stored data, for `restore`."""
-        return copy.deepcopy((self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed))
+        return copy.deepcopy(self._stored)
 
     def restore(self, snapshot: object | None) -> None:
         """Return to a snapshot, as a server does that lost its last writes; None empties the world.
 
         The world tells every instance that wake-ups may be lost, as after a broken connection.
         """
-        kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set())
-        self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = cast(_Stored, kept)
+        kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set(), {})
+        self._stored = cast(_Stored, kept)
         for wakeups in self._instances:
             wakeups.lose()
 
     def seal(self, name: str, sealed: bool) -> None:
         """Seal or open a lane or slot."""
         (self.sealed.add if sealed else self.sealed.discard)(name)
+
+    def remember_taken(self, lane: str, id_: str) -> None:
+        """Remember that an entry was taken for good; forget what was taken too long ago, or is too much."""
+        taken, now = self.taken.setdefault(lane, {}), self.clock.now()
+        taken.pop(id_, None)
+        taken[id_] = now
+        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now - TAKEN_S:
+            del taken[next(iter(taken))]
+
+    def is_taken(self, lane: str, id_: str) -> bool:
+        return id_ in self.taken.get(lane, ())
+
+    def forget_taken(self, lane: str, id_: str) -> None:
+        taken = self.taken.get(lane)
+        if taken is not None and taken.pop(id_, None) is not None and not taken:
+            del self.taken[lane]
 
     def queue(self, name: str) -> Queue:
         queue = self.queues.get(name)

@@ -20,6 +20,7 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in whatever state
     <tag>:reason:<slot>        hash    id -> why it is dead
+    <tag>:taken:<slot>         zset    id that was taken for good, score = when in ms; the key expires
     <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line; on a
                                        cluster a sharded channel, and that of the first shard a plain one too, for slots
 
@@ -99,6 +100,9 @@ class Shard:
 
     def reason(self, slot: str) -> str:
         return f"{self._tag}:reason:{slot}"
+
+    def taken(self, slot: str) -> str:
+        return f"{self._tag}:taken:{slot}"
 
     def channel(self, instance: str) -> str:
         return f"{self._tag}:wake:{instance}"
@@ -210,6 +214,7 @@ _GROUP_TYPES = {
     "dead": "zset",
     "body": "hash",
     "reason": "hash",
+    "taken": "zset",
 }
 _SLOT_TYPES = {"prepare": "zset", "dead": "zset", "rests": "zset"}
 

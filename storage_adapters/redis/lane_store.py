@@ -9,6 +9,8 @@ from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
+    MOST_TAKEN,
+    TAKEN_S,
     DeadEntry,
     LaneAdd,
     LaneClaim,
@@ -44,10 +46,10 @@ class RedisLanes:
             args: list[Any] = [self.clock.now_us() // 1000]
             for add in chunk:
                 keys += (shard.waiting(add.lane), shard.ranks(add.lane), shard.body(add.lane))
-                keys += (shard.dead(add.lane), shard.reason(add.lane))
+                keys += (shard.dead(add.lane), shard.reason(add.lane), shard.taken(add.lane))
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
-                args += (add.reason or "", int(add.reason is not None))
+                args += (add.reason or "", int(add.reason is not None), int(add.again))
             # An entry that moves here from a log queue leaves the queue only after this call.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
@@ -75,12 +77,12 @@ class RedisLanes:
     async def settle(self, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
             keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
-            args: list[Any] = [self.clock.now_us() // 1000]
+            args: list[Any] = [self.clock.now_us() // 1000, TAKEN_S * 1000, MOST_TAKEN]
             for s in chunk:
                 keys += (shard.waiting(s.lane), shard.ranks(s.lane), shard.prepared(s.lane))
-                keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane))
+                keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane), shard.taken(s.lane))
                 args += (s.lane, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
-                args += (s.due_ms, s.priority, s.body, s.reason)
+                args += (s.due_ms, s.priority, s.body, s.reason, int(s.for_good))
             answers = await self._server.run("lane_settle", keys, args)
             return [not_owner(s.lane, s.epoch) if a == -1 else a == 1 for s, a in zip(chunk, answers, strict=True)]
 

@@ -11,6 +11,8 @@ from emq import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
+    MOST_TAKEN,
+    TAKEN_S,
     DeadEntry,
     LaneAdd,
     LaneClaim,
@@ -27,6 +29,10 @@ from storage_adapters.sql.rows import KnownRows, durability_of, save_groups
 from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
+TAKEN = 3
+"""The state of a row that is left of an entry that was taken for good."""
+
+EVER_MS = 1 << 62
 
 _SOURCE = {
     LaneVerdict.ACK: PREPARED,
@@ -63,10 +69,11 @@ class SqlLanes:
     ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
         lanes = self._known.lock_groups(transaction, (add.lane for add in adds))
         keys = [(lanes[add.lane].id, stored(add.id)) for add in adds]
-        present = set(_states(transaction, keys))
+        states = _states(transaction, keys)
         now_ms = self._backend.now_ms()
         answers: list[bool | errors.NotOwner | errors.QueueSealed] = []
         rows: list[tuple[Any, ...]] = []
+        outdated: list[tuple[int, str]] = []
         for add, key in zip(adds, keys, strict=True):
             lane = lanes[add.lane]
             if add.epoch is not None and (stale := lane.fence(add.epoch)):
@@ -75,17 +82,21 @@ class SqlLanes:
             if lane.sealed and add.epoch is None:
                 answers.append(lane_sealed(add.lane))
                 continue
-            new = key not in present
+            taken = states.get(key) == TAKEN
+            new = not add.again if taken else key not in states
             answers.append(new)
             if not new:
                 continue
-            present.add(key)
+            if taken:
+                outdated.append(key)
+            states[key] = WAITING if add.reason is None else DEAD
             if add.reason is None:
                 rows.append((*key, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
                 lane.comes(transaction, add.due_ms)
             else:
                 reason = stored(well_formed(add.reason))
                 rows.append((*key, DEAD, now_ms, add.due_ms, add.priority, add.body, reason))
+        transaction.write("entries_drop", outdated)
         transaction.write("entries_add", rows)
         save_groups(transaction, lanes.values())
         return answers
@@ -146,10 +157,15 @@ class SqlLanes:
         gone: list[tuple[int, str]] = []
         # By entry: a call may replay a dead letter after it has buried it, and then only the last state counts.
         moved: dict[tuple[int, str], tuple[Any, ...]] = {}
+        trims: dict[int, int] = {}
         for settle, entry in zip(settles, keys, strict=True):
             lane, verdict = lanes[settle.lane], settle.verdict
             if settle.epoch is not None and (stale := lane.fence(settle.epoch)):
                 answers.append(stale)
+                continue
+            if verdict is LaneVerdict.FORGET:
+                trims[lane.id] = EVER_MS
+                answers.append(True)
                 continue
             if verdict.is_of_all:
                 lane.sealed = int(verdict is LaneVerdict.SEAL)
@@ -159,7 +175,11 @@ class SqlLanes:
             answers.append(not sealed and states.get(entry) == _SOURCE[verdict])
             if not answers[-1]:
                 continue
-            if verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
+            if verdict in (LaneVerdict.PURGE, LaneVerdict.RECALL) and settle.for_good:
+                states[entry] = TAKEN
+                moved[entry] = (TAKEN, now_ms, 0, 0, b"", "", *entry)
+                trims[lane.id] = now_ms - TAKEN_S * 1000
+            elif verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
                 del states[entry]
                 moved.pop(entry, None)
                 gone.append(entry)
@@ -173,6 +193,8 @@ class SqlLanes:
                 lane.comes(transaction, settle.due_ms)
         transaction.write("entries_drop", gone)
         transaction.write("entries_move", [*moved.values()])
+        for lane_id, before_ms in trims.items():
+            transaction.rows("entries_forget", lane=lane_id, before_ms=before_ms, most=MOST_TAKEN)
         save_groups(transaction, lanes.values())
         return answers
 

@@ -61,8 +61,8 @@ entries = sa.Table(
         "slot_id", sa.BigInteger, primary_key=True, autoincrement=False, comment="the slot's row in store_groups"
     ),
     sa.Column("id", _Plain, primary_key=True),
-    sa.Column("state", sa.Integer, nullable=False, comment="0 waiting, 1 prepared, 2 dead"),
-    sa.Column("at_ms", sa.BigInteger, nullable=False, comment="due, claimed or dead since, by state"),
+    sa.Column("state", sa.Integer, nullable=False, comment="0 waiting, 1 prepared, 2 dead, 3 taken for good"),
+    sa.Column("at_ms", sa.BigInteger, nullable=False, comment="due, claimed, or dead or taken since, by state"),
     sa.Column("due_ms", sa.BigInteger, nullable=False),
     sa.Column("priority", sa.Integer, nullable=False, server_default="0", comment="0 is the highest"),
     sa.Column("epoch", sa.BigInteger, nullable=False, comment="under which it was claimed"),

@@ -25,6 +25,7 @@ KEYS = {
     "lane": (f"{TAG}:waiting:hurt/0", "zset"),
     "ranks": (f"{TAG}:ranks:hurt/0", "zset"),
     "prepared": (f"{TAG}:prepared:hurt/0", "hash"),
+    "taken": (f"{TAG}:taken:hurt/0", "zset"),
     "slot": ("hurt-sorted_0", "zset"),
     "prepare": ("prepare{hurt-sorted_0}", "zset"),
     "own": ("emq{hurt-sorted_0}", "hash"),

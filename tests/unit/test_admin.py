@@ -73,6 +73,8 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     await r.producer.publish_many("orders", [b"x"] * 7)
     body = message.encode_retry(Message("x", b""))
     await r.store.lanes.add([LaneAdd("orders/0", "a", body, 1), LaneAdd("orders/1", "b", body, 1, reason="no")])
+    await r.store.lanes.add([LaneAdd("orders/0", "taken", body, 1)])
+    assert await r.store.lanes.settle([LaneSettle("orders/0", "taken", LaneVerdict.RECALL, for_good=True)]) == [True]
     await r.checkpoints.save([Checkpoint("orders/0/mid", 1, 2)])
     with pytest.raises(errors.StillConsumed, match="'orders' still holds 7 messages.*force"):  # noqa: RUF043
         await r.admin.delete("orders")
@@ -80,6 +82,8 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     with pytest.raises(errors.UnknownTopic):
         await r.catalog.get("orders")
     assert await r.store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
+    again = [LaneAdd(f"orders/{n}", id_, body, 1, None, 1 << 50, again=True) for n, id_ in ((0, "taken"), (1, "b"))]
+    assert await r.store.lanes.add(again) == [True, True]
     assert all(b.head == b.tail for b in await r.store.log.bounds(topic.all_queues()))
     assert await r.checkpoints.load_all() == {}
     assert await sealed(r, "orders/0/mid")

@@ -115,6 +115,8 @@ async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_r
     found = {letter.id: letter async for letter in dead_letters.find(store, TOPIC)}
     assert {found[f"m{i}"].reason for i in (1, 3, 5)} == {"TimeoutError"}
     assert {letter.group for letter in found.values()} == {0}
+    buried_again = LaneAdd("orders/1", page[0].id, page[0].body, 0, page[0].reason, 1, again=True)
+    assert await store.lanes.add([buried_again]) == [False]
     assert (await store.lanes.inspect(["orders/1"]))[0].dead == 0
 
 

@@ -19,6 +19,7 @@ from emq.groups.context import HostContext
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
+from emq.inspect import planned
 from emq.message import Message
 from emq.quota.counter import WindowCounter
 from emq.schedule import firing
@@ -26,8 +27,9 @@ from emq.schedule import schedule as spec
 from emq.schedule.firing import Firing
 from emq.schedule.schedule import Schedule
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.events import Published
+from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
@@ -388,3 +390,18 @@ async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on() -> None:
         b.firing.put(b.group, m)
         await b.idle()
     assert await b.ids() == ["s.1", "s"]
+
+
+async def test_a_schedule_that_was_taken_back_after_an_answer_was_lost_does_not_stand_again() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+
+    async def take_back() -> None:
+        assert await planned.recall(b.store.real.lanes, split(b.topic), ["s"]) == {"s"}
+        raise errors.OutcomeUnknown("the connection broke")
+
+    b.store.lanes.after["settle"] = take_back
+    async with b.running():
+        await b.fire()
+    assert b.store.lanes.calls["settle"] == 2
+    assert await b.ids() == ["s.1"]

@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
+import pytest
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
@@ -20,11 +21,12 @@ from emq.groups.context import HostContext
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
+from emq.inspect import dead_letters, planned
 from emq.message import Message, decode, encode_retry
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events
 from storage_adapters.memory import MemoryStore, World
 
@@ -300,6 +302,26 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
         b.settler.acknowledge(b.group, again)
         await b.settler.idle()
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+
+
+@virtual
+@pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again(failure: Exception) -> None:
+    b = Bench()
+    await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
+    [m] = await b.claimed()
+    m.offset, m.attempt = -1, 1
+    b.group.lane_out = 1
+    b.store.lanes.after["settle"] = lost_answer
+    async with b.settling():
+        b.settler.failed(b.group, m, failure)
+        await asyncio.sleep(0.1)
+        assert b.settled == []
+        topic, store = split(b.group.owner.topic), b.store.real
+        taken = len(await planned.recall(store.lanes, topic, ["a"])) + await dead_letters.purge(store, topic)
+        await b.settler.idle()
+    assert (taken, b.settled, b.group.lane_out) == (1, ["a"], 0)
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
 
 
 @virtual

@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
--- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them.
+-- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them, and forget what
+-- was taken for good.
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
---       ranks, hash prepared, hash bodies, zset dead, hash reasons
--- ARGV  1 now in ms; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason
+--       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken
+-- ARGV  1 now in ms, 2 for how many ms to remember what is taken for good, 3 the most such entries of a lane; then for
+--       each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason, for good (0/1)
 -- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
 -- include whole
@@ -10,15 +12,18 @@
 -- include channel
 -- include lane_waking
 local answer = {}
-for i = 0, (#ARGV - 1) / 8 - 1 do
-  local lane, id, verdict, epoch, due, priority, body, reason = unpack(ARGV, 2 + i * 8, 9 + i * 8)
-  local waiting, ranks, prepared, bodies, dead, reasons = unpack(KEYS, 5 + i * 6, 10 + i * 6)
+for i = 0, (#ARGV - 3) / 9 - 1 do
+  local lane, id, verdict, epoch, due, priority, body, reason, for_good = unpack(ARGV, 4 + i * 9, 12 + i * 9)
+  local waiting, ranks, prepared, bodies, dead, reasons, taken = unpack(KEYS, 5 + i * 7, 11 + i * 7)
   local done, leave
   epoch = tonumber(epoch)
   if epoch >= 0 and highest(redis.call('HGET', KEYS[2], lane), -1) > epoch then
     done = -1
   elseif verdict == 'seal' or verdict == 'open' then
     redis.call(verdict == 'seal' and 'SADD' or 'SREM', KEYS[4], lane)
+    done = 1
+  elseif verdict == 'forget' then
+    redis.call('DEL', taken)
     done = 1
   elseif verdict == 'replay' and redis.call('SISMEMBER', KEYS[4], lane) == 1 then
     done = 0
@@ -38,8 +43,14 @@ for i = 0, (#ARGV - 1) / 8 - 1 do
     done = redis.call('HEXISTS', prepared, id)
     leave = function() redis.call('HDEL', prepared, id) end
   end
-  if done == 1 and verdict ~= 'seal' and verdict ~= 'open' then
+  if done == 1 and leave then
     if verdict == 'ack' or verdict == 'purge' or verdict == 'recall' then
+      if for_good == '1' then
+        redis.call('ZADD', taken, ARGV[1], id)
+        redis.call('ZREMRANGEBYSCORE', taken, '-inf', ARGV[1] - ARGV[2])
+        redis.call('ZREMRANGEBYRANK', taken, 0, -1 - ARGV[3])
+        redis.call('PEXPIRE', taken, ARGV[2])
+      end
       leave()
       redis.call('HDEL', bodies, id)
     else
