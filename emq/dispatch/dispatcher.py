@@ -173,6 +173,8 @@ class Dispatcher:
         self.in_flight -= n
         if not owner.in_flight:
             self._weigh(group, 0)
+        if owner.in_flight <= owner.limit < owner.in_flight + n:
+            self._no_longer_overfull(owner)
         self._pass_room_on(owner)
         if self.in_flight <= self._crowd.wakes_at:
             self._admit()
@@ -402,6 +404,11 @@ class Dispatcher:
             if owner.thirsty:
                 self._claims.has_room(owner)
 
+    def _no_longer_overfull(self, owner: OwnedTopic) -> None:
+        """Read the topic's queues again: nothing was read while more than `limit` was in flight."""
+        for group in owner.groups.values():
+            self._events.drained(group)
+
     def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
         """Give back the buffered members of the group's slot, which cannot start now; True if any messages remain."""
         if group.slot is not None:
@@ -567,6 +574,8 @@ class Dispatcher:
         group.in_flight -= 1
         self.in_flight -= 1
         self._weigh(group, -len(message.payload))
+        if owner.in_flight == owner.limit:
+            self._no_longer_overfull(owner)
         if message.key is not None and message.started_us:
             group.finish_key(message.key)
             if group.buffered:
