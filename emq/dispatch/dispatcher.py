@@ -134,8 +134,11 @@ class Dispatcher:
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
         """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
+        owner = group.owner
         self.flight.leave(group, n, 0)
-        self._room_came(group.owner)
+        if owner.in_flight <= owner.limit < owner.in_flight + n:
+            self._no_longer_overfull(owner)
+        self._room_came(owner)
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Messages of the group that were started and not settled.
@@ -357,6 +360,11 @@ class Dispatcher:
             if owner.thirsty:
                 self._claims.has_room(owner)
 
+    def _no_longer_overfull(self, owner: OwnedTopic) -> None:
+        """Read the topic's queues again: nothing was read while more than `limit` was in flight."""
+        for group in owner.groups.values():
+            self._events.drained(group)
+
     def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
         """Give back the buffered members of the group's slot, which cannot start now; True if any messages remain."""
         if group.slot is not None:
@@ -457,12 +465,15 @@ class Dispatcher:
             self._events.dirty(queue)
 
     def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
+        owner = group.owner
         self.flight.leave(group, 1, len(message.payload))
+        if owner.in_flight == owner.limit:
+            self._no_longer_overfull(owner)
         if message.key is not None and message.started_us:
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
-        self._room_came(group.owner)
+        self._room_came(owner)
 
     def _is_cancelled(self, failure: BaseException) -> bool:
         """True if the host is cancelling its stints. A handler that cancels itself, or a task it awaits, has failed."""

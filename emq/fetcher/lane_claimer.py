@@ -216,7 +216,7 @@ def _rooms(group: OwnedGroup, now: float) -> list[int]:
     is used up and nothing of the topic is in flight, a priority that holds no entries may claim one. Each priority has
     room of its own, as in the queues: waiting messages of a low priority do not keep a higher priority in the store.
     """
-    if group.stopping or not _is_claimed(group):
+    if group.stopping or not _is_claimed(group) or group.owner.is_overfull():
         return []
     allowed = group.memory_room(now)
     if allowed <= 0:

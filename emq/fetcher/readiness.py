@@ -118,6 +118,8 @@ def wanted(queue: OwnedQueue) -> int:
     owner = group.owner
     if group.stopping or (owner.handler is None and not owner.topic.may_expire):
         return 0  # messages that may expire are read even if the topic is paused or has no handler
+    if owner.is_overfull():
+        return 0
     if group.held >= 4 * queue.capacity and group.held_of(queue.priority) >= _most_held(queue):
         return 0
     room = queue.capacity - len(group.buffers[queue.priority])

@@ -569,7 +569,7 @@ def room(slot: OwnedSlot, now: float) -> int:
     allowed = group.memory_room(now)
     if allowed <= 0:
         return 0 if slot.buffered or owner.flying else 1
-    ready = slot.buffered - group.held  # messages that wait for their key use up no quota
+    ready = slot.buffered - group.held_members()  # messages that wait for their key use up no quota
     startable = min(group.counter.available(now) - ready, group.capacity - slot.buffered, allowed)
     if group.serial:
         startable = min(startable, slot.run - slot.buffered)

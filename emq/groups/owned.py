@@ -45,7 +45,7 @@ class OwnedTopic:
         receiver: if set, the host starts only as many messages as the receiver wants.
         in_flight: messages started and not settled, over all groups of the topic here.
         flying: bytes of the messages in flight, except those that succeeded and only wait for the store to note that.
-        limit: most messages in flight.
+        limit: most messages in flight, but for expired and damaged ones; see `is_overfull`.
         groups: the topic's groups here, by index.
         pace: the times that messages were in flight; they decide on the topic's share of the host's places.
         sisters: the topic's groups here; they may borrow starts from each other.
@@ -107,6 +107,14 @@ class OwnedTopic:
         """Return the number of messages that may still be started now."""
         room = self.limit - self.in_flight
         return room if self.receiver is None else min(room, self.receiver.wanted)
+
+    def is_overfull(self) -> bool:
+        """Return True if more is in flight than `limit`.
+
+        Expired and damaged messages come into flight without a start, to be dead-lettered, and find no room if the
+        store cannot take dead letters. Until it does, the host reads nothing more of the topic.
+        """
+        return self.in_flight > self.limit
 
 
 class OwnedGroup(WaitingMessages):

@@ -177,6 +177,12 @@ class WaitingMessages:
         """Return the number of messages of that priority in `blocked`."""
         return sum(len(waiting) for (of, _), waiting in self.blocked.items() if of == priority)
 
+    def held_members(self) -> int:
+        """Return the number of messages in `blocked` that were claimed from the slot, not from the lane."""
+        if not any(self.retries.values()):
+            return self.held
+        return sum([m.member is not None for waiting in self.blocked.values() for m in waiting])
+
     def take_members(self) -> list[Message]:
         """Take out the buffered messages that were claimed from the slot; messages that wait for a running key stay."""
         taken: list[Message] = []

@@ -11,6 +11,7 @@ from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
 from emq import errors
+from emq.groups.owned import MAX_BUFFER
 from emq.inspect import dead_letters, recall
 from emq.message import Message
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle
@@ -387,6 +388,32 @@ async def test_what_expires_behind_a_backlog_of_a_queue_is_dead_within_a_second(
         assert b"brief" not in seen.payloads
         assert max(starts_per_second(seen.deliveries).values()) == 2
         assert await r.lag("t") == 0
+
+
+@virtual
+@pytest.mark.parametrize("paused", [False, True])
+async def test_what_expires_stays_in_the_store_while_dead_letters_find_no_room(paused: bool) -> None:
+    async with rig() as r:
+        await r.topic("t", 2, ttl_s=1.0)
+        await r.producer.publish_many("t", [b"brief"] * 5_000)
+        await r.producer.publish_many("t", [b"brief"] * 20, delay_ms=100)
+        if paused:
+            await r.admin.set_state("t", State.PAUSED)
+        await asyncio.sleep(2.0)
+        store = FaultyStore(MemoryStore(r.world))
+        store.lanes.fail(errors.StoreFull("there is no room in this test"), "add", "settle")
+        seen = Seen()
+        async with r.consuming(seen, store=store) as host:
+            await asyncio.sleep(30.0)
+            owner = host.ownership.owned["t"]
+            # At most what was read before the first of them came into flight.
+            assert owner.limit < owner.in_flight <= owner.limit + 2 * MAX_BUFFER
+            store.heal()
+            await until(lambda: len(r.world.lanes["t/0"].dead) == 5_020)
+            if paused:
+                await r.admin.set_state("t", State.ACTIVE)
+            await r.producer.publish("t", "live")
+            await until(lambda: seen.payloads == [b"live"])
 
 
 @virtual

@@ -233,6 +233,23 @@ def test_buffers_that_grow_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "memory" in broken(outcome(topic=BACKLOG._replace(rate=100.0)))
 
 
+FULL = (Event(4.0, "store_full", 0, 8.0, 0.0),)
+BRIEF = TopicPlan("varied", 4.0, 4.0, 250.0, options={**LOG, "ttl_s": 3.0})
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_expired_messages_that_fill_the_memory_while_the_store_is_full_are_found(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("emq.groups.owned", "support.simulation.memory"):
+        monkeypatch.setattr(f"{module}.MAX_BUFFER", 50)
+    if planted:
+        monkeypatch.setattr(OwnedTopic, "is_overfull", lambda self: False)
+    found = [v for v in outcome(FULL, BRIEF, clean=False).violations if v.promise == "memory"]
+    assert bool(found) is planted
+    assert all(violation.text.rpartition(", at")[0].endswith("in flight") for violation in found)
+
+
 def test_a_change_that_counts_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emq.topics.shares.LEARN_S", 4)
     found = outcome(topic=EASY._replace(name="resized", keys=0, sizes=(24.0,)))

@@ -275,6 +275,10 @@ async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_rea
     b.hold(4 * 20)
     assert wanted(b.queue) == 0
     b.group.discard()
+    b.group.owner.in_flight = b.group.owner.limit + 1
+    assert wanted(b.queue) == 0
+    b.group.owner.in_flight -= 1
+    assert wanted(b.queue) == 20
     b.group.owner.handler = None
     assert wanted(b.queue) == 0
     b.group.owner.handler = ignore

@@ -29,7 +29,6 @@ from emq.schedule.schedule import Schedule
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.events import Published
-from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5

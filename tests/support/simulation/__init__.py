@@ -9,6 +9,7 @@ planting    faults for the scripts and statements of the real ones
 schedule    what a seed stands for: topics, hosts, and what happens when
 cluster     makes it happen
 run         one seed, from schedule to verdict
+endless     what spins in a run that never ends
 report      how a failure is told
 __main__    many seeds, in several processes
 """

@@ -43,17 +43,30 @@ def _excesses(member: Member, plans: dict[str, TopicPlan]) -> Iterator[tuple[str
 
 
 def _in_flight(owner: OwnedTopic, plan: TopicPlan) -> int:
-    """Five seconds of the largest quota that the topic may have had, and what a visit was granted beyond."""
+    """Five seconds of the largest quota that the topic may have had, and what a visit was granted beyond.
+
+    What expires is in flight, too, until it is a dead letter: all that was buffered may expire at once, while the store
+    takes nothing.
+    """
     qps = max(plan.qps, owner.topic.qps, MOST_QPS, *plan.sizes)
-    return max(8, math.ceil(5 * qps)) + owner.batch_size
+    expired = sum(_buffered(group, plan) for group in owner.groups.values()) if owner.topic.may_expire else 0
+    return max(8, math.ceil(5 * qps)) + owner.batch_size + expired
+
+
+def _capacity(group: OwnedGroup, plan: TopicPlan) -> int:
+    """Of one buffer; a change of the quota leaves what was buffered before."""
+    return MAX_BUFFER if group.owner.topic.may_expire else max(MIN_BUFFER, round(plan.group_qps) + 1)
+
+
+def _buffered(group: OwnedGroup, plan: TopicPlan) -> int:
+    """Of each priority what its queue and the lane may bring."""
+    capacity = _capacity(group, plan)
+    return len(group.buffers) * (min(MAX_BUFFER, 2 * capacity) + capacity)
 
 
 def _of_group(group: OwnedGroup, owner: OwnedTopic, plan: TopicPlan) -> Iterator[tuple[str, str, str]]:
-    priorities = len(group.buffers)
-    # A change of the quota leaves what was buffered before.
-    capacity = MAX_BUFFER if owner.topic.may_expire else max(MIN_BUFFER, round(plan.group_qps) + 1)
-    queue = min(MAX_BUFFER, 2 * capacity)
-    most = priorities * (queue + capacity)
+    priorities, most = len(group.buffers), _buffered(group, plan)
+    queue = min(MAX_BUFFER, 2 * _capacity(group, plan))
     if group.buffered > most:
         yield group.name, "buffered", f"{group.buffered} of {most}"
     if group.buffered != sum(map(len, group.buffers)):

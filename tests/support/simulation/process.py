@@ -56,8 +56,17 @@ class Process:
             loop.run_held(held)
 
 
+def process_of(handle: asyncio.Handle) -> Process | None:
+    """The process to which a callback of the loop belongs, if it belongs to one."""
+    found: Process | None = handle._context.get(_process)  # type: ignore[attr-defined]
+    return found
+
+
 def _run(handle: asyncio.Handle, run: Callable[[], None]) -> None:
-    process = handle._context.get(_process)  # type: ignore[attr-defined]
+    process = process_of(handle)
+    loop: SimulatedLoop = handle._loop  # type: ignore[attr-defined]
+    if loop.on_step is not None:
+        loop.on_step(handle)
     if process is not None and process.stopped:
         process.held.append(handle)
     else:
@@ -85,7 +94,13 @@ class _Timer(asyncio.TimerHandle):
 
 
 class SimulatedLoop(VirtualLoop):
-    """A virtual loop that looks whose callback it runs."""
+    """A virtual loop that looks whose callback it runs.
+
+    Attributes:
+        on_step: is told of each callback before it runs.
+    """
+
+    on_step: Callable[[asyncio.Handle], None] | None = None
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from support.simulation import faults, promises, trial
+from support.simulation import endless, faults, promises, trial
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence
 from support.simulation.keepers import LEFT_OUT, MEMORY, Keep
@@ -48,14 +48,25 @@ def simulate(seed: int, keep: Keep = MEMORY) -> Outcome:
 
 
 def carry_out(plan: Schedule, keep: Keep = MEMORY) -> Outcome:
-    """Run a schedule without what cannot happen to the store, and judge it."""
+    """Run a schedule without what cannot happen to the store, and judge it. One that never ends is a finding, too."""
     plan = plan._replace(events=tuple(event for event in plan.events if event.what not in LEFT_OUT[keep.store]))
-    with _determined(plan.seed), asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        return runner.run(_simulate(plan, keep))
+    evidence, runner = Evidence(), asyncio.Runner(loop_factory=SimulatedLoop)
+    with _determined(plan.seed), contextlib.ExitStack() as end:
+        loop = runner.get_loop()
+        assert isinstance(loop, SimulatedLoop)
+        end.callback(runner.close)
+        try:
+            with endless.bounded(loop, endless.CPU_S, endless.LOOK_S):
+                return runner.run(_simulate(plan, keep, evidence))
+        except endless.Endless as found:
+            text = str(found)
+        end.pop_all()
+        evidence.closed = True
+        endless.drop(loop)
+        return Outcome(plan, [Violation("run", "", text)], Counter(evidence.happened), evidence, keep.store)
 
 
-async def _simulate(plan: Schedule, keep: Keep) -> Outcome:
-    evidence = Evidence()
+async def _simulate(plan: Schedule, keep: Keep, evidence: Evidence) -> Outcome:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: evidence.complained(str(context)))
     db = await ReferenceDatabase.open("sqlite://")
     cluster = Cluster(plan, db, evidence, keep)
