@@ -8,13 +8,15 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from emq import errors
 from emq.storage import opening
 from emq.storage.environment import Environment
+from emq.topics import documents
 
 DEFAULT_FILE = "emq.toml"
 
@@ -60,22 +62,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database: str = ""
     environment: Environment = Environment.ONLINE
     cluster: str = ""
-    cluster_auth: str = "digest"
+    cluster_auth: Literal["digest", "sasl"] = "digest"
     cluster_ca: str = ""
     cluster_cert: str = ""
     cluster_key: str = ""
-    session_timeout_s: float = 10.0
-    weight: float = 1.0
+    session_timeout_s: Annotated[float, Meta(ge=1, le=120)] = 10.0
+    weight: Annotated[float, Meta(ge=0, le=1000)] = 1.0
     host_name: str = ""
     app: str = ""
-    checkpoint_s: float = 1.0
-    max_unsaved_s: float = 5.0
-    clock_bound_s: float = 0.25
-    drain_s: float = 10.0
-    max_in_flight: int = 20_000
+    checkpoint_s: Annotated[float, Meta(gt=0, le=3600)] = 1.0
+    max_unsaved_s: Annotated[float, Meta(gt=0, le=86_400)] = 5.0
+    clock_bound_s: Annotated[float, Meta(ge=0.001, le=60)] = 0.25
+    drain_s: Annotated[float, Meta(ge=0)] = 10.0
+    max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
     lua_folds: bool = False
     trail: str = ""
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
     def database_url(self) -> str:
@@ -156,39 +158,8 @@ def _converted(name: str, text: str, hint: Any) -> Any:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    try:
-        settings = msgspec.convert(values, Settings)
-    except msgspec.ValidationError as exc:
-        known = ", ".join(Settings.__struct_fields__)
-        raise errors.InvalidSettings(f"settings: {exc}; the settings are {known}") from exc
-    rules = (
-        (0 < settings.checkpoint_s <= 3600, f"checkpoint_s {settings.checkpoint_s} must be above 0, at most 3600"),
-        (
-            0 < settings.max_unsaved_s <= 86_400,
-            f"max_unsaved_s {settings.max_unsaved_s} must be above 0, at most 86400",
-        ),
-        (
-            0.001 <= settings.clock_bound_s <= 60,
-            f"clock_bound_s {settings.clock_bound_s} must be from 0.001 to 60",
-        ),
-        (
-            settings.cluster == "" or settings.cluster.startswith(("zookeeper://", "zookeepers://")),
-            f"cluster {opening.hide_password(settings.cluster)!r} must begin with zookeeper:// or zookeepers://",
-        ),
-        (settings.cluster_auth in ("digest", "sasl"), f"cluster_auth {settings.cluster_auth!r} must be digest or sasl"),
-        (
-            1 <= settings.session_timeout_s <= 120,
-            f"session_timeout_s {settings.session_timeout_s} must be from 1 to 120",
-        ),
-        (0 <= settings.weight <= 1000, f"weight {settings.weight} must be from 0 to 1000"),
-        (settings.drain_s >= 0, f"drain_s {settings.drain_s} must be 0 or more"),
-        (settings.max_in_flight >= 1, f"max_in_flight {settings.max_in_flight} must be at least 1"),
-        (
-            settings.log_level in ("debug", "info", "warning", "error"),
-            f"log_level {settings.log_level!r} must be debug, info, warning or error",
-        ),
-    )
-    for holds, text in rules:
-        if not holds:
-            raise errors.InvalidSettings(f"settings: {text}")
+    settings = documents.converted(values, Settings, "settings", errors.InvalidSettings)
+    if settings.cluster and not settings.cluster.startswith(("zookeeper://", "zookeepers://")):
+        shown = opening.hide_password(settings.cluster)
+        raise errors.InvalidSettings(f"settings: cluster = {shown!r} must begin with zookeeper:// or zookeepers://")
     return settings

@@ -10,7 +10,8 @@ import msgspec
 import tomli_w
 
 from emq import errors
-from emq.topics.model import Topic, TopicOptions
+from emq.topics import documents
+from emq.topics.model import Topic
 
 _COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier")
 _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
@@ -66,21 +67,9 @@ def _topic(number: int, entry: Any) -> Topic:
     if not isinstance(entry, dict):
         raise errors.InvalidTopic(f"entry {number} of 'topics' is {entry!r}; write a table with name and qps")
     shown = f"topic {entry.get('name', f'number {number}')!r}"
-    _refuse_unknown(shown, entry, _FIELDS)
-    if isinstance(entry.get("options"), dict):
-        _refuse_unknown(f"{shown}: options", entry["options"], TopicOptions.__struct_fields__)
-    try:
-        return msgspec.convert(entry, Topic)
-    except msgspec.ValidationError as exc:
-        raise errors.InvalidTopic(f"{shown}: {exc}") from exc
-
-
-def _refuse_unknown(where: str, entry: dict[str, Any], fields: tuple[str, ...]) -> None:
-    unknown = [repr(key) for key in entry if key not in fields]
-    if unknown:
-        raise errors.InvalidTopic(
-            f"{where} has unknown fields {', '.join(unknown)}; the fields are {', '.join(fields)}"
-        )
+    if unknown := [key for key in entry if key not in _FIELDS]:
+        raise errors.InvalidTopic(f"{shown}: there is no key {unknown[0]!r}; the keys are {', '.join(_FIELDS)}")
+    return documents.converted(entry, Topic, shown, errors.InvalidTopic)
 
 
 def _unknown_format(fmt: str) -> str:

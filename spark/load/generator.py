@@ -30,8 +30,7 @@ from emq.settings import Settings
 from spark.load import ledger, replay, report, topics
 from spark.load import state as load_state
 from spark.load.ledger import Run
-from spark.load.plan import Plan
-from spark.load.plan_check import MAX_SEED
+from spark.load.plan import MAX_SEED, Plan
 from spark.load.report import Report
 from spark.load.synthetic import STEP_S
 from spark.load.task import Done, Job

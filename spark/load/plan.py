@@ -16,14 +16,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from emq.topics.model import Kind, Topic, TopicOptions
+from emq.topics.model import MAX_DELAY_S, Kind, Topic, TopicOptions
 
 NUMBER = "{n}"
 """Placeholder for the tenant's number in its name."""
+MAX_TENANTS = 1_000_000
+MAX_SEED = (1 << 63) - 1
+MOST = 10**9
+"""For numbers that only have to be finite."""
+
+Positive = Annotated[float, Meta(gt=0, le=MOST)]
+Part = Annotated[float, Meta(gt=0, le=1)]
+DelayS = Annotated[float, Meta(gt=0, le=int(MAX_DELAY_S))]
+Zipf = Annotated[float, Meta(ge=0, le=5)]
 
 
 class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,11 +48,11 @@ class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         every_s: seconds from the begin of one burst to the next, above `for_s`; None for one burst only.
     """
 
-    from_s: float
-    for_s: float
-    factor: float
-    share: float = 1.0
-    every_s: float | None = None
+    from_s: Annotated[float, Meta(ge=0, le=MOST)]
+    for_s: Positive
+    factor: Annotated[float, Meta(ge=0, le=1_000_000)]
+    share: Part = 1.0
+    every_s: Positive | None = None
 
 
 class Diurnal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,9 +64,9 @@ class Diurnal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         peak_s: seconds from the begin of the load to the highest rate.
     """
 
-    period_s: float = 86_400.0
-    depth: float = 0.5
-    peak_s: float = 0.0
+    period_s: Positive = 86_400.0
+    depth: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    peak_s: Annotated[float, Meta(ge=-MOST, le=MOST)] = 0.0
 
 
 class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,9 +78,9 @@ class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         every_s: seconds; messages are due together at the next multiple since the begin, as reports on the hour.
     """
 
-    share: float
-    between_s: tuple[float, float] | None = None
-    every_s: float | None = None
+    share: Part
+    between_s: tuple[DelayS, DelayS] | None = None
+    every_s: DelayS | None = None
 
 
 class TopicPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +92,7 @@ class TopicPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     qps: float | None = None
-    headroom: float = 1.25
+    headroom: Positive = 1.25
     kind: Kind = Kind.LOG
     group_qps: float | None = None
     slots: int = 0
@@ -124,17 +134,17 @@ class Tenants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    qps: float
-    count: int = 1
-    zipf: float = 0.0
+    qps: Positive
+    count: Annotated[int, Meta(ge=1, le=MAX_TENANTS)] = 1
+    zipf: Zipf = 0.0
     priorities: dict[str, float] = {}
     numbers: tuple[int, int] | None = None
-    keys: int = 0
-    key_zipf: float = 0.0
+    keys: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
+    key_zipf: Zipf = 0.0
     payload_bytes: int | tuple[int, int] = 100
     payload: Literal["text", "number"] = "text"
-    duplicates: float = 0.0
-    duplicate_window: int = 1000
+    duplicates: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    duplicate_window: Annotated[int, Meta(ge=1)] = 1000
     delays: tuple[Delay, ...] = ()
     bursts: tuple[Burst, ...] = ()
     diurnal: Diurnal | None = None
@@ -164,7 +174,7 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to: str
     time: str
     unit: Literal["s", "ms", "us"] = "s"
-    speed: float = 1.0
+    speed: Positive = 1.0
     payload: str | None = None
     key: str | None = None
     priority: str | None = None
@@ -181,8 +191,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tenants, replay: exactly one of the two is given.
     """
 
-    duration_s: float | None = None
+    duration_s: Positive | None = None
     name: str | None = None
-    seed: int | None = None
+    seed: Annotated[int, Meta(ge=0, le=MAX_SEED)] | None = None
     tenants: tuple[Tenants, ...] = ()
     replay: Replay | None = None

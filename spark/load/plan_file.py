@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from emq import errors
+from emq.topics import documents
 from spark.load import plan_check
 from spark.load.ledger import RUN
 from spark.load.plan import Plan
@@ -48,7 +49,7 @@ def parse(text: str, source: str = "the plan") -> Plan:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise errors.InvalidSettings(f"{source} is not valid TOML: {exc}") from exc
-    plan = plan_check.converted(document, Plan, source)
+    plan = documents.converted(document, Plan, source, errors.InvalidSettings)
     plan_check.check(plan, source)
     return plan
 

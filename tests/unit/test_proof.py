@@ -20,6 +20,7 @@ from rich.console import Console
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
+from emq.storage.names import parts_of
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.topics.shares import Division
 from emq.trail import events, lives, segments
@@ -211,7 +212,7 @@ def test_what_is_still_in_the_store_is_not_lost(
 def test_a_message_skipped_as_a_hole_is_lost_even_where_the_store_is_not_known(story: Story) -> None:
     deliveries = clean()
     story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[8:])
-    story.trail().skipped("shop", 0, 1, 2, 5, T0_US)
+    story.trail().record(events.Skipped(T0_US, "shop", 0, 1, 2, 5))
     proof = story.prove(Expectations(still_queued=None))
     assert (proof.lost.count, proof.lost.examples, proof.unfinished, proof.skipped) == (1, ("shop/m7",), 0, 3)
 
@@ -219,9 +220,9 @@ def test_a_message_skipped_as_a_hole_is_lost_even_where_the_store_is_not_known(s
 def test_messages_dropped_or_recalled_on_purpose_are_not_lost(story: Story) -> None:
     deliveries = clean()
     story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[10:])
-    story.trail().dropped("shop", 0, 1, 3, 4, T0_US)
-    story.trail().dropped("shop", 0, 1, 4, 5, T0_US)
-    story.trail().recalled("shop", 0, 0, ["m8"], T0_US)
+    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 3, 4))
+    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 4, 5))
+    story.trail().record(events.Recalled(T0_US, "shop", 0, 0, "m8"))
     proof = story.prove()
     assert proof.ok, proof
     assert (proof.dropped, proof.delivered) == (3, 17)
@@ -238,7 +239,7 @@ def test_one_message_delivered_twice_is_found_and_may_be_allowed(story: Story) -
 def test_a_merged_message_may_be_delivered_as_often_as_it_was_published(story: Story) -> None:
     twice = [Delivery("m", 10, 11), Delivery("m", 20, 21, offset=1)]
     story.publish(twice[0]).deliver(*twice)
-    story.trail("producer").published("shop", 0, 0, [1], ["m"], None, T0_US + 1, T0_US + 1)
+    story.trail("producer").record(events.Published(T0_US + 1, "shop", 0, ["m"], 0, T0_US + 1, [1]))
     proof = story.prove()
     assert proof.ok, proof
 
@@ -259,7 +260,9 @@ def test_a_message_that_is_dead_twice_is_found(story: Story) -> None:
 def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> None:
     dies = [Delivery(name, 10 + i, 11 + i, outcome="dead", offset=i) for i, name in enumerate("abc")]
     story.publish(*dies).deliver(*dies)
-    story.trail().replayed("shop", 0, 0, ["a", "b", "c"], T0_US + 100 * MS)
+    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "a"))
+    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "b"))
+    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "c"))
     story.deliver(Delivery("a", 200, 201, offset=-1, outcome="dead"), Delivery("b", 210, 211, offset=-1))
     proof = story.prove()
     assert (broken(proof), proof.lost.examples) == ("L", ("shop/c",))
@@ -278,12 +281,12 @@ class Slot:
     def publish(self, at: float, took: float = 1) -> Slot:
         begun_us = T0_US + round(at * MS)
         done_us = begun_us + round(took * MS)
-        self.story.trail("producer").published("shop", 0, 0, None, [CONTENT], None, begun_us, done_us)
+        self.story.trail("producer").record(events.Published(done_us, "shop", 0, [CONTENT], 0, begun_us))
         return self
 
     def merge(self, at: float) -> Slot:
         at_us = T0_US + round(at * MS)
-        self.story.trail("producer").merged("shop", 0, [CONTENT], at_us, at_us)
+        self.story.trail("producer").record(events.Merged(at_us, "shop", 0, [CONTENT], at_us))
         return self
 
     def deliver(self, start: float, end: float | None, outcome: str = "settled", **more: Any) -> Slot:
@@ -359,7 +362,7 @@ def test_a_repeat_does_not_stand_in_for_a_later_publish(slot: Slot) -> None:
 
 def test_an_id_may_die_once_for_each_publish_and_replay(slot: Slot) -> None:
     slot.publish(0).deliver(10, 20, "dead").publish(100).deliver(110, 120, "dead")
-    slot.story.trail("cli").replayed("shop", 0, 0, [CONTENT], T0_US + 200 * MS)
+    slot.story.trail("cli").record(events.Replayed(T0_US + 200 * MS, "shop", 0, 0, CONTENT))
     slot.deliver(210, 220, "dead")
     proof = slot.prove()
     assert proof.ok, proof
@@ -397,7 +400,7 @@ def test_a_publish_whose_message_left_for_the_lane_is_not_lost(slot: Slot) -> No
     m = Delivery(CONTENT, 110, 120, ready=109, offset=-1).message()
     slot.story.trail().started(m, 1)
     m.id = f"{CONTENT}~5"
-    slot.story.trail().retried(m, T0_US + 120 * MS, T0_US // 1000 + 200, "failed")
+    slot.story.trail().record(events.Retried(T0_US + 120 * MS, m, "failed", T0_US // 1000 + 200))
     slot.story.deliver(Delivery(f"{CONTENT}~5", 200, 210, ready=199, offset=-1, attempt=2))
     proof = slot.prove()
     assert proof.ok, proof
@@ -405,20 +408,20 @@ def test_a_publish_whose_message_left_for_the_lane_is_not_lost(slot: Slot) -> No
 
 def test_a_replayed_id_that_was_published_before_must_not_vanish(slot: Slot) -> None:
     slot.publish(0).deliver(10, 20).publish(100).deliver(110, 120, "dead")
-    slot.story.trail("cli").replayed("shop", 0, 0, [CONTENT], T0_US + 200 * MS)
+    slot.story.trail("cli").record(events.Replayed(T0_US + 200 * MS, "shop", 0, 0, CONTENT))
     proof = slot.prove()
     assert (broken(proof), proof.dead) == ("L", 0)
 
 
 def test_what_was_recalled_or_expired_last_is_finished(slot: Slot) -> None:
     slot.publish(0).deliver(10, 20).publish(100)
-    slot.story.trail("cli").recalled("shop", 0, 0, [CONTENT], T0_US + 150 * MS)
+    slot.story.trail("cli").record(events.Recalled(T0_US + 150 * MS, "shop", 0, 0, CONTENT))
     assert slot.prove().ok
     slot = Slot(Story(slot.story.directory / "again"))
     slot.publish(0).deliver(10, 20).publish(100)
     expired = Delivery(CONTENT, 0, None, offset=-1).message()
     expired.expires_us = T0_US + 140 * MS
-    slot.story.trail().dead(expired, T0_US + 150 * MS, "expired")
+    slot.story.trail().record(events.Dead(T0_US + 150 * MS, expired, "expired"))
     proof = slot.prove()
     assert (proof.ok, proof.dead) == (True, 1)
 
@@ -448,7 +451,7 @@ def test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found(st
     topic = split(Topic("shop", qps=2, kind=Kind.RANGE_MERGE, slots=4, priorities=()))
     deliveries = [Delivery(f"m{i}", 10 + i, 20 + i, offset=0) for i in range(4)]
     for group, d in enumerate(deliveries):
-        story.trail("producer").published("shop", group, 0, [0], [d.id], [None], T0_US, T0_US)
+        story.trail("producer").record(events.Published(T0_US, "shop", group, [d.id], 0, T0_US, [0]))
         m = d.message()
         m.group = group
         story.trail().started(m, 1)
@@ -495,7 +498,7 @@ def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story
     topic = split(Topic("shop", qps=10, kind=Kind.RANGE_MERGE, slots=4, options=TopicOptions(pacing="smooth")))
     deliveries = [Delivery(f"m{i}", i, 20 + i, offset=i) for i in range(14)]
     for i, d in enumerate(deliveries):
-        story.trail("producer").published("shop", i % 4, 0, [i], [d.id], [None], T0_US, T0_US)
+        story.trail("producer").record(events.Published(T0_US, "shop", i % 4, [d.id], 0, T0_US, [i]))
         m = d.message()
         m.group = i % 4
         story.trail().started(m, 1)
@@ -648,7 +651,7 @@ def test_two_first_deliveries_swapped_are_found(story: Story) -> None:
 def test_a_loss_that_was_noticed_before_excuses_no_disorder(story: Story) -> None:
     deliveries = [Delivery("a", 10, 11, key="k", offset=2), Delivery("b", 20, 21, key="k", offset=1)]
     story.publish(*deliveries).own("host", 1)
-    story.trail().lost("shop", 0, 0, 5, 6, T0_US + 5 * MS)
+    story.trail().record(events.Lost(T0_US + 5 * MS, "shop", 0, 0, 5, 6))
     proof = story.deliver(*deliveries).prove()
     assert proof.key_order.examples == ("shop/b (offset 1) of key 'k' was started after shop/a (offset 2)",)
 
@@ -707,7 +710,7 @@ def test_what_a_killed_host_ran_is_over_when_its_group_is_taken_over(
     story.deliver(Delivery("a", 10, None, key="k"))
     story.own("successor", owned_ms)
     if owned_ms is not None:
-        story.trail("successor").owned("shop/1", 2, T0_US + 12 * MS)
+        story.trail("successor").record(events.Owned(T0_US + 12 * MS, "shop", 1, 2))
     story.deliver(Delivery("b", start, start + 1, key="k", offset=1, source="successor"))
     story.trail().flush()
     cut_short(story)
@@ -790,7 +793,7 @@ def test_what_a_killed_host_had_moved_to_its_lane_dies_there_alone(story: Story,
 
 def test_a_host_that_ended_in_order_has_ended_nothing_by_that(story: Story) -> None:
     story.deliver(Delivery("a", 10, None, key="k"))
-    story.trail("successor").owned("shop/0", 2, T0_US + 15 * MS)
+    story.trail("successor").record(events.Owned(T0_US + 15 * MS, "shop", 0, 2))
     story.deliver(Delivery("b", 20, 21, key="k", offset=1, source="successor"))
     assert story.prove().key_order.count == 1
 
@@ -921,8 +924,8 @@ def test_what_a_store_has_forgotten_is_no_loss_of_ours_and_what_came_in_its_plac
     kept, gone = Delivery("kept", 1, 2, offset=1), Delivery("gone", 3, None, offset=2)
     new, after = Delivery("new", 50, 51, offset=2), Delivery("after", 52, 53, offset=3)
     story.publish(kept, gone).deliver(kept)
-    story.trail("producer").published("shop", 0, 0, [2], ["new"], None, T0_US, T0_US + 10)
-    story.trail().lost("shop", 0, 0, 2, 3, T0_US + 20)
+    story.trail("producer").record(events.Published(T0_US + 10, "shop", 0, ["new"], 0, T0_US, [2]))
+    story.trail().record(events.Lost(T0_US + 20, "shop", 0, 0, 2, 3))
     story.publish(after).deliver(new, after)
     proof = story.prove()
     assert (proof.lost_by_store, proof.lost.count, proof.delivered) == (1, 0, 3)
@@ -932,9 +935,9 @@ def test_what_a_store_has_forgotten_is_no_loss_of_ours_and_what_came_in_its_plac
 def test_what_came_in_the_place_of_a_forgotten_message_can_be_lost(story: Story) -> None:
     gone, early = Delivery("gone", 3, None, offset=2), Delivery("early", 1, None, offset=1)
     story.publish(early, gone)
-    story.trail("producer").published("shop", 0, 0, [2], ["new"], None, T0_US, T0_US + 10)
-    story.trail().lost("shop", 0, 0, 2, 3, T0_US + 20)
-    story.trail("producer").published("shop", 0, 0, [3], ["late"], None, T0_US, T0_US + 30)
+    story.trail("producer").record(events.Published(T0_US + 10, "shop", 0, ["new"], 0, T0_US, [2]))
+    story.trail().record(events.Lost(T0_US + 20, "shop", 0, 0, 2, 3))
+    story.trail("producer").record(events.Published(T0_US + 30, "shop", 0, ["late"], 0, T0_US, [3]))
     proof = story.prove()
     assert proof.lost_by_store == 1
     assert set(proof.lost.examples) == {"shop/early", "shop/late", "shop/new"}
@@ -944,7 +947,7 @@ def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(stor
     once = [Delivery(f"m{i}", 10 * i, 10 * i + 1, offset=i) for i in range(5)]
     again = [dataclasses.replace(d, start=d.start + 100, end=(d.end or 0) + 100) for d in once[2:]]
     story.publish(*once).deliver(*once)
-    story.trail().lost("shop", 0, 0, 3, 5, T0_US + 90 * MS)
+    story.trail().record(events.Lost(T0_US + 90 * MS, "shop", 0, 0, 3, 5))
     proof = story.deliver(*again).prove()
     assert proof.duplicates.count == 1, "what was before the loss was finished"
 
@@ -952,7 +955,7 @@ def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(stor
 def test_a_repeat_of_what_lies_behind_the_lost_messages_is_a_duplicate(story: Story) -> None:
     once = Delivery("m", 10, 11, offset=5)
     story.publish(once).deliver(once)
-    story.trail().lost("shop", 0, 0, 3, 5, T0_US + 50 * MS)
+    story.trail().record(events.Lost(T0_US + 50 * MS, "shop", 0, 0, 3, 5))
     assert story.deliver(dataclasses.replace(once, start=100, end=101)).prove().duplicates.count == 1
 
 
@@ -962,7 +965,7 @@ def test_a_repeat_of_what_lies_behind_the_lost_messages_is_a_duplicate(story: St
 def test_starts_before_owning_and_after_a_release_are_found(story: Story) -> None:
     deliveries = clean()
     story.own("host", 5).publish(*deliveries).deliver(*deliveries)
-    story.trail().released("shop/0", 1, T0_US + 150 * MS)
+    story.trail().record(events.Released(T0_US + 150 * MS, "shop", 0, 1))
     proof = story.prove()
     assert broken(proof) == "O"
     assert proof.owners.examples == (
@@ -980,8 +983,8 @@ def test_only_a_crash_in_its_own_group_excuses_that_a_retry_is_started_twice(
     again = Delivery("a", 500, None, 499, offset=-1, attempt=2)
     story.publish(fails).deliver(fails, again, dataclasses.replace(again, start=600, end=610))
     if taken is not None:
-        story.trail("former").owned(taken, 1, T0_US)
-        story.trail("later").owned(taken, 2, T0_US + 700 * MS)
+        story.trail("former").record(events.Owned(T0_US, *parts_of(taken), 1))
+        story.trail("later").record(events.Owned(T0_US + 700 * MS, *parts_of(taken), 2))
     assert story.prove().deliveries.count == found
 
 
@@ -996,7 +999,7 @@ def test_two_owners_at_a_time_are_found_beyond_the_difference_of_their_clocks(
 ) -> None:
     deliveries = clean()
     story.publish(*deliveries).deliver(*deliveries).own("other", takes_ms)
-    story.trail().released("shop/0", 1, T0_US + 201 * MS)
+    story.trail().record(events.Released(T0_US + 201 * MS, "shop", 0, 1))
     assert story.prove().owners.count == found
 
 
@@ -1007,7 +1010,7 @@ def test_two_messages_at_one_offset_are_found_unless_the_store_had_lost_the_firs
     assert proof.offsets.examples == ("m6 and other were both published at offset 3 of shop/0, priority 0",)
     again = Story(story.directory / "again")
     again.publish(*deliveries).deliver(*deliveries)
-    again.trail().lost("shop", 0, 0, 3, 4, T0_US + 250 * MS)
+    again.trail().record(events.Lost(T0_US + 250 * MS, "shop", 0, 0, 3, 4))
     assert again.prove().ok
 
 
@@ -1016,7 +1019,7 @@ def test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again(
     story: Story, priority: int, lost: int, found: int
 ) -> None:
     story.publish(Delivery("first", 1, 2, offset=3), Delivery("second", 3, 4, offset=3))
-    story.trail().lost("shop", 0, priority, lost, lost + 1, T0_US)
+    story.trail().record(events.Lost(T0_US, "shop", 0, priority, lost, lost + 1))
     assert story.prove(Expectations()).offsets.count == found
 
 
@@ -1036,7 +1039,7 @@ def test_a_high_message_that_waits_in_the_store_while_lows_start_is_found(story:
 def test_a_new_owner_has_time_to_read_what_has_long_waited(story: Story) -> None:
     lows = [Delivery(f"low{i}", 100 * i, 100 * i + 5, 100 * i - 1, priority=1, offset=i) for i in range(40)]
     high = Delivery("high", 4001, 4002, 4000, offset=0)
-    story.trail("producer").published("shop", 0, 0, [0], ["high"], None, T0_US - 10**8, T0_US - 10**8)
+    story.trail("producer").record(events.Published(T0_US - 10**8, "shop", 0, ["high"], 0, T0_US - 10**8, [0]))
     m = high.message()
     m.published_us = T0_US - 10**8
     story.publish(*lows).deliver(*lows)
@@ -1065,8 +1068,8 @@ def test_what_contradicts_itself_proves_nothing(story: Story) -> None:
 def test_what_was_dropped_although_its_topic_refuses_instead_is_lost(story: Story) -> None:
     deliveries = clean()
     story.publish(*deliveries).deliver(*deliveries[2:])
-    story.trail().dropped("shop", 0, 0, 0, 1, T0_US)
-    story.trail().dropped("shop", 0, 1, 0, 1, T0_US, "deleted")
+    story.trail().record(events.Dropped(T0_US, "shop", 0, 0, 0, 1))
+    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 0, 1, "deleted"))
     proof = story.prove(Expectations(still_queued=0, rejects=["shop"]))
     assert broken(proof) == "L"
     assert proof.lost.examples == ("offsets 0 to 1 of shop/0 were dropped, and the topic refuses what is too much",)

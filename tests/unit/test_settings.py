@@ -50,14 +50,16 @@ def test_a_file_may_be_named_and_must_then_be_there() -> None:
     ("text", "named"),
     [
         ("store = ", "not valid TOML"),
-        ("colour = 1", "colour"),
-        ("drain_s = -1", "drain_s -1"),
-        ("checkpoint_s = 0", "checkpoint_s 0"),
-        ("max_in_flight = 0", "max_in_flight 0"),
+        ("colour = 1", "there is no key 'colour'; there are store, database"),
+        ("drain_s = -1", "drain_s = -1 must be at least 0"),
+        ("checkpoint_s = 0", "checkpoint_s = 0 must be above 0 and at most 3,600"),
+        ("max_in_flight = 0", "max_in_flight = 0 must be at least 1"),
         ("max_in_flight = 1.5", "max_in_flight"),
-        ('log_level = "loud"', "log_level 'loud'"),
-        ('environment = "staging"', "staging"),
-        ('drain_s = "soon"', "drain_s"),
+        ('log_level = "loud"', "log_level = 'loud' must be one of debug, error, info, warning"),
+        ('environment = "staging"', "environment = 'staging' must be one of online, sandbox"),
+        ('cluster_auth = "none"', "cluster_auth = 'none' must be one of digest, sasl"),
+        ('cluster = "etcd://me:secret@h"', "cluster = 'etcd://me:***@h' must begin with zookeeper://"),
+        ('drain_s = "soon"', "drain_s = 'soon' does not fit"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line(text: str, named: str) -> None:

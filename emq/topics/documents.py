@@ -1,0 +1,93 @@
+"""Documents, such as a parsed TOML file, as structs; an error names the key, its value and what would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from emq import errors
+from emq.topics.inputs import shown
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_KEY = re.compile(r"\[\.\.\.\]|[^.\[\]]+")
+_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+
+
+def converted(document: object, kind: type[T], source: str, error: type[errors.EMQError]) -> T:
+    """Return the document as a struct; the constraints of its fields (`msgspec.Meta`) hold.
+
+    Args:
+        source: what errors call the document.
+        error: the class of an error.
+
+    Raises:
+        error: a key is unknown or missing, or a value has the wrong type or is out of range.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as exc:
+        raise error(f"{source}: {_explained(exc, document, inspect.type_info(kind))}") from exc
+
+
+def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Type) -> str:
+    text, _, at = str(exc).partition(" - at `$")
+    path, value = at.rstrip("`").lstrip("."), document
+    for key in _KEY.findall(path):
+        value, kind = _value(value, key), _kind(kind, key)
+    if field := _FIELD.fullmatch(text):
+        key = f"{path}.{field[2]}" if path else field[2]
+        if field[1] == "missing required":
+            return f"key {key!r} is missing; give it a value"
+        names = [field.name for part in _parts(kind) if isinstance(part, inspect.StructType) for field in part.fields]
+        return f"there is no key {key!r}; the keys are {', '.join(names)}"
+    # A table is not shown: its other values may be secrets, such as the headers of a push endpoint.
+    given = " = ".join(filter(None, (path, "" if isinstance(value, dict) else shown(value))))
+    right = "" if ", got `" in text else " or ".join(filter(None, map(_right, _parts(kind))))
+    return f"{given} must be {right}" if right else f"{given} does not fit: {text}"
+
+
+def _value(document: object, key: str) -> object:
+    """Return what lies under a key; for `[...]`, some key of a table, the table itself."""
+    if isinstance(document, dict):
+        return document.get(key, document)
+    return document[int(key)] if isinstance(document, list) else document
+
+
+def _kind(kind: inspect.Type, key: str) -> inspect.Type:
+    """Return the type of what lies under a key."""
+    for part in _parts(kind):
+        if isinstance(part, inspect.StructType):
+            return next((field.type for field in part.fields if field.name == key), inspect.AnyType())
+        if isinstance(part, inspect.DictType):
+            return part.value_type
+        if isinstance(part, inspect.VarTupleType | inspect.ListType):
+            return part.item_type
+        if isinstance(part, inspect.TupleType):
+            return part.item_types[int(key)]
+    return inspect.AnyType()
+
+
+def _parts(kind: inspect.Type) -> Iterable[inspect.Type]:
+    """Yield the types that a value may have."""
+    if isinstance(kind, inspect.Metadata):
+        return _parts(kind.type)
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _right(kind: inspect.Type) -> str:
+    """Say which values a type of names or numbers takes; nothing for other types, and where all will do."""
+    if isinstance(kind, inspect.LiteralType):
+        return "one of " + ", ".join(map(str, kind.values))
+    if isinstance(kind, inspect.EnumType):
+        return "one of " + ", ".join(str(member.value) for member in kind.cls)
+    if not isinstance(kind, inspect.IntType | inspect.FloatType):
+        return ""
+    if kind.ge is not None and kind.le is not None:
+        return f"from {kind.ge:,} to {kind.le:,}"
+    bounds = {"above": kind.gt, "at least": kind.ge, "below": kind.lt, "at most": kind.le}
+    return " and ".join(f"{name} {bound:,}" for name, bound in bounds.items() if bound is not None)

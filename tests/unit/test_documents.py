@@ -1,0 +1,73 @@
+"""A document becomes a struct, or an error of one line names the key, its value and what would be right."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from emq import errors
+from emq.topics.documents import converted
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    share: Annotated[float, Meta(gt=0, lt=1)]
+    span: tuple[int, Annotated[int, Meta(ge=1)]] | None = None
+
+
+class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    size: Annotated[int, Meta(ge=0, le=2000)] | None = None
+    colour: Colour = Colour.RED
+    mode: Literal["fast", "slow"] = "fast"
+    secrets: dict[str, Annotated[int, Meta(ge=0)]] = {}
+    parts: tuple[Part, ...] = ()
+    one: Part | None = None
+
+
+def said(document: object) -> str:
+    with pytest.raises(errors.InvalidTopic) as caught:
+        converted(document, Whole, "it", errors.InvalidTopic)
+    return str(caught.value)
+
+
+def test_a_good_document_becomes_a_struct() -> None:
+    document = {"size": 3, "colour": "blue", "parts": [{"share": 0.5, "span": [1, 2]}]}
+    whole = converted(document, Whole, "it", errors.InvalidTopic)
+    assert whole == Whole(3, Colour.BLUE, parts=(Part(0.5, (1, 2)),))
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"size": 2001}, "it: size = 2001 must be from 0 to 2,000"),
+        ({"size": "x"}, "it: size = 'x' does not fit: Expected `int | null`, got `str`"),
+        ({"colour": "green"}, "it: colour = 'green' must be one of red, blue"),
+        ({"mode": "odd"}, "it: mode = 'odd' must be one of fast, slow"),
+        ({"parts": [{"share": 0.5}, {"share": 1}]}, "it: parts[1].share = 1 must be above 0 and below 1"),
+        ({"one": {"share": float("nan")}}, "it: one.share = nan must be above 0 and below 1"),
+        ({"one": {"share": 0.5, "span": [1, 0]}}, "it: one.span[1] = 0 must be at least 1"),
+        ({"one": {"share": 0.5, "span": [1]}}, "it: one.span = [1] does not fit: Expected `array` of length 2, got 1"),
+        ({"one": {}}, "it: key 'one.share' is missing; give it a value"),
+        ({"parts": [{"share": 0.5, "x": 1}]}, "it: there is no key 'parts[0].x'; there are share, span"),
+        ({"x": 1}, "it: there is no key 'x'; there are size, colour, mode, secrets, parts, one"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(document: dict[str, Any], text: str) -> None:
+    assert said(document) == text
+
+
+def test_a_table_with_a_wrong_value_is_not_shown() -> None:
+    assert said({"secrets": {"password": 1234, "n": -1}}) == "it: secrets[...] must be at least 0"
+    assert said({"parts": {"password": 1234}}) == "it: parts does not fit: Expected `array`, got `object`"
+
+
+def test_a_document_that_is_no_table_is_refused() -> None:
+    assert said([]) == "it: [] does not fit: Expected `object`, got `array`"
