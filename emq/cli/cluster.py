@@ -42,7 +42,7 @@ class DatabaseView(NamedTuple):
 
 
 def meet(settings: Settings) -> bool:
-    """Return whether hosts of these settings meet, in ZooKeeper or in the database; not if only one host may consume."""
+    """Return whether hosts of these settings meet, in ZooKeeper or in the database, or consume alone."""
     alone = settings.database_is_private or settings.store.partition(":")[0] in ALONE
     return bool(settings.cluster) or not alone
 
