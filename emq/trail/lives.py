@@ -3,9 +3,9 @@
 A publish lets a message wait, or merges with a waiting one. A message ends when it is settled, dead or recalled. While
 one message is delivered, another of the same id may wait; if the delivery fails, the two become one. So an id may end
 fewer times than it was published, and counts alone prove nothing. Times do: a delivery that a host had buffered before
-a publish began cannot belong to this publish. The *reach* of an end is the latest time at which a publish may have begun
-for the end to belong to it. For this the clocks of publishers and hosts must agree, up to a known difference. Ids that
-are published once need no times. A publish that is recorded twice counts once.
+a publish began cannot belong to this publish. The *reach* of an end is the latest time at which a publish may have
+begun for the end to belong to it. For this the clocks of publishers and hosts must agree, up to a known difference. Ids
+that are published once need no times. A publish that is recorded twice counts once.
 
 This module reads no files and does not need pyarrow, so that simulations can use it too.
 """
