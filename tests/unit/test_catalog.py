@@ -221,7 +221,7 @@ async def test_an_import_updates_and_keeps_retired_groups_consumed(catalog: Cata
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('[[topics]]\nname = "b"\nqps = 1\nqsp = 2', "topic 'b' has unknown fields 'qsp'; there are name, qps"),
+        ('[[topics]]\nname = "b"\nqps = 1\nqsp = 2', "topic 'b' has unknown fields 'qsp'; the fields are name, qps"),
         ('[[topics]]\nname = "b"\nqps = 1\noptions.burts = 2', "topic 'b': options has unknown fields 'burts'"),
         ('[[topics]]\nname = "b"', "topic 'b'.*missing required field `qps`"),
         ('[[topics]]\nname = "b"\nqps = -1', "qps -1.0 must be"),
