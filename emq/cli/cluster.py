@@ -42,17 +42,17 @@ class DatabaseView(NamedTuple):
 
 
 def meet(settings: Settings) -> bool:
-    """Whether hosts find each other: in a cluster, or in the database, unless only one may consume."""
+    """Return whether hosts of these settings meet, in ZooKeeper or in the database, or consume alone."""
     alone = settings.database_is_private or settings.store.partition(":")[0] in ALONE
     return bool(settings.cluster) or not alone
 
 
 @contextlib.asynccontextmanager
 async def tree_of(session: Session, timeout_s: float = cluster_view.OPEN_S) -> AsyncIterator[Tree]:
-    """The coordination tree in which the hosts meet that the settings mean, open for the length of a block.
+    """Open the coordination tree in which the hosts of these settings meet, for the length of a block.
 
     Raises:
-        InvalidSettings: hosts of this store meet nowhere, or the cluster is not one that can be used.
+        InvalidSettings: hosts of this store do not meet, or the cluster cannot be used.
         ClusterUnavailable: no server answered in time; the text names them, and what is wrong with each.
     """
     settings = session.settings
@@ -95,7 +95,7 @@ async def known(session: Session) -> DatabaseView:
 
 
 class _Reasons(logging.Handler):
-    """Keeps the last of what would be logged. Attributes: text: to be added to an error's text."""
+    """Keeps the last warning instead of printing it. Attributes: text: the warning, to be added to an error's text."""
 
     text = ""
 
@@ -105,7 +105,7 @@ class _Reasons(logging.Handler):
 
 @contextlib.contextmanager
 def _reasons() -> Iterator[_Reasons]:
-    """Whoever waits for a command is told at its end why it failed, not all the way."""
+    """Hold back the warnings of a command that connects; its error text gets the last of them."""
     log, handler = logging.getLogger("emq.allocation"), _Reasons(logging.WARNING)
     before, log.propagate = log.propagate, False
     log.addHandler(handler)

@@ -1,4 +1,4 @@
-"""The hosts of a cluster as rows: what each is set to, has, and has let go of."""
+"""The hosts of a cluster as rows: settings, groups and load of each, and how far it has followed the plan."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class HostRow(msgspec.Struct, frozen=True):
 
     Attributes:
         state: "joining" (no plan knows it yet), "member", "no weight", "draining" and "drained" (as ordered),
-            "leaving" (it stops), "gone" (the plan knows it, but it is no member), "absent" (it has an order only).
-        leads: it plans for all.
-        weight: that it is set to; None where it is no member.
-        ordered_weight: that an operator wants instead.
-        groups: that the plan gives it.
-        waiting: of these, those that it does not have yet.
+            "leaving" (it stops), "gone" (the plan knows it, but it is not a member), "absent" (it only has an order).
+        leads: whether the host makes the plans.
+        weight: the host's own setting; None if it is not a member.
+        ordered_weight: the weight that an operator ordered instead.
+        groups: number of groups that the plan gives it.
+        waiting: number of these groups that it does not have yet.
         quota: starts a second of its groups.
-        load: its quota over its fair share; None where it has no share, or quotas are not known.
-        started_per_s: by its latest snapshot; None where there is no fresh one.
-        generation: of the last plan of which it let go of everything but `draining`.
-        draining: groups that it lost and still holds.
-        ahead_s: how far its clock is ahead of the ZooKeeper servers', in seconds, about.
-        joined_s: seconds since the epoch, by its clock.
+        load: its quota over its fair share; None if it has no share, or if quotas are not known.
+        started_per_s: starts a second by its latest snapshot; None if there is no fresh one.
+        generation: number of the last plan of which it let go of everything but `draining`.
+        draining: number of groups that it lost and still holds.
+        ahead_s: seconds, about, by which its clock is ahead of the ZooKeeper servers'.
+        joined_s: when it joined, in seconds since 1970, by its clock.
     """
 
     host: str
@@ -99,7 +99,7 @@ def rows(view: View, known: DatabaseView) -> list[HostRow]:
 
 
 def state(view: View, host: str, groups: int) -> str:
-    """What a host is in; see `HostRow`."""
+    """Return the state of a host; see `HostRow`."""
     member, order = view.members.get(host), view.orders.get(host, Order())
     if member is None:
         return "gone" if groups else "absent"
@@ -113,7 +113,7 @@ def state(view: View, host: str, groups: int) -> str:
 
 
 def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
-    """Each host's quota over its fair share; of those that have one."""
+    """Return each host's quota over its fair share, for the hosts that have a share."""
     weights = effective(view.weights)
     load = dict.fromkeys(weights, 0.0)
     for group, owned in view.groups.items():
@@ -125,7 +125,7 @@ def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
 
 
 def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[str]:
-    """What an operator should know of, a line each."""
+    """Return a line for each trouble that an operator should know of."""
     lines = [known.trouble] if known.trouble else []
     for seen in known.hosts:
         if seen.live and seen.host.clock is not None and seen.host.clock.trouble:
@@ -173,7 +173,7 @@ def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableT
 
 
 def table(view: View, found: Iterable[HostRow], *, wide: bool = True) -> RenderableType:
-    """The hosts, one a line; what matters least is left out unless it is `wide`."""
+    """Return a table with a line for each host; without `wide` it leaves out the less important columns."""
     cells = [_cells(view, row) for row in found]
     shown = [column for column in _COLUMNS if wide or column not in _WIDE_ONLY]
     return output.table(

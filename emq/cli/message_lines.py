@@ -254,7 +254,7 @@ async def send(app: App, items: Sequence[Item]) -> list[str]:
 
 
 def priority_of(topic: Topic, priority: str | float | None) -> str | float | None:
-    """The priority as its topic takes it: for kind priority a number. Raises `InvalidMessage` if it is none."""
+    """Return the priority in the form of its topic: a number for kind priority. Raises `InvalidMessage`."""
     if topic.kind is not Kind.PRIORITY:
         return priority
     try:

@@ -22,14 +22,14 @@ _ARRIVED = (Holding.HELD, Holding.NOBODYS)
 
 
 class Moves:
-    """A cluster as it was before an order, and as it is after it.
+    """A cluster before and after an order.
 
     Args:
-        quotas: of each group in the catalog.
+        quotas: quota of each group in the catalog.
 
     Attributes:
-        before: as it was.
-        now: as it was seen last.
+        before: the cluster before the order.
+        now: the cluster at the latest look.
     """
 
     def __init__(self, tree: Tree, before: View, quotas: Mapping[str, float]) -> None:
@@ -43,19 +43,20 @@ class Moves:
         return cls(tree, await cluster_view.read(tree, environment), quotas)
 
     def would_leave_nobody(self, host: str, order: Order) -> bool:
-        """Whether, with such an order, no member would have a weight any more, while some have one now."""
+        """Return whether this order would leave no member with a weight, while a member has one now."""
         orders = {**self.before.orders, host: order}
         after = drafting.shares(self.before.members, orders)
         return bool(effective(self.before.weights)) and not effective(after)
 
     async def settle(self, host: str, timeout_s: float, on_left: Callable[[int], object]) -> int:
-        """Wait until all that the orders ask for has moved; answers how many groups have not after `timeout_s`.
+        """Wait until the groups have moved as the orders say; return how many have not after `timeout_s`.
 
-        What they ask for is found as the leader finds it, by planning: a plan that is as they want it moves nothing.
+        This plans as the leader does: a plan that already fits the orders moves nothing.
 
         Args:
-            host: that must have let go of what it lost, too.
-            on_left: told each time how many groups are still to move.
+            host: a host that must also have let go of its lost groups.
+            timeout_s: most seconds to wait.
+            on_left: called at each look with the number of groups that still have to move.
         """
         now_s = asyncio.get_running_loop().time
         deadline = now_s() + timeout_s
@@ -68,12 +69,12 @@ class Moves:
             await asyncio.sleep(LOOK_S)
 
     def counts(self) -> dict[str, int]:
-        """How many groups went to which host, the most first."""
+        """Return the number of groups that each host got, the largest first."""
         before, now = self.before.owners, self.now.owners
         return dict(Counter(host for group, host in now.items() if before.get(group, host) != host).most_common())
 
     def in_words(self) -> str:
-        """What has moved, to be added to a sentence."""
+        """Return the moves as the end of a sentence."""
         counts = self.counts()
         if not counts:
             return "; nothing had to move"

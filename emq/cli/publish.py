@@ -26,7 +26,7 @@ STDIN = "-"
 
 
 class MissedName(enum.StrEnum):
-    """What becomes of occurrences that nobody was there for, as in `emq.schedule.schedule`."""
+    """Treatment of occurrences missed while no host ran, as in `emq.schedule.schedule`."""
 
     SKIP = "skip"
     ONCE = "once"

@@ -22,7 +22,7 @@ TOPICS = 5_000
 FEW = 16
 """Most hosts that get a bar each."""
 BIN = 0.05
-"""Of the fair share; with more hosts, those within it share a bar."""
+"""Width of a bar's range of loads, as a part of the fair share, if there are more hosts than `FEW`."""
 BAR = 40
 
 
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is shared out. Attributes: what: in words."""
+    """The groups to plan for. Attributes: what: description for people; quotas: starts a second, by group."""
 
     what: str
     quotas: dict[str, float]
@@ -51,7 +51,7 @@ class Load(NamedTuple):
 class Outcome(NamedTuple):
     """Attributes:
     qps: of all groups.
-    needed: hosts that so many messages take.
+    needed: hosts that this many messages need.
     """
 
     load: Load
@@ -65,9 +65,9 @@ class Outcome(NamedTuple):
 
 
 async def run(session: Session, wanted: Wanted) -> None:
-    """Plan, and show how that went."""
+    """Plan, and show the plan in numbers."""
     load = await _load(session, wanted)
-    # Off the event loop for Ctrl-C's sake: it takes a while with a million groups.
+    # On a thread, so that Ctrl-C works: a million groups take a while.
     outcome = await asyncio.to_thread(_plan, load, wanted, session.settings.session_timeout_s)
     session.show(_data(outcome, wanted), lambda: _render(outcome))
 
@@ -85,7 +85,7 @@ async def _load(session: Session, wanted: Wanted) -> Load:
 
 
 def _has_catalog(session: Session) -> bool:
-    """Whether there is one to look into: opening an SQLite file would make it."""
+    """Return whether the catalog exists; do not open an SQLite file that is missing, since that would create it."""
     url = urls.parse(session.settings.database_url)
     if url.get_backend_name() != "sqlite":
         return True
@@ -195,7 +195,7 @@ def bars(loads: Sequence[float]) -> list[str]:
 
 
 def _bar(share: float) -> str:
-    """At least a sliver of what is there at all."""
+    """Return a bar, of one character at least if `share` is not 0."""
     return "#" * max(round(BAR * share), 1 if share else 0)
 
 
@@ -211,7 +211,7 @@ def _messages(steps: Sequence[Step]) -> list[str]:
 
 
 def _pauses(outcome: Outcome) -> list[str]:
-    """How the predicted pauses are made up."""
+    """Explain the predicted pauses, a line for each step."""
     lines = ["Predicted pause of a group that moves, besides the messages in flight that its former owner waits for:"]
     for step in outcome.steps[1:]:
         lost = step.pause.most > forecast.WINDOW_S

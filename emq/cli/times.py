@@ -16,13 +16,13 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def span_s(text: str) -> float | None:
-    """Seconds of a span such as 250ms, 90s, 15m, 1.5h, 7d; None if the text is none."""
+    """Return the seconds of a span such as 250ms, 90s, 15m, 1.5h, 7d; None if the text is not a span."""
     found = _SPAN.fullmatch(text)
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 def given_span_s(text: str, option: str) -> float:
-    """Seconds of a span that must be one. Raises `typer.BadParameter` naming the option."""
+    """Return the seconds of a span. Raises `typer.BadParameter`, which names the option, if the text is not a span."""
     seconds = span_s(text)
     if seconds is None:
         raise typer.BadParameter(f"{text!r} is not a duration; write it as {SPANS}", param_hint=option)
@@ -33,8 +33,8 @@ class When(NamedTuple):
     """A time to come.
 
     Attributes:
-        seconds: since the epoch, or from now on.
-        from_now: the latter. Now is the environment's time, which an open app knows.
+        seconds: seconds since 1970, or from now if `from_now`.
+        from_now: whether `seconds` count from now, by the environment's time, which an open app knows.
     """
 
     seconds: float
@@ -46,7 +46,7 @@ class When(NamedTuple):
 
 
 def ago_ms(text: str, option: str, now_s: float) -> int:
-    """Milliseconds since the epoch of a time given as ISO 8601 (local unless it says otherwise) or as an age."""
+    """Return milliseconds since 1970 of a time in ISO 8601 (local time if it has no zone) or of an age such as 2h."""
     seconds = span_s(text)
     if seconds is not None:
         return int((now_s - seconds) * 1000)
@@ -59,12 +59,12 @@ def ago_ms(text: str, option: str, now_s: float) -> int:
 
 
 def ahead(text: str) -> When:
-    """A time to come: ISO 8601 with its zone, or a span from now, as `15m` or `in 15m`.
+    """Read a future time: ISO 8601 with its zone, or a span from now, as `15m` or `in 15m`.
 
-    A zone is asked for, since a publisher's and its hosts' need not be the same.
+    The zone is required, since publisher and hosts may be in different zones.
 
     Raises:
-        ValueError: it is neither; the text says what would be right.
+        ValueError: the text is neither; the message says what would be right.
     """
     seconds = span_s(text.removeprefix("in").strip())
     if seconds is not None:

@@ -1,7 +1,7 @@
-"""The trail: a ledger of what happened to each message, and the proof that is drawn from it.
+"""The trail: the record of each message's life in Parquet files, and the proof of the promises from this record.
 
 `Trail` (in `emq.trail.writer`) records, `prove` (in `emq.trail.proof`) checks. Both need pyarrow, so this package
-offers only the names that the core needs: the protocol, and the sink that does nothing.
+exports only the names that the core needs: the protocol, and the sink that does nothing.
 """
 
 from emq.trail.sink import NullTrail, TrailSink

@@ -1,6 +1,6 @@
-"""What the histories of all messages, and the records of all owners, break: the part of the proof that asks each alone.
+"""Violations in the history of each single message and in the records of each owner: a part of the proof.
 
-The counts of `emq.trail.outcomes` tell that something is missing or one too many; this tells what contradicts what.
+`emq.trail.outcomes` counts missing and surplus events; this module finds events that contradict each other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _EVENTS = (
 
 class Faults(NamedTuple):
     """Attributes:
-    broken: by promise.
-    contradictions: why the trail proves nothing, one line for each kind.
+    broken: violations by promise.
+    contradictions: reasons why the trail proves nothing, one line for each kind.
     """
 
     broken: Mapping[str, Violations]
@@ -47,10 +47,11 @@ def of(
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
+        owners: owners of all groups, by the trail.
         max_attempts: by topic, see `emq.trail.history_facts.Facts`.
-        rejects: topics that refuse what is too much, and drop nothing.
-        slack_us: by how much the clocks of two machines may differ.
-        is_whole: nothing is missing in the trail. If something is, nothing is held against anybody that it would tell.
+        rejects: topics that refuse messages beyond their max_length and never drop any.
+        slack_us: largest difference between the clocks of two machines.
+        is_whole: whether the trail is complete. If not, violations that a missing event could explain do not count.
         silent: see `emq.trail.history_facts.Facts`.
     """
     losses = _losses(table)
@@ -76,7 +77,7 @@ def of(
 
 
 def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
-    """Who owned which group, by what was recorded and by what was started."""
+    """Return the owners of all groups, by the records of ownership and by the starts."""
     said = only(table, events.OWNED, events.RELEASED, events.STARTED)
     owner = ["topic", "group", "source", "epoch"]
     columns = said.group_by([*owner, "event"]).aggregate([("time_us", "min"), ("time_us", "max")])
@@ -118,7 +119,7 @@ def _faults(
 
 
 def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
-    """Topic, name and steps of each message that is published once."""
+    """Yield topic, name and steps of each message that is published once."""
     rows = only(table, *_EVENTS)
     rows = rows.filter(pc.is_valid(rows["id"]))
     rows = rows.filter(pc.invert(pc.match_substring_regex(rows["id"], events.SLOT_ID)))
@@ -139,7 +140,7 @@ def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
 
 
 Losses = Mapping[tuple[str, int, int | None], int]
-"""The lowest offset that the store of a queue (topic, group, priority) has lost and gives out again."""
+"""Lowest offset that the store of a queue (topic, group, priority) has lost and gives out again."""
 
 
 def _losses(table: Any) -> Losses:
@@ -151,7 +152,7 @@ def _losses(table: Any) -> Losses:
 
 
 def _one_offset(table: Any, losses: Losses) -> Iterator[str]:
-    """Two messages at one offset. What a store has lost gives its offsets out again."""
+    """Yield two messages at one offset, except offsets that the store has lost and gives out again."""
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))
     place = ["topic", "group", "priority", "offset"]
@@ -168,7 +169,7 @@ def _one_offset(table: Any, losses: Losses) -> Iterator[str]:
 
 
 def _rewound(table: Any, losses: Losses) -> Iterator[str]:
-    """Offsets that one owner delivered for the first time twice under one epoch, but for those that a store lost."""
+    """Yield offsets with two first deliveries by one owner under one epoch, except those that the store lost."""
     rows = only(table, events.STARTED)
     rows = rows.filter(pc.and_(pc.equal(rows["attempt"], 1), pc.greater_equal(rows["offset"], 0)))
     place = ["topic", "group", "priority", "offset", "id", "source", "epoch"]
@@ -182,7 +183,7 @@ def _rewound(table: Any, losses: Losses) -> Iterator[str]:
 
 
 def _never_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
-    """Messages that failed at their last attempt and are to be tried again."""
+    """Yield messages that failed at their last attempt and were put back for another."""
     rows = only(table, events.RETRIED)
     for topic, name, attempt in zip(*lists(rows, "topic", "name", "attempt"), strict=True):
         if attempt >= (most := max_attempts.get(topic, attempt + 1)):
@@ -190,7 +191,7 @@ def _never_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
 
 
 def _dropped(table: Any, rejects: Collection[str]) -> Iterator[str]:
-    """Messages that were dropped for want of room, of topics that refuse instead."""
+    """Yield messages that were dropped for lack of room, of topics that must refuse instead."""
     rows = only(table, events.DROPPED)
     rows = rows.filter(pc.is_in(rows["topic"], pa.array(sorted(rejects), pa.string())))
     for topic, group, start, end, reason in zip(

@@ -1,7 +1,7 @@
-"""The form of each event: which columns it must have, and in what range.
+"""The form of each event: the columns that it must have, and their ranges.
 
-A checker passes over what it does not know, so a row that lacks what is asked of it would be believed without having
-been judged: a start without its key, a failure without the time of its next attempt. Such rows void the proof.
+A checker ignores values that are not there. So a row that lacks a required value, such as a failure without the time of
+its next attempt, would count as correct without a check. Such rows make the proof void.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ COLUMNS: Final = (
     *("event", "time_us", "source", "topic", "group", "priority", "offset", "until", "id", "attempt", "epoch"),
     *("ready_us", "due_ms"),
 )
-"""The columns that are looked at."""
+"""Columns that are checked."""
 
 LEAP_US: Final = 100_000
-"""How much earlier an event of a host may be dated than one that it recorded before, in microseconds."""
+"""Microseconds by which an event of a host may be dated before an event that the host recorded earlier."""
 
 _ENDS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
 _DELIVERIES: Final = (events.STARTED, *_ENDS)
@@ -34,7 +34,7 @@ _OWNERS: Final = (events.OWNED, events.RELEASED)
 _ALL: Final = (*_MESSAGES, *_RANGES, *_OWNERS)
 
 _Wrong = Callable[[Any], Any]
-"""Of a table, a mask of its rows; null counts as wrong."""
+"""Takes a table; returns a mask of its wrong rows; null counts as wrong."""
 
 
 def _below(name: str, least: int) -> _Wrong:
@@ -46,7 +46,7 @@ def _missing(name: str) -> _Wrong:
 
 
 def _set_and(wrong: _Wrong, name: str) -> _Wrong:
-    """Where the column is not null."""
+    """Return a rule that applies to rows whose column is not null."""
     return lambda table: pc.and_(pc.is_valid(table[name]), pc.fill_null(wrong(table), False))
 
 
@@ -72,7 +72,7 @@ _RULES: Final[tuple[tuple[str, tuple[str, ...], _Wrong], ...]] = (
 
 
 def wrong_columns(given: Any) -> str | None:
-    """Why a file of these Arrow columns is not a segment; more columns than there must be do no harm."""
+    """Return why a file of these Arrow columns is not a segment; None if it is one. More columns are allowed."""
     for field in schema.SCHEMA:
         i = given.get_field_index(field.name)
         if i < 0:
@@ -83,7 +83,7 @@ def wrong_columns(given: Any) -> str | None:
 
 
 def wrong_rows(table: Any) -> str | None:
-    """What is wrong with the first kind of rows that have not the form of their event.
+    """Return a text about the first rule that rows of the table break; None if all rows have the form of their event.
 
     Args:
         table: at least the columns `COLUMNS`.

@@ -1,15 +1,15 @@
-"""The history of one message: do its events fit together, and do they keep the promises that one message can break?
+"""Judge the history of one message: its events must fit together and keep the promises that one message can break.
 
-For ids that are published once. What is judged: a delivery has one start and one end, by one host (E, O); each attempt
-follows the failure of the one before, and is made once (X, D); a message is settled, or dead, or recalled, or waits,
-never two of these (D, X); it is delivered from the place, with the priority and with the key of its publish (D, M, P,
-K); it starts neither before it is due nor after it expired (T).
+This is for ids that are published once. The rules: a delivery has one start and one end, by one host (E, O). Each
+attempt follows the failure of the one before, and is made once (X, D). A message is settled, or dead, or recalled, or
+waits, never two of these (D, X). It is delivered from the place, with the priority and with the key of its publish (D,
+M, P, K). It starts neither before it is due nor after it expired (T).
 
-A host that was killed, or lost its group, may have done what was saved, or written down, nowhere. Repeats of what was
-not over some seconds before that are held against nobody, nor are repeats of what a store had lost. Events of two
-sources that are no further apart than their clocks may differ are held to be in either order.
+A host that was killed, or lost its group, may have acted without saving or recording it. So a repeat of a message that
+was not over some seconds before is no violation, nor is a repeat of a message that a store had lost. Events of two
+sources that are no further apart than their clocks may differ can be in either order.
 
-Nothing here reads files or needs pyarrow, so that an audit on many machines can judge in the same way.
+This module reads no files and does not need pyarrow, so that an audit on many machines can use it too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from emq.trail.history_facts import Step as Step
 from emq.trail.history_facts import expired_early, is_expiry
 
 _LEARN_US = (1 + LEARN_S) * MICRO
-"""How long a host may go on to start what it holds of a topic that was deleted; what waited there is recalled."""
+"""Microseconds for which a host may still start buffered messages of a deleted topic; its waiting ones are recalled."""
 
 _ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
 _FIRST = {events.PUBLISHED: 0, events.MERGED: 0, events.STARTED: 1}
 
 
 class _Delivery:
-    """A start, and the ends that its host has recorded for it."""
+    """A start, and the ends that its host recorded for it."""
 
     __slots__ = ("ends", "start")
 
@@ -41,12 +41,12 @@ class _Delivery:
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
-    """By time; of one time, publishes before starts before ends."""
+    """Return the steps by time; at one time publishes, then starts, then ends."""
     return sorted(steps, key=lambda step: (step.time_us, _FIRST.get(step.event, 2)))
 
 
 def is_plain(steps: Sequence[Step]) -> bool:
-    """Published, started once and settled, as most are, with nothing to look at more closely."""
+    """Return whether a message was just published, started once and settled, so that no further check is needed."""
     if len(steps) != 3:
         return False
     publish, start, end = steps
@@ -66,11 +66,12 @@ def is_plain(steps: Sequence[Step]) -> bool:
 
 
 def judge(name: str, steps: Sequence[Step], facts: Facts) -> Iterator[Fault]:
-    """All faults of a message.
+    """Yield all faults of a message.
 
     Args:
-        name: by which the faults call it.
-        steps: `in_order`.
+        name: name of the message in the texts of the faults.
+        steps: its events, as `in_order` returns them.
+        facts: facts beyond the message's own events.
     """
     if not is_plain(steps):
         yield from _Judge(name, steps, facts).faults()
@@ -123,7 +124,7 @@ class _Judge:
         return Fault(promise, kind, f"{self._name} {text}", step.time_us, step.source, step.group)
 
     def _before(self, one: Step, other: Step, slack_us: int | None = None) -> bool:
-        """Whether one event may have been before another one; or surely was, with a slack below 0."""
+        """Return whether one event may have been before another one; with a slack below 0, whether it surely was."""
         slack_us = self._facts.slack_us if slack_us is None else slack_us
         return one.time_us <= other.time_us + (0 if one.source == other.source else slack_us)
 
@@ -131,8 +132,8 @@ class _Judge:
         return [step for step in self._steps if step.event in names]
 
     def _met_a_crash(self) -> bool:
-        """An owner of its group ended without having saved all, and the message was not over by then; or its store
-        came back without it."""
+        """Return whether an owner of its group ended without saving all, before the message was over, or whether its
+        store came back without it."""
         if any(step.offset is not None and self._was_lost(step) for step in self._of(events.PUBLISHED)):
             return True
         begun_us = min(step.published_us or step.time_us for step in self._steps)
@@ -149,7 +150,7 @@ class _Judge:
     # ---------------------------------------------------------------------------------------------- the evidence (E, O)
 
     def _strays(self) -> Iterator[Fault]:
-        """Ends without a start of their host."""
+        """Yield ends without a start by the same host."""
         for end in self._stray:
             same = [d.start for d in self._deliveries if d.start.attempt == end.attempt]
             if any(start.source == end.source for start in same):
@@ -181,7 +182,7 @@ class _Judge:
                 yield self._fault("E", "ended twice", last, text)
 
     def _started_twice(self) -> Iterator[Fault]:
-        """The same attempt, under one epoch: its owner has forgotten that it had begun."""
+        """Yield attempts that one owner started twice under one epoch: it forgot the first start."""
         seen: dict[tuple[object, ...], int] = {}
         life = 0
         for step in self._steps:
@@ -195,7 +196,7 @@ class _Judge:
                     yield self._fault("D", "started twice", step, text)
 
     def _after_its_end(self) -> Iterator[Fault]:
-        """Delivered after its death, or dead after its success, without a replay in between."""
+        """Yield deliveries after its death, and deaths after its success, without a replay in between."""
         over: Step | None = None
         replays = self._of(events.REPLAYED)
         for step in self._steps:
@@ -216,7 +217,7 @@ class _Judge:
                 over = step
 
     def _after_its_success(self) -> Iterator[Fault]:
-        """Delivered after it was settled. What is settled again is counted elsewhere."""
+        """Yield deliveries after it was settled that were not settled again; `emq.trail.outcomes` counts the others."""
         settled = [end for each in self._deliveries for end in each.ends if end.event == events.SETTLED]
         for delivery in self._deliveries:
             start = delivery.start
@@ -226,7 +227,7 @@ class _Judge:
                 yield self._fault("D", "delivered after its success", start, text)
 
     def _after_its_recall(self) -> Iterator[Fault]:
-        """Delivered although it had been taken back, and was not put back since."""
+        """Yield deliveries after it was recalled."""
         recalls = self._of(events.RECALLED)
         for delivery in self._deliveries if recalls else ():
             start = delivery.start
@@ -236,7 +237,7 @@ class _Judge:
                 yield self._fault("D", "delivered after its recall", start, text)
 
     def _missing(self) -> Iterator[Fault]:
-        """Attempts that follow no failure."""
+        """Yield attempts that follow no failure."""
         told = 0
         for start in self._of(events.STARTED):
             made = max(told, self._failures(start, self._facts.slack_us))
@@ -246,7 +247,7 @@ class _Judge:
                 told = start.attempt or 1
 
     def _not_counted(self) -> Iterator[Fault]:
-        """Attempts from its lane that count no further than its failures."""
+        """Yield attempts from its lane whose number is not above the number of its failures."""
         for start in self._of(events.STARTED):
             made = self._failures(start, -self._facts.slack_us) if start.offset == -1 else 0
             if (start.attempt or 1) <= made:
@@ -254,10 +255,10 @@ class _Judge:
                 yield self._fault("X", "a failure is not counted", start, text)
 
     def _failures(self, start: Step, slack_us: int) -> int:
-        """The highest attempt that had failed before a start, since the last replay.
+        """Return the highest attempt that failed before a start, since the last replay; 0 if none did.
 
         Args:
-            slack_us: above 0 for all that may have, below 0 for those that surely had.
+            slack_us: above 0 to count failures that may have been before the start, below 0 for those that surely were.
         """
         replays = [replay for replay in self._of(events.REPLAYED) if self._before(replay, start)]
         since_us = max((replay.time_us for replay in replays), default=-slack_us) - slack_us
@@ -265,7 +266,7 @@ class _Judge:
         return max((step.attempt or 0 for step in failures if self._before(step, start, slack_us)), default=0)
 
     def _not_dead(self) -> Iterator[Fault]:
-        """Replayed more often than it had died."""
+        """Yield a replay without a death before it."""
         if not self._of(events.PUBLISHED):
             return  # it may have died before the trail began
         replays, deaths = self._of(events.REPLAYED), self._of(events.DEAD)
@@ -357,5 +358,5 @@ class _Judge:
 
 
 def _needs_no_start(end: Step) -> bool:
-    """Whether an end may come without a start: what expired or could not be read was not started."""
+    """Return whether an end may come without a start: an expired or unreadable message was not started."""
     return end.event == events.DEAD and (end.reason or "").startswith((events.EXPIRED, events.UNFIT))

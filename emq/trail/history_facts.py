@@ -1,4 +1,4 @@
-"""What the history of a message is judged by, and what is found: see `emq.trail.histories`."""
+"""Input and findings of the judge of one message's history, `emq.trail.histories`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Step(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What does not fit.
+    """A violation in the history of a message.
 
     Attributes:
-        promise: its letter; "E" where the events contradict each other, so that they prove nothing.
+        promise: letter of the broken promise; "E" if events contradict each other, so that they prove nothing.
         kind: a few words, the same for all faults of this kind.
         text: one line that names the message.
-        at_us, source, group: when it happened, by whose record, and where.
+        at_us, source, group: time of the fault, the source that recorded it, and the group.
     """
 
     promise: str
@@ -45,16 +45,17 @@ class Fault(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a message's own events do not tell.
+    """Facts beyond a message's own events.
 
     Attributes:
-        max_attempts: of the topic, the most that it ever allowed; None if not known.
-        slack_us: by how much the clocks of two machines may differ.
-        crashes: of a group, when an owner may have done what is saved nowhere: (from, until) in microseconds, until the
-            next owner took the group.
-        is_complete: all events since the publish are there.
-        was_lost: of a group, a priority and an offset, whether its store came back from a crash without it.
-        silent: sources of an older version, whose records do not tell why what had attempts left is dead.
+        max_attempts: most attempts that the topic ever allowed; None if not known.
+        slack_us: largest difference between the clocks of two machines.
+        crashes: takes a group; returns the times in which an owner may have acted without a record, as (from, until)
+            in microseconds, until the next owner took the group.
+        is_complete: whether all events since the publish are there.
+        was_lost: takes a group, a priority and an offset; returns whether the store came back from a crash without the
+            message there.
+        silent: sources of an older version, whose records do not say why a message with attempts left is dead.
     """
 
     max_attempts: int | None = None
@@ -66,10 +67,10 @@ class Facts(NamedTuple):
 
 
 def is_expiry(event: str, reason: str | None) -> bool:
-    """Whether it is the death of a message whose time to live is said to be over."""
+    """Return whether the event is the death of a message whose time to live was over, as recorded."""
     return event == events.DEAD and reason == events.EXPIRED
 
 
 def expired_early(time_us: int, until_us: int | None, slack_us: int) -> bool:
-    """Whether a message was taken for expired that might have lived on, or that nothing lets expire at all."""
+    """Return whether a message was recorded as expired before its time, or without any time to live."""
     return until_us is None or time_us < until_us - slack_us

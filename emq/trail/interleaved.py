@@ -1,9 +1,9 @@
-"""Two owners of a group at one time, told by offsets alone (O): what no difference between two clocks can hide.
+"""Find two owners of a group at one time by offsets alone (O), which no difference between two clocks can hide.
 
-An owner starts the messages of a queue in the order of their offsets, those with a key aside, and an owner that lets go
-of its group in order has started all that lies below its last start. So the next owner begins above that. If the next
-owner starts what the former one has passed over, then both took from the queue at the same time. Where their times are
-further apart than clocks may differ, `emq.trail.owners` tells the two owners by their times.
+An owner starts the messages of a queue in the order of their offsets, except those with a key. An owner that lets go of
+its group in order has started all messages below its last start, so the next owner begins above. If the next owner
+starts a message that the former one passed over, both took from the queue at the same time. If their times are further
+apart than clocks may differ, `emq.trail.owners` finds the two owners by their times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from emq.trail.owners import Owners
 from emq.trail.rows import join, lists, only
 
 NEW_TOPIC_US = round(LEARN_S * 1e6)
-"""Nobody starts anything of a new topic so long after a former one of its name was deleted (`emq.topics.shares`)."""
+"""Microseconds after a topic's deletion in which no host starts messages of a new topic of its name (see
+`emq.topics.shares`)."""
 
 _QUEUE = ("place", "priority")
 _OWNER = (*_QUEUE, "source", "epoch")
@@ -31,8 +32,8 @@ class Span(NamedTuple):
 
     Attributes:
         place: `<topic>/<group>`.
-        low, high: the lowest and highest offset.
-        first_us, last_us: the first and last time of a start; microseconds since the epoch.
+        low, high: lowest and highest offset.
+        first_us, last_us: times of the first and last start, microseconds since 1970.
     """
 
     place: str
@@ -46,11 +47,12 @@ class Span(NamedTuple):
 
 
 def faults(table: Any, owners: Owners, slack_us: int) -> Iterator[str]:
-    """One line for each pair of owners of a queue that took from it at the same time.
+    """Yield one line for each pair of owners that took from a queue at the same time.
 
     Args:
         table: the trail.
-        slack_us: by how much the clocks of two hosts may differ.
+        owners: owners of all groups, by the trail.
+        slack_us: largest difference between the clocks of two hosts.
     """
     rows = only(table, events.STARTED)
     rows = rows.filter(pc.and_(pc.is_null(rows["key"]), pc.equal(rows["attempt"], 1)))
@@ -68,11 +70,11 @@ def faults(table: Any, owners: Owners, slack_us: int) -> Iterator[str]:
 
 
 def suspects(spans: Iterable[Span], owners: Owners, slack_us: int) -> Iterator[tuple[Span, Span]]:
-    """Owners of one queue that may have taken from it at the same time: the former one, and one after it."""
+    """Yield pairs of owners that may have taken from one queue at the same time: the former, and one after it."""
     ascending = sorted(spans, key=lambda span: span.epoch)
     for i, former in enumerate(ascending):
         if not owners.has_released(former.place, former.source, former.epoch):
-            continue  # nobody knows how far it came
+            continue  # its progress is not known
         for later in ascending[i + 1 :]:
             others = later.source != former.source and later.epoch > former.epoch
             if others and later.low < former.high and later.first_us < former.last_us + NEW_TOPIC_US - slack_us:
@@ -93,7 +95,7 @@ def _offsets(rows: Any, span: Span) -> set[int]:
 
 
 def line(place: str, priority: int, former: str, high: int, later: str, offset: int, count: int) -> str:
-    """What is said of such a pair."""
+    """Return the text about such a pair."""
     return (
         f"{place}, priority {priority}: {former} had started offset {high} before it let go of the group, and "
         f"{later}, which took it then, started {count} below it, beginning with {offset}"

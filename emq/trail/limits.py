@@ -1,4 +1,4 @@
-"""What topics and their groups may start, for the checkers."""
+"""The caps of topics and their groups, for the checkers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from emq.trail.checks import Quota
 
 
 def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]:
-    """Quotas, and bursts of smooth topics, by `<topic>` and by `<topic>/<group>`, as the topics are set now.
+    """Return quotas, and bursts of smooth topics, by `<topic>` and by `<topic>/<group>`, from the present catalog.
 
-    The caps are exact in every aligned second, for as long as the catalog remembers how the topic was divided. Before
-    that nobody knows what the topic might start, and a group is held to what any group of the topic may have, rounded
-    up. A group that borrows is held to nothing of its own.
+    The caps are exact in every aligned second for which the catalog remembers the division of the topic. Before that
+    the topic has no cap, and each group has the largest cap that any group of the topic may have, rounded up. A group
+    that borrows has no cap of its own.
     """
     quotas: dict[str, Quota] = {}
     bursts: dict[str, float] = {}
@@ -36,11 +36,11 @@ def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]
 
 
 UNKNOWN: Final = Share(1 << 40, 1, 0)
-"""More than anything starts."""
+"""A cap above any number of starts."""
 
 
 def _known(course: Sequence[tuple[int, float]]) -> Quota:
-    """What was in force when, by the second from which on."""
+    """Return the values with the times from which they were in force."""
     if len(course) == 1 and not course[0][0]:
         return course[0][1]  # the topic was never changed
     before = [(0, UNKNOWN)] if course[0][0] else []

@@ -1,9 +1,9 @@
 """Looking up one message in a trail of any size.
 
-Ids are random, so that no index and no statistics of a file can tell where one is: the column of ids has to be read,
-but nothing else where it does not hit. Row groups are gone through one after the other, so memory stays bounded; what
-is read of each is some 10 bytes a row. Damaged and foreign files are passed over (`emq trail verify` names them), as is
-the segment that a running host has not written yet: the last second of events.
+Ids are random, so no index or statistics of a file can tell where an id is. The lookup reads the column of ids of every
+row group, some 10 bytes a row, one row group after the other, so that memory stays bounded. It reads the other columns
+only of row groups with a hit. It skips damaged and foreign files; `emq trail verify` names them. It does not see the
+segment that a running host has not written yet: the last second of events.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from emq.trail import events, segments
 from emq.trail.events import COPY, Event
 
 Progress = Callable[[int, int], None]
-"""Told how many segments were read, and how many there are."""
+"""Takes the number of segments read, and the number of all segments."""
 
 
 def of_message(directory: Path, message_id: str, on_progress: Progress = lambda _done, _all: None) -> list[Event]:
-    """Everything recorded about an id (or its copies in a lane), in order of time, each publish at its beginning.
+    """Return all events of an id and of its copies in a lane, in order of time; a publish counts from its beginning.
 
-    The same id may occur in several topics, if they are sorted ones.
+    The same id may occur in several topics if they are sorted.
 
     Raises:
         InvalidSettings: there is no such directory; correct the path.
@@ -49,11 +49,11 @@ def of_group(
     place: tuple[int, int] | None,
     on_progress: Progress = lambda _done, _all: None,
 ) -> list[Event]:
-    """Who owned a group, and ranges of offsets that were skipped or dropped; in order of time.
+    """Return the changes of a group's owner, and its skipped or dropped ranges of offsets, in order of time.
 
     Args:
-        from_us: segments that end before this (microseconds since the epoch) are passed over.
-        place: priority and offset of the message whose ranges are asked for; None for none.
+        from_us: skip segments that end before this, in microseconds since 1970.
+        place: priority and offset of a message, for the ranges with this offset; None for no ranges.
     """
     wanted = pa.array([events.OWNED, events.RELEASED, *([events.SKIPPED, events.DROPPED] if place else [])])
     found = _scan(directory, from_us, "event", lambda names: pc.is_in(names, wanted), on_progress)
@@ -83,7 +83,7 @@ def _scan(
 
 
 def _hits(path: Path, from_us: int, column: str, choose: Callable[[Any], Any]) -> list[Event]:
-    """The rows of a segment that `choose` (from a column to a mask) picks; the other columns are read only for them."""
+    """Return the rows of a segment that `choose` (from a column to a mask) picks; read other columns only for these."""
     found: list[Event] = []
     with pq.ParquetFile(path) as file:
         if segments.Header.decode(file.schema_arrow.metadata).last_us < from_us:

@@ -1,4 +1,4 @@
-"""What became of each message: the part of the proof for no loss, at least once, dead once (L, D, X)."""
+"""The outcome of each message: the part of the proof for no loss, at least once, dead once (L, D, X)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from emq.trail.takeovers import UNSAVED_US, CutShort
 def of_messages(
     table: Any, still_queued: Collection[str] | int | None, cut_short: Collection[CutShort] = (), slack_us: int = 0
 ) -> dict[str, Any]:
-    """The fields of `emq.trail.proof.Proof` that count messages.
+    """Return the fields of `emq.trail.proof.Proof` that count messages.
 
-    Ids that were published once are counted; those published or merged more often, or whose publish may have been
-    carried out without an answer, are judged by `emq.trail.lives`. A message
-    that left its slot for its lane counts from then on under the id that it has there.
+    This counts ids that were published once. `emq.trail.lives` judges ids that were published or merged more often, or
+    whose publish failed with an unknown outcome. A message that moved from its slot to its lane counts from then on
+    under its id in the lane.
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
         still_queued: see `emq.trail.proof.Expectations`.
-        cut_short: the runs of killed hosts.
-        slack_us: by how much the clocks of two machines may differ.
+        cut_short: runs of killed hosts.
+        slack_us: largest difference between the clocks of two machines.
     """
 
     def names(event: str) -> Counter[str]:
@@ -56,7 +56,7 @@ def of_messages(
     repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
     repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
     for name in _within(_places(table, repeats), only(table, events.LOST)):
-        del repeats[name]  # read again, since nobody can know how much of it the store had kept
+        del repeats[name]  # read again, since nobody knows how much the store had kept
     unsaved = _unsaved_deaths(table, cut_short)
     died_again = [n for n, times in dead.items() if n not in repeated and times - unsaved[n] > 1 + replayed[n]]
     died_again += [n for n, life in repeated.items() if life.died_again]
@@ -79,11 +79,11 @@ def of_messages(
 
 
 def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]:
-    """Deaths by name, out of a queue, that made no dead letter of their own, because a host was killed.
+    """Count, by name, deaths out of a queue that made no dead letter of their own, because a host was killed.
 
-    What a killed host had done with a message shortly before may not be saved. Then the next owner reads the message
-    again. If it dies now, the lane has it already, and is left as it is: as the same dead letter, or waiting for the
-    attempt out of which it dies later.
+    The last work of a killed host may not be saved. Then the next owner reads the message again. If the message dies
+    now, the lane already has it and stays as it is: the message is the same dead letter, or waits there for the attempt
+    at which it dies later.
     """
     if not cut_short:
         return Counter()
@@ -100,7 +100,7 @@ def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]
         for name, offset, source, time_us in deaths
         if offset != -1 and (first_us <= time_us <= in_lane.get(name, -1) or is_unsaved(source, time_us))
     )
-    # Retried by the killed host: the retry in the lane may die before what was read again does, once.
+    # Retried by the killed host: the retry in the lane may die, once, before the message that was read again.
     moved = only(table, events.RETRIED)
     columns = zip(*lists(moved, "name", "offset", "source", "time_us"), strict=True)
     retried = {name for name, offset, source, time_us in columns if offset != -1 and is_unsaved(source, time_us)}
@@ -112,7 +112,7 @@ def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]
 
 
 def _lives(table: Any, names: Collection[str], slack_us: int) -> dict[str, lives.Life]:
-    """The lives of these ids."""
+    """Return the lives of these ids."""
     rows = only(table, *lives.EVENTS)
     rows = rows.append_column("origin", origins(rows["name"]))
     rows = rows.filter(pc.is_in(rows["origin"], pa.array(names, pa.string()))).sort_by("time_us")
@@ -123,11 +123,11 @@ def _lives(table: Any, names: Collection[str], slack_us: int) -> dict[str, lives
 
 
 def _lost(open_: set[str], skipped: set[str], still_queued: Collection[str] | int | None) -> tuple[Violations, int]:
-    """What of the unaccounted messages is lost, and how many remain that may still come.
+    """Return the lost ones of the messages without an outcome, and the number of those that may still come.
 
     Args:
-        open_: published, and neither delivered, dead nor dropped.
-        skipped: those of them that were skipped as holes: no host will look there again.
+        open_: messages published, and neither delivered, dead nor dropped.
+        skipped: those of them that were skipped as holes; no host will look there again.
         still_queued: see `Expectations`.
     """
     waiting = open_ - skipped
@@ -152,7 +152,7 @@ _Place = tuple[str, int, int]
 
 
 def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]:
-    """Queue and offset of published messages."""
+    """Return queue, offset and name of published messages."""
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string())))
     rows = rows.filter(pc.is_valid(rows["offset"]))
@@ -161,10 +161,10 @@ def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]
 
 
 def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set[str]:
-    """Those of the messages that the store held when it came back from a crash without them.
+    """Return those of the messages that the store lost when it came back from a crash.
 
-    Its offsets are given out again, so of those published at one offset before the loss was noticed the last one was
-    not lost by it, unless it is the only one.
+    The store gives their offsets out again. So of several messages published at one offset before the loss was noticed,
+    the last one was not lost.
     """
     columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
     losses: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
@@ -191,7 +191,7 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
 
 
 def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: int) -> set[str]:
-    """Those of the messages that lie in a range of offsets that was dropped after they were published."""
+    """Return those of the messages within a range of offsets that was dropped after they were published."""
     columns = lists(only(table, events.DROPPED), "topic", "group", "priority", "offset", "until", "time_us")
     ranges: dict[_Place, list[tuple[int, int, int]]] = defaultdict(list)
     for topic, group, priority, *span in zip(*columns, strict=True):
@@ -207,7 +207,7 @@ def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: 
     for found_in in ranges.values():
         found_in.sort(reverse=True)
     for place, offset, name in sorted(messages, key=lambda message: message[1]):
-        # The ranges that have begun, the latest one first; what has ended by now is of no use any more.
+        # Keep the ranges that have begun and not ended, the latest first.
         while ranges[place] and ranges[place][-1][0] <= offset:
             _, end, at_us = ranges[place].pop()
             heapq.heappush(here[place], (-at_us, end))
@@ -219,7 +219,7 @@ def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: 
 
 
 def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:
-    """Those of the messages that lie in one of the ranges of offsets."""
+    """Return those of the messages within one of the ranges of offsets."""
     columns = lists(ranges, "topic", "group", "priority", "offset", "until")
     spans: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
     for topic, group, priority, start, end in zip(*columns, strict=True):

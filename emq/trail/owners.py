@@ -1,4 +1,4 @@
-"""Who owned which group, by the trail: who acted on a group that was another's (O), and whose work is saved."""
+"""The owners of each group, by the trail; finds sources that acted on the group of another owner (O)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from emq.trail.takeovers import UNSAVED_US, CutShort
 
 
 class Ownership(NamedTuple):
-    """One group at one source under one epoch; times in microseconds since the epoch, None where nothing tells.
+    """One group at one source under one epoch; times in microseconds since 1970, None if nothing records them.
 
     Attributes:
-        owned_us, released_us: when the source took the group, and let go of it in order.
-        first_us, last_us: its first and last start.
+        owned_us, released_us: times at which the source took the group, and let go of it in order.
+        first_us, last_us: times of its first and last start.
     """
 
     topic: str
@@ -33,18 +33,20 @@ class Ownership(NamedTuple):
 
     @property
     def since_us(self) -> int:
-        """The first that is known of it."""
+        """Time of its first known event."""
         return min(t for t in (self.owned_us, self.first_us, self.released_us) if t is not None)
 
     @property
     def until_us(self) -> int:
-        """The last that is known of it."""
+        """Time of its last known event."""
         return max(t for t in (self.released_us, self.last_us, self.owned_us) if t is not None)
 
 
 class Conflict(NamedTuple):
-    """A source acted on a group while, or after, another one did under a higher or the same epoch; or, then `before` is
-    `after`, without owning it by its own records."""
+    """A source acted on a group while, or after, another source did under a higher or the same epoch.
+
+    If `before` is `after`, the source acted without owning the group by its own records.
+    """
 
     before: Ownership
     after: Ownership
@@ -60,7 +62,7 @@ class Owners:
 
     def __init__(self, ownerships: Iterable[Ownership], cut_short: Collection[CutShort] = ()) -> None:
         """Args:
-        cut_short: the runs of sources whose trail was not closed.
+        cut_short: runs of sources whose trail was not closed.
         """
         self._by_place = {found[0].place: found for found in by_group(ownerships).values()}
         self._crashes = {
@@ -68,29 +70,30 @@ class Owners:
         }
 
     def crashes(self, place: str) -> Sequence[tuple[float, float]]:
-        """When an owner may have done what is saved nowhere: (from, until) in microseconds since the epoch.
+        """Return the times in which an owner may have acted without a record: (from, until) in microseconds since 1970.
 
-        Of each owner that did not let go of the group in order and has a successor, or whose trail was cut short.
+        There is one for each owner whose trail was cut short, or that did not let go of the group in order and has a
+        successor.
         """
         return self._crashes.get(place, ())
 
     def has_released(self, place: str, source: str, epoch: int) -> bool:
-        """Whether this owner let go of the group in order."""
+        """Return whether this owner let go of the group in order."""
         found = (o for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch))
         return any(o.released_us is not None for o in found)
 
     def owned_us(self, place: str, source: str, epoch: int | None) -> int | None:
-        """When this owner took the group."""
+        """Return when this owner took the group, in microseconds since 1970; None if not recorded."""
         return next((o.owned_us for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch)), None)
 
     def faults(self, slack_us: int, is_whole: bool = True) -> Iterator[str]:
-        """One line for each ownership that was not one; arguments as for `conflicts`."""
+        """Yield one line for each conflict of owners; arguments as for `conflicts`."""
         for place, found in self._by_place.items():
             yield from (f"{place}: {conflict.text}" for conflict in conflicts(found, slack_us, is_whole))
 
 
 def by_group(ownerships: Iterable[Ownership]) -> dict[tuple[str, int], list[Ownership]]:
-    """Ownerships of each group in order of their epochs."""
+    """Return the ownerships of each group in order of their epochs."""
     groups: dict[tuple[str, int], list[Ownership]] = defaultdict(list)
     for ownership in ownerships:
         groups[ownership.topic, ownership.group].append(ownership)
@@ -100,12 +103,12 @@ def by_group(ownerships: Iterable[Ownership]) -> dict[tuple[str, int], list[Owne
 
 
 def conflicts(ascending: Iterable[Ownership], slack_us: int, is_whole: bool) -> Iterator[Conflict]:
-    """Two owners of one group at one time, and owners that were none by their own records.
+    """Yield conflicts: two owners of one group at a time, and owners that did not own it by their own records.
 
     Args:
-        ascending: the ownerships of one group in order of their epochs.
-        slack_us: by how much the clocks of two hosts may differ. A host's own records need no such room.
-        is_whole: no records are missing.
+        ascending: ownerships of one group in order of their epochs.
+        slack_us: largest difference between the clocks of two hosts; not used within the records of one host.
+        is_whole: whether no records are missing.
     """
     latest: Ownership | None = None
     for later in ascending:
@@ -130,7 +133,7 @@ def _crashes(found: Sequence[Ownership], cut_short: Collection[CutShort]) -> Ite
 
 
 def _alone(o: Ownership, is_whole: bool) -> Iterator[str]:
-    """What the records of one source say against it, a line each."""
+    """Yield a line for each contradiction within the records of one source."""
     if o.first_us is None:
         return
     if o.owned_us is None:

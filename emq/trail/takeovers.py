@@ -1,8 +1,8 @@
-"""When a run was over whose end is in no trail, because its host was killed before it wrote the end down.
+"""The end of a run that no trail records, because its host was killed before it wrote the end down.
 
-A host that is dead runs nothing. By its last event it was alive; by when another life owns the group, its lease is
-over, and nothing that it began goes on. So such a run is over at the first takeover of its group that follows the dead
-host's last event. A host that wrote anything after the takeover was alive then, and is excused by nothing.
+A dead host runs nothing. At its last event it was alive; when another host owns the group, its lease is over, and
+nothing that it began goes on. So such a run is over at the first takeover of its group after the dead host's last
+event. A host that wrote anything after the takeover was alive then, so its runs get no such end.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 UNSAVED_US = 5_000_000
-"""What an owner did so shortly before it ended abruptly may be in no checkpoint; see `max_unsaved_s`."""
+"""Microseconds before an abrupt end whose work may be in no checkpoint; see `max_unsaved_s`."""
 
 
 class CutShort(NamedTuple):
-    """A trail of one source that ends without having been closed.
+    """A trail of one source that was not closed.
 
     Attributes:
-        first_us, last_us: of its events, microseconds since the epoch.
+        first_us, last_us: times of its first and last event, microseconds since 1970.
     """
 
     source: str
@@ -30,11 +30,12 @@ class CutShort(NamedTuple):
 
 
 class Takeovers:
-    """Tells until when a run can have gone on of which no end is known."""
+    """Tells until when a run without a recorded end can have gone on."""
 
     def __init__(self, cut_short: Collection[CutShort] = (), owned: Iterable[tuple[str, int]] = ()) -> None:
         """Args:
-        owned: `<topic>/<group>` and the time at which somebody began to own it, in any order.
+        cut_short: runs of killed hosts.
+        owned: `<topic>/<group>` and the time at which a host began to own it, in any order.
         """
         self._cut_short = cut_short
         self._owned: dict[str, list[int]] = defaultdict(list)
@@ -45,7 +46,7 @@ class Takeovers:
                 times.sort()
 
     def over_us(self, source: str, place: str, time_us: int) -> float:
-        """By when a run is over that this source began in this group at this time; infinity if nothing tells."""
+        """Return when a run that this source began in this group at this time is over; infinity if unknown."""
         for run in self._cut_short:
             if run.source == source and run.first_us <= time_us <= run.last_us:
                 times = self._owned.get(place, ())

@@ -1,6 +1,6 @@
-"""Messages of queues that nobody has begun: what is started in their place tells of priorities and keys, too (P, K).
+"""Messages of queues that no host has started: a start in their place may break priorities and key order (P, K).
 
-A check that looks at starts alone never sees the one that is passed over for ever.
+A check of starts alone never sees a message that is passed over for ever.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ class Waiting(NamedTuple):
 
 
 Crashes = Callable[[str], Sequence[tuple[float, float]]]
-"""Of a place, when its owners may have done what nothing tells of: (from, until), microseconds since the epoch."""
+"""Takes a place; returns the times in which its owners may have acted without a record: (from, until), microseconds
+since 1970."""
 
 
 def of(table: Any, crashes: Crashes) -> list[Waiting]:
-    """What was published into a queue, and of which nothing more is known.
+    """Return the messages that were published into a queue and have no later event.
 
-    What was dropped, skipped, or lost by its store is left out, and what a killed host may have begun unseen.
+    Messages that were dropped, skipped or lost by the store are left out, and those that a killed host may have started
+    without a record.
 
     Args:
         table: the trail, with a column `name`.
+        crashes: see `Crashes`.
     """
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))

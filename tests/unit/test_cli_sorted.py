@@ -218,7 +218,7 @@ def test_a_range_and_a_merge_key_go_with_sorted_topics(emq: Shell) -> None:
 
     [found] = opened(read)
     assert (found.member, found.body, found.merged) == (b"total", b"5", 2)
-    assert "no number" in emq.refused("publish t many --time-range 1h")
+    assert "is not a number" in emq.refused("publish t many --time-range 1h")
 
 
 def test_lines_understand_the_same_names(emq: Shell) -> None:
