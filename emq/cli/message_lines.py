@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 
 from emq import errors
 from emq.cli import times
-from emq.producer import sorted_topics
+from emq.producer import Outgoing, sorted_topics
+from emq.producer.outcomes import first_failure
 from emq.producer.start_times import due_ms_of
 from emq.storage import folds
-from emq.storage.slot_store import RETRIES
 from emq.topics.model import Kind, Topic
 
 if TYPE_CHECKING:
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 18
 """Most read at once. What a pipe has is published at once, so that a slow source is followed line by line."""
-
-TOPICS_AT_ONCE = 16
-"""Queues of one chunk that are published to at the same time."""
 
 
 class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,24 +60,6 @@ class Defaults(NamedTuple):
 
 
 WHEN = ("delay", "delay_ms", "at", "time_range_ms")
-
-
-class Item(NamedTuple):
-    """A message that was found right.
-
-    Attributes:
-        more: what else `Producer.publish` is told.
-        alone: it is no plain message of a log topic.
-    """
-
-    number: int
-    topic: str
-    payload: bytes
-    key: str | None
-    priority: str | float | None
-    headers: Mapping[str, str] | None
-    more: Mapping[str, Any]
-    alone: bool
 
 
 class BadLine(errors.EMQError):
@@ -137,14 +113,15 @@ class Publisher:
         Raises:
             BadLine: a line is not right; those before it are published. Or the store refused some.
         """
-        items: list[Item] = []
+        messages, numbers = list[Outgoing](), list[int]()
         bad: BadLine | None = None
         for line in lines:
             self._number += 1
             if not line.strip():
                 continue
             try:
-                items.append(await self._checked(self._number, line))
+                messages.append(await self._checked(line))
+                numbers.append(self._number)
             except msgspec.ValidationError as exc:
                 bad = BadLine(f"line {self._number} is not a message: {exc}; see emq publish --help")
             except msgspec.DecodeError as exc:
@@ -153,12 +130,13 @@ class Publisher:
                 bad = BadLine(f"line {self._number}: {exc}")
             if bad is not None:
                 break
-        if items:
-            await self._put(items)
+        outcomes = await self._app.producer.send(messages)
+        if (failure := first_failure(outcomes, errors.EMQError)) is not None:
+            bad = BadLine(f"lines {numbers[0]} to {numbers[-1]}: not all are published: {failure}")
         if bad is not None:
             raise bad
 
-    async def _checked(self, number: int, text: bytes) -> Item:
+    async def _checked(self, text: bytes) -> Outgoing:
         line, default = _decoder.decode(text), self._defaults
         name = line.topic if line.topic is not None else default.topic
         if name is None:
@@ -168,30 +146,10 @@ class Publisher:
             topic = self._topics[name] = await self._app.catalog.get(name)
         raw = bytes(line.payload)
         payload = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
-        return item(number, topic, payload, _told(line, default), self._app.clock.now_us())
-
-    async def _put(self, items: Sequence[Item]) -> None:
-        # Read once here, or every topic's first message would.
-        await self._app.producer.refresh()
-        queues: dict[tuple[str, str | float | None], list[Item]] = {}
-        for one in items:
-            queues.setdefault((one.topic, one.priority), []).append(one)
-        room = asyncio.Semaphore(TOPICS_AT_ONCE)
-
-        async def put(of_queue: list[Item]) -> errors.EMQError | None:
-            async with room:
-                try:
-                    await send(self._app, of_queue)
-                except errors.EMQError as exc:
-                    return exc
-            return None
-
-        failures = [failure for failure in await asyncio.gather(*map(put, queues.values())) if failure is not None]
-        if failures:
-            raise BadLine(f"lines {items[0].number} to {items[-1].number}: not all are published: {failures[0]}")
+        return outgoing(topic, payload, _told(line, default), self._app.clock.now_us())
 
 
-def item(number: int, topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Item:
+def outgoing(topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Outgoing:
     """A message for `topic`, checked as far as can be without the store.
 
     Args:
@@ -209,9 +167,7 @@ def item(number: int, topic: Topic, payload: bytes, told: Defaults, now_us: int)
         if delay_ms is not None:
             raise errors.InvalidMessage("give only one of delay, delay_ms and at")
         delay_ms = delay_ms_of(topic, told.delay)
-    more = {name: getattr(told, name) for name in ("ttl_s", "time_range_ms", "merge_key")}
-    more["at"] = at = told.at and told.at.at_s(now_us / 1e6)
-    more["delay_ms"] = delay_ms
+    at = told.at and told.at.at_s(now_us / 1e6)
     due_ms = due_ms_of(topic, delay_ms, None, at, now_us)
     priority = priority_of(topic, told.priority)
     if topic.is_sorted:
@@ -222,49 +178,23 @@ def item(number: int, topic: Topic, payload: bytes, told: Defaults, now_us: int)
         folds.check(topic.fold, payload)
     else:
         topic.priority_index(priority)
-    given = {name: value for name, value in more.items() if value is not None}
-    alone = topic.is_sorted or bool(given)
-    return Item(number, topic.name, payload, told.key, priority, told.headers, given, alone)
-
-
-async def send(app: App, items: Sequence[Item]) -> list[str]:
-    """Publish messages of one topic and priority, in order; answers their ids."""
-    ids: list[str] = []
-    for run in _runs(items):
-        first = run[0]
-        if first.alone:
-            each = (
-                app.publish(i.topic, i.payload, key=i.key, priority=i.priority, headers=i.headers, **i.more)
-                for i in run
-            )
-            answers = await asyncio.gather(*each, return_exceptions=True)
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-                ids.append(answer)
-        else:
-            ids += await app.publish_many(
-                first.topic,
-                [i.payload for i in run],
-                keys=[i.key for i in run],
-                priority=first.priority,
-                headers=first.headers,
-            )
-    return ids
+    return Outgoing(
+        topic.name,
+        payload,
+        key=told.key,
+        priority=priority,
+        headers=told.headers,
+        delay_ms=delay_ms,
+        at=at,
+        ttl_s=told.ttl_s,
+        time_range_ms=told.time_range_ms,
+        merge_key=told.merge_key,
+    )
 
 
 def priority_of(topic: Topic, priority: str | float | None) -> str | float | None:
     """Return the priority in the form of its topic: a number for kind priority. Raises `InvalidMessage`."""
-    if topic.kind is not Kind.PRIORITY:
-        return priority
-    try:
-        number = math.nan if priority is None else float(priority)
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        given = "give one" if priority is None else f"{priority!r} is not"
-        raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority, a number above {RETRIES}; {given}")
-    return int(number) if number.is_integer() else number
+    return sorted_topics.number_of(topic, priority) if topic.kind is Kind.PRIORITY else priority
 
 
 def delay_ms_of(topic: Topic, delay: str) -> float:
@@ -291,9 +221,3 @@ def _told(line: MessageLine, default: Defaults) -> Defaults:
     if any(name in said for name in WHEN):
         default = default._replace(delay=None, delay_ms=None, at=None, time_range_ms=None)
     return default._replace(**said)
-
-
-def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Neighbours with the same headers, since one call publishes with one set of headers; or that all go alone."""
-    for _, run in itertools.groupby(items, lambda i: (i.alone, None if i.alone else i.headers)):
-        yield list(run)

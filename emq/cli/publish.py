@@ -161,16 +161,15 @@ async def _publish_arguments(
     session: Session, told: Defaults, payloads: Sequence[str], again: dict[str, Any] | None
 ) -> None:
     from emq.cli import message_lines
+    from emq.producer.outcomes import all_published
 
     assert told.topic is not None  # it comes before the payloads
     async with session.app(recorded=True) as app:
         topic = await app.catalog.get(told.topic)
         if again is None:
-            items = [
-                message_lines.item(i, topic, payload.encode(), told, app.clock.now_us())
-                for i, payload in enumerate(payloads, 1)
-            ]
-            ids = await message_lines.send(app, items)
+            now_us = app.clock.now_us()
+            messages = [message_lines.outgoing(topic, payload.encode(), told, now_us) for payload in payloads]
+            ids = all_published(await app.producer.send(messages))
         else:
             if told.delay is not None:
                 again["delay_ms"] = message_lines.delay_ms_of(topic, told.delay)

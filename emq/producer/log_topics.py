@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock
+from emq.producer import start_times
 from emq.producer.batcher import BATCH, Batcher, fitting
-from emq.producer.partial_calls import raise_first
+from emq.producer.outcomes import Outcome, first_failure, unsent
 from emq.producer.queue_tails import Tails
 from emq.producer.router import Route, Router
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
 from emq.storage.log_store import LogStore, Put
+from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
 
@@ -24,6 +26,24 @@ SEALED_TRIES = 5
 REOPENING_S = 0.05
 """Seconds added to the wait before each further try: groups that come back when a topic grows are opened a moment after
 the catalog shows them."""
+
+
+class QueueColumns(NamedTuple):
+    """Messages of one topic and priority, checked.
+
+    Attributes:
+        headers: of each message, or None if none has any; `ids` and `ttl_s` likewise. None for an id: a new one.
+    """
+
+    bodies: Sequence[bytes]
+    keys: Sequence[str | None]
+    headers: Sequence[dict[str, str] | None] | None = None
+    ids: Sequence[str | None] | None = None
+    ttl_s: Sequence[float | None] | None = None
+
+    def part(self, start: int, end: int) -> QueueColumns:
+        """Return the messages from `start` on, before `end`."""
+        return QueueColumns(*(None if column is None else column[start:end] for column in self))  # type: ignore[arg-type]
 
 
 class _Single(NamedTuple):
@@ -74,42 +94,45 @@ class QueueProducer:
         await self._router.refresh()
         return _fit(before, await self._router.route(before.topic.name), priority)
 
-    async def publish_many(
-        self,
-        name: str,
-        bodies: Sequence[bytes],
-        keys: Sequence[str | None],
-        priority: int,
-        headers: dict[str, str] | None,
-        given_ids: Sequence[str] | None = None,
-    ) -> list[str]:
-        """Append many messages, 500 at a time; returns their ids."""
-        ids = [self._ids.next() for _ in bodies] if given_ids is None else list(given_ids)
-        start, route = 0, await self._router.route(name)
-        while start < len(bodies):
+    async def publish_many(self, name: str, priority: int, messages: QueueColumns) -> list[Outcome]:
+        """Append many messages, 500 at a time; returns the id or the error of each.
+
+        After a batch with an error none is sent any more, so that no message overtakes another.
+        """
+        bodies, count = messages.bodies, len(messages.bodies)
+        new = self._ids.next
+        ids = [new() for _ in bodies] if messages.ids is None else [id_ or new() for id_ in messages.ids]
+        outcomes: list[Outcome] = []
+        route = await self._router.route(name)
+        while (start := len(outcomes)) < count:
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
-            route = _fit(route, await self._router.route(name), priority)
-            part = bodies[start:end], keys[start:end]
-            outcomes = await self._publish_part(route, *part, priority, headers, ids[start:end])
-            if any(outcomes):
-                raise_first(outcomes, len(bodies), start)
-            start = end
-        return ids
+            try:
+                route = _fit(route, await self._router.route(name), priority)
+                failures = await self._publish_part(route, priority, messages.part(start, end), ids[start:end])
+            except errors.EMQError as exc:
+                if not start:
+                    raise
+                failures = [exc] * (end - start)
+            outcomes += ids[start:end] if not any(failures) else map(_or, failures, ids[start:end])
+            if (failure := first_failure(failures, errors.EMQError)) is not None:
+                outcomes += [unsent(failure)] * (count - end)
+        return outcomes
 
     async def _publish_part(
-        self,
-        route: Route,
-        bodies: Sequence[bytes],
-        keys: Sequence[str | None],
-        priority: int,
-        headers: dict[str, str] | None,
-        ids: Sequence[str],
-    ) -> list[Exception | None]:
+        self, route: Route, priority: int, messages: QueueColumns, ids: Sequence[str]
+    ) -> Sequence[errors.EMQError | None]:
         """Append one batch; returns the error of each message, None for a stored message."""
-        outcomes: list[Exception | None] = [None] * len(bodies)
+        bodies, keys = messages.bodies, messages.keys
+        outcomes: list[errors.EMQError | None] = [None] * len(bodies)
         now_us = self._clock.now_us()
         layout = route.topic.layout
-        encoded = [message.encode(i, b, k, now_us, headers, layout) for i, b, k in zip(ids, bodies, keys, strict=True)]
+        headers = messages.headers or [None] * len(ids)
+        each = zip(ids, bodies, keys, headers, strict=True)
+        encoded = [message.encode(i, b, k, now_us, h, layout) for i, b, k, h in each]
+        for i, ttl_s in enumerate(messages.ttl_s or ()):
+            if ttl_s is not None:
+                m = message.Message(ids[i], bodies[i], keys[i], now_us, headers[i])
+                encoded[i] = expiring(m, route.topic, priority, ttl_s)
         todo: Sequence[int] = range(len(bodies))
         has_keys = keys.count(None) < len(keys)
         for attempt in range(SEALED_TRIES):
@@ -141,10 +164,15 @@ class QueueProducer:
                     self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
             if not todo:
                 break
-            route = await self._rerouted(route, priority, attempt)
+            try:
+                route = await self._rerouted(route, priority, attempt)
+            except errors.EMQError as exc:
+                for i in todo:
+                    outcomes[i] = exc
+                break
         return outcomes
 
-    async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[str | Exception]:
+    async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[Outcome]:
         places: dict[str, list[int]] = {}
         for i, single in enumerate(singles):
             # A put is stored whole or not at all: if room may be short, each message gets a put of its own.
@@ -167,7 +195,7 @@ class QueueProducer:
             )
             for first, at in zip(firsts, places.values(), strict=True)
         ]
-        outcome: list[str | Exception] = [single.id for single in singles]
+        outcome: list[Outcome] = [single.id for single in singles]
         known = [self.tails.known(first.route.topic.name, first.group, first.priority) for first in firsts]
         sent_us = self._clock.now_us()
         answers = await of_each(self._log.put(puts, durability), len(puts))
@@ -200,6 +228,17 @@ class QueueProducer:
     def _doubt(self, route: Route, group: int, priority: int, answer: errors.EMQError, ids: Sequence[str]) -> None:
         if self._trail.enabled and isinstance(answer, errors.OutcomeUnknown):
             self._trail.record(events.Doubted(self._clock.now_us(), route.topic.name, group, ids, priority))
+
+
+def expiring(m: message.Message, topic: Topic, priority: int, ttl_s: float) -> bytes:
+    """Return the body of a first delivery with a time to live of its own, from `m.published_us` on."""
+    m.priority, m.group = priority, topic.layout if m.key else 0
+    m.expires_us = m.published_us + start_times.ttl_us(ttl_s)
+    return message.encode_retry(m)
+
+
+def _or(failure: errors.EMQError | None, id_: str) -> Outcome:
+    return failure or id_
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat, starmap
+from typing import cast
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
-from emq.producer import delayed_messages, log_topics, sorted_topics
+from emq.producer import checks, delayed_messages, log_topics, sorted_topics
 from emq.producer.expiry_notes import Expiring
-from emq.producer.partial_calls import raise_first
+from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
+from emq.producer.outgoing import Outgoing, Way, for_queue, for_slots
 from emq.producer.router import Router
 from emq.producer.start_times import due_ms_of
 from emq.schedule import merged_occurrences
@@ -20,19 +23,15 @@ from emq.schedule import schedule as spec
 from emq.schedule.delay_levels import Delay
 from emq.schedule.schedule import Missed
 from emq.storage import folds
+from emq.storage.answers import FAILURES
 from emq.storage.store import Store
 from emq.topics import inputs
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind, Topic
 from emq.trail.sink import NullTrail, TrailSink
 
-T = TypeVar("T")
-
-ADDING_UP = frozenset({"sum", "count", "lua"})
-"""Folds under which publishing a message twice differs from publishing it once."""
-
-MAX_ID = 128
-"""Most characters of a message id."""
+AT_ONCE = 32
+"""Most calls of `send` that are under way at once, each of one topic and priority."""
 
 
 class Producer:
@@ -51,7 +50,7 @@ class Producer:
         self._ids = message.IdSource()
         self._router = Router(catalog)
         self._queues = log_topics.QueueProducer(store.log, self._router, self._ids, trail, clock)
-        self._slots = sorted_topics.SlotProducer(store.sorted, trail, clock)
+        self._slots = sorted_topics.SlotProducer(store.sorted, self._router, trail, clock)
         self._router.on_deleted += [self._slots.forget, self._queues.tails.forget]
         self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
         self._expiring = Expiring(catalog, clock)
@@ -117,21 +116,24 @@ class Producer:
         """
         try:  # as `border.encodable`, without a second coroutine for each message
             route = await self._router.route(topic)
-            found, body, now_us = route.topic, _checked(route.topic, payload), self._clock.now_us()
-            if ttl_s is not None and not found.may_expire:
-                await self._expiring.note(found.name)
+            found, body, now_us = route.topic, checks.body_of(route.topic, payload), self._clock.now_us()
+            if ttl_s is not None:
+                await self._note_expiring(found)
             if key is not None:
                 inputs.texts("key", (key,))
             if headers is not None:
                 inputs.headers(headers)
             due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
             if message_id is not None:
-                _check_ids([message_id])
+                checks.check_ids([message_id])
             if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
-                _refuse_slot_ids(found, message_id)
+                checks.check_no_slot_ids(found, message_id)
                 told = sorted_topics.SortedOptions(key, headers, ttl_s, merge_key)
-                return await self._to_slot(found.name, body, told, priority, due_ms, time_range_ms, now_us)
-            _refuse_sorted_options(found, time_range_ms, merge_key)
+                score = partial(
+                    sorted_topics.score_of, priority=priority, due_ms=due_ms, range_ms=time_range_ms, now_us=now_us
+                )
+                return await self._slots.publish(found.name, body, score, told)
+            checks.check_no_slot_options(found, time_range_ms, merge_key)
             if due_ms is not None:
                 m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
                 # A lane takes an id only once, so a repeated publish of the id must go to the same lane.
@@ -142,57 +144,11 @@ class Producer:
             if ttl_s is None:
                 encoded = message.encode(id_, body, key, now_us, sent_headers, found.layout)
             else:
-                ends_us = sorted_topics.expires_us(found, now_us / 1000, ttl_s, now_us)
-                encoded = message.encode_retry(
-                    message.Message(
-                        id_,
-                        body,
-                        key,
-                        now_us,
-                        sent_headers,
-                        index,
-                        group=found.layout if key else 0,
-                        expires_us=ends_us,
-                    )
-                )
+                m = message.Message(id_, body, key, now_us, sent_headers)
+                encoded = log_topics.expiring(m, found, index, ttl_s)
             return await self._queues.publish(route, key, index, encoded, id_, now_us)
         except UnicodeEncodeError as exc:
             raise inputs.unencodable(exc) from exc
-
-    async def _to_slot(
-        self,
-        name: str,
-        body: bytes,
-        told: sorted_topics.SortedOptions,
-        priority: str | float | None,
-        due_ms: int | None,
-        time_range_ms: int | None,
-        now_us: int,
-    ) -> str:
-        async def add(now: Topic) -> str:
-            score = sorted_topics.score_of(now, priority, due_ms, time_range_ms, now_us)
-            return await self._slots.publish(now, body, score, told)
-
-        return await self._to_slots(name, add)
-
-    async def _to_slots(
-        self, name: str, publish: Callable[[Topic], Awaitable[T]], tries: int = log_topics.SEALED_TRIES
-    ) -> T:
-        """Publish to a sorted topic as the catalog has it; try again if a slot was sealed by the topic's deletion."""
-        for attempt in range(tries):
-            topic = (await self._router.route(name)).topic
-            if not topic.is_sorted:
-                raise errors.InvalidMessage(
-                    f"topic {name!r} was created again and is not a sorted topic any more; read it again"
-                )
-            try:
-                return await publish(topic)
-            except errors.QueueSealed:
-                if attempt + 1 == tries:
-                    raise
-            await asyncio.sleep(attempt * log_topics.REOPENING_S)
-            await self._router.refresh()
-        raise AssertionError("unreachable")
 
     @inputs.encodable
     async def publish_many(
@@ -230,49 +186,129 @@ class Producer:
             OutcomeUnknown: a part of the messages may have been published; the text says how many are known.
         """
         payloads = list(payloads)
-        _check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
-        _check_ids(message_ids or ())
-        found = (await self._router.route(topic)).topic
-        if ttl_s is not None and not found.may_expire:
-            await self._expiring.note(found.name)
+        checks.check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
+        checks.check_ids(message_ids or ())
+        found, count = (await self._router.route(topic)).topic, len(payloads)
         inputs.texts("key", keys if keys is not None else (key,))
         inputs.headers(headers)
-        bodies, now_us = _all_checked(found, payloads), self._clock.now_us()
-        all_keys: Sequence[str | None] = keys if keys is not None else [key] * len(bodies)
+        bodies, now_us = checks.bodies_of(found, payloads), self._clock.now_us()
+        all_keys: Sequence[str | None] = keys if keys is not None else [key] * count
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
+        if ttl_s is not None:
+            await self._note_expiring(found)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
-            _refuse_slot_ids(found, message_ids)
+            checks.check_no_slot_ids(found, message_ids)
             if scores is None:
-                scores = (
-                    [sorted_topics.score_of(found, priority, due_ms, time_range_ms, now_us)] * len(bodies)
-                    if bodies
-                    else []
-                )
+                one = sorted_topics.score_of(found, priority, due_ms, time_range_ms, now_us) if bodies else 0
+                scores = [one] * count
             elif (priority, due_ms, time_range_ms) != (None, None, None):
                 raise errors.InvalidMessage(
                     "give scores, one for each payload, or one priority or time for all of them"
                 )
             else:
                 scores = sorted_topics.checked_scores(found, scores, now_us)
-            given = scores
-
-            async def add_all(now: Topic) -> list[str]:
-                return await self._slots.publish_many(now, bodies, given, all_keys, headers, ttl_s, merge_keys)
-
-            # A second try would count twice, in folds that add up, the messages of slots that were not sealed.
-            return await self._to_slots(topic, add_all, 1 if found.fold.name in ADDING_UP else log_topics.SEALED_TRIES)
-        _refuse_sorted_options(found, time_range_ms, scores, merge_keys)
-        if due_ms is not None or ttl_s is not None:
-            told = {"priority": priority, "headers": headers, "delay_ms": delay_ms, "at": at, "ttl_s": ttl_s}
-            each = (
-                self.publish(topic, b, key=k, message_id=i, **told)  # type: ignore[arg-type]
-                for b, k, i in zip(bodies, all_keys, message_ids or itertools.repeat(None, len(bodies)), strict=True)
+            told = None
+            if all_keys.count(None) < count or (headers, ttl_s, merge_keys) != (None, None, None):
+                each = zip(all_keys, merge_keys or repeat(None, count), strict=True)
+                told = [sorted_topics.SortedOptions(k, headers, ttl_s, merge_key) for k, merge_key in each]
+            sorted_topics.check(found, bodies, told)
+            return all_published(await self._slots.publish_many(topic, sorted_topics.SlotColumns(bodies, scores, told)))
+        checks.check_no_slot_options(found, time_range_ms, scores, merge_keys)
+        if due_ms is not None:
+            waiting = (
+                Outgoing(topic, b, id_, k, priority, headers, delay_ms, at=at, ttl_s=ttl_s)
+                for b, id_, k in zip(bodies, message_ids or repeat(None, count), all_keys, strict=True)
             )
-            outcomes = await asyncio.gather(*each, return_exceptions=True)
-            raise_first(outcomes, len(bodies))
-            return cast("list[str]", outcomes)
-        index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-        return await self._queues.publish_many(found.name, bodies, all_keys, index, sent_headers, message_ids)
+            return all_published(await self._one_by_one(waiting))
+        columns = log_topics.QueueColumns(
+            bodies,
+            all_keys,
+            [dict(headers)] * count if headers else None,
+            message_ids,
+            None if ttl_s is None else [ttl_s] * count,
+        )
+        return all_published(await self._queues.publish_many(found.name, found.priority_index(priority), columns))
+
+    async def send(self, messages: Sequence[Outgoing]) -> list[Outcome]:
+        """Publish messages of any topics in few round trips; returns what became of each, in order.
+
+        One message's refusal does not touch the others, but if the store fails, later messages of the same queue are
+        refused, too, so that none overtakes another. Messages of one topic and priority keep their order; those that
+        say when they may start are apart from the rest. Memory is bounded by the messages given: some thousand at a
+        time are enough for full speed.
+        """
+        outcomes: dict[int, Outcome] = {}
+        ways: dict[tuple[object, ...], Way | errors.EMQError] = {}
+        alike: dict[Way, list[int]] = {}
+        for i, m in enumerate(messages):
+            said = m.topic, m.priority, m.waits
+            if said not in ways:
+                try:
+                    ways[said] = m.way((await self._router.route(m.topic)).topic)
+                except errors.EMQError as exc:
+                    ways[said] = exc
+            if isinstance(way := ways[said], Way):
+                alike.setdefault(way, []).append(i)
+            else:
+                outcomes[i] = way
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def send(way: Way, places: Sequence[int]) -> None:
+            # Those of many topics with one message each share a call.
+            async with room if len(places) > 1 else contextlib.nullcontext():
+                outcomes.update(zip(places, await self._send_alike(way, [messages[i] for i in places]), strict=True))
+
+        await asyncio.gather(*starmap(send, alike.items()))
+        return [outcomes[i] for i in range(len(messages))]
+
+    async def _send_alike(self, way: Way, messages: Sequence[Outgoing]) -> Sequence[Outcome]:
+        """Publish messages that go the same way; if some are not right, the others go without them."""
+        if way.to == "lanes" or len(messages) == 1:
+            return await self._one_by_one(messages, with_ids=way.to != "slots")
+        try:
+            topic = (await self._router.route(way.topic)).topic
+            if any(m.ttl_s is not None for m in messages):
+                await self._note_expiring(topic)
+            if way.to == "slots":
+                return await self._slots.publish_many(way.topic, for_slots(topic, messages, self._clock.now_us()))
+            return await self._queues.publish_many(way.topic, way.priority, for_queue(topic, messages))
+        except (errors.InvalidMessage, UnicodeEncodeError):
+            pass  # nothing is published yet
+        except errors.EMQError as exc:
+            return [exc] * len(messages)
+        half = len(messages) // 2
+        outcomes = await self._send_alike(way, messages[:half])
+        if (failure := first_failure(outcomes, *FAILURES)) is not None:
+            return [*outcomes, *[unsent(failure)] * (len(messages) - half)]
+        return [*outcomes, *await self._send_alike(way, messages[half:])]
+
+    async def _one_by_one(self, messages: Iterable[Outgoing], *, with_ids: bool = True) -> list[Outcome]:
+        """Publish each message by itself; the calls to the store are shared."""
+        each = (
+            self.publish(
+                m.topic,
+                m.payload,
+                key=m.key,
+                priority=m.priority,
+                headers=m.headers,
+                delay_ms=m.delay_ms,
+                delay=m.delay,
+                at=m.at,
+                ttl_s=m.ttl_s,
+                time_range_ms=m.time_range_ms,
+                merge_key=m.merge_key,
+                message_id=m.id if with_ids else None,
+            )
+            for m in messages
+        )
+        outcomes = await asyncio.gather(*each, return_exceptions=True)
+        if (bug := next((o for o in outcomes if not isinstance(o, str | errors.EMQError)), None)) is not None:
+            raise bug
+        return cast("list[Outcome]", outcomes)
+
+    async def _note_expiring(self, topic: Topic) -> None:
+        if not topic.may_expire:
+            await self._expiring.note(topic.name)
 
     @inputs.encodable
     async def schedule(
@@ -308,11 +344,11 @@ class Producer:
             As for `publish`.
         """
         found = (await self._router.route(topic)).topic
-        if ttl_s is not None and not found.may_expire:
-            await self._expiring.note(found.name)
+        if ttl_s is not None:
+            await self._note_expiring(found)
         inputs.texts("key", (key,))
         inputs.headers(headers)
-        body, now_us = _checked(found, payload), self._clock.now_us()
+        body, now_us = checks.body_of(found, payload), self._clock.now_us()
         if merged_occurrences.merges(found):
             if found.options.time_range_ms is None:
                 raise errors.InvalidMessage(
@@ -363,53 +399,3 @@ class Producer:
             due_ms=due_ms,
             schedule=schedule,
         )
-
-
-def _refuse_sorted_options(topic: Topic, *given: object) -> None:
-    if any(option is not None for option in given):
-        about = "what is delayed by priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
-        raise errors.InvalidMessage(
-            f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
-        )
-
-
-def _refuse_slot_ids(topic: Topic, given: object) -> None:
-    if given is not None:
-        raise errors.InvalidMessage(
-            f"topic {topic.name!r} is of kind {topic.kind}: its message ids follow from the merged content; give no id"
-        )
-
-
-def _check_ids(ids: Sequence[str]) -> None:
-    if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
-        inputs.texts("message id", ids)
-        return
-    for id_ in ids:
-        if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
-            raise errors.InvalidMessage(f"message id {inputs.shown(id_)} must be text of 1 to {MAX_ID} characters")
-
-
-def _check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
-    for name, given in each.items():
-        if given is not None and len(given) != len(payloads):
-            raise errors.InvalidMessage(f"{len(given)} {name} for {len(payloads)} payloads; give one for each")
-
-
-def _all_checked(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:
-    if payloads and set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= topic.options.max_payload:
-        return cast(Sequence[bytes], payloads)
-    return [_checked(topic, payload) for payload in payloads]
-
-
-def _checked(topic: Topic, payload: bytes | str) -> bytes:
-    if not isinstance(payload, str | bytes | bytearray | memoryview):
-        kind = type(payload).__name__
-        raise errors.InvalidMessage(
-            f"payload {inputs.shown(payload)} is of type {kind}; give bytes or text, such as json.dumps(...)"
-        )
-    body = payload.encode() if isinstance(payload, str) else bytes(payload)
-    if len(body) > topic.options.max_payload:
-        raise errors.InvalidMessage(
-            f"payload of {len(body)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
-        )
-    return body

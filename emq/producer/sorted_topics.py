@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import repeat
+from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock
 from emq.producer import start_times
 from emq.producer.batcher import Batcher, fitting
-from emq.producer.partial_calls import raise_first
+from emq.producer.log_topics import REOPENING_S, SEALED_TRIES
+from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
+from emq.producer.router import Router
 from emq.storage import folds
-from emq.storage.answers import of_each
+from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
 from emq.storage.slot_store import LATEST, RETRIES, Slot, SlotAdd, SortedStore
 from emq.topics.inputs import finite, number, shown
@@ -41,6 +45,22 @@ class SortedOptions(NamedTuple):
 _NOTHING = SortedOptions()
 
 
+class SlotColumns(NamedTuple):
+    """Messages of one sorted topic, checked.
+
+    Attributes:
+        told: options of each message, or None if none has any.
+    """
+
+    bodies: Sequence[bytes]
+    scores: Sequence[float]
+    told: Sequence[SortedOptions] | None = None
+
+    def only(self, numbers: Sequence[int]) -> SlotColumns:
+        """Return the messages of these numbers."""
+        return SlotColumns(*(None if c is None else [c[i] for i in numbers] for c in self))  # type: ignore[arg-type]
+
+
 class _Item(NamedTuple):
     topic: Topic
     add: SlotAdd
@@ -52,79 +72,111 @@ class SlotProducer:
     """Adds messages to slots. The slot is the CRC32 of the key (the slot basis), or of the merge key or content, modulo
     the number of slots."""
 
-    def __init__(self, store: SortedStore, trail: TrailSink, clock: Clock) -> None:
+    def __init__(self, store: SortedStore, router: Router, trail: TrailSink, clock: Clock) -> None:
         self._store = store
+        self._router = router
         self._trail = trail
         self._clock = clock
         self._batcher: Batcher[_Item, str] = Batcher(self._add, _size)
         self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
         self.published = 0
 
-    async def publish(self, topic: Topic, payload: bytes, score: float, told: SortedOptions) -> str:
-        """Add one message; adds awaited at the same time share a round trip."""
-        item = self._item(topic, payload, score, told, self._clock.now_us())
-        return await self._batcher.send(item, topic.options.durability)
+    async def publish(self, name: str, payload: bytes, score: Callable[[Topic], float], told: SortedOptions) -> str:
+        """Add one message; adds awaited at the same time share a round trip.
 
-    async def publish_many(
+        Args:
+            score: returns the message's score in the topic as the catalog has it.
+        """
+
+        async def add(topic: Topic, _: Sequence[int]) -> Sequence[Outcome]:
+            if topic.options.merge != "key":
+                _check_bare(topic, told)
+            item = self._item(topic, payload, score(topic), told, self._clock.now_us())
+            try:
+                return [await self._batcher.send(item, topic.options.durability)]
+            except errors.QueueSealed as exc:
+                return [exc]
+
+        return all_published(await self._reopened(name, 1, add))[0]
+
+    async def publish_many(self, name: str, messages: SlotColumns) -> list[Outcome]:
+        """Add many messages, in calls of 2,000 or 8 MiB; returns the id or the error of each.
+
+        After a call that the store did not serve, none is sent any more.
+        """
+
+        async def add(topic: Topic, numbers: Sequence[int]) -> Sequence[Outcome]:
+            left = messages if len(numbers) == len(messages.bodies) else messages.only(numbers)
+            return await self._add_many(topic, *left)
+
+        return await self._reopened(name, len(messages.bodies), add)
+
+    async def _reopened(
+        self, name: str, count: int, add: Callable[[Topic, Sequence[int]], Awaitable[Sequence[Outcome]]]
+    ) -> list[Outcome]:
+        """Add messages to the topic as the catalog has it; again those that a slot sealed by a deletion refused.
+
+        Args:
+            add: adds the messages of the numbers given.
+        """
+        outcomes: dict[int, Outcome] = {}
+        todo: Sequence[int] = range(count)
+        for attempt in range(SEALED_TRIES):
+            try:
+                if attempt:
+                    await asyncio.sleep((attempt - 1) * REOPENING_S)
+                    await self._router.refresh()
+                topic = (await self._router.route(name)).topic
+                if not topic.is_sorted:
+                    raise errors.InvalidMessage(
+                        f"topic {name!r} was created again and is not a sorted topic any more; read it again"
+                    )
+                answers = await add(topic, todo)
+            except errors.EMQError as exc:
+                if len(todo) == count:
+                    raise
+                answers = [exc] * len(todo)
+            outcomes.update(zip(todo, answers, strict=True))
+            if first_failure(answers, errors.QueueSealed) is None:
+                break
+            todo = [i for i in todo if isinstance(outcomes[i], errors.QueueSealed)]
+        return [outcomes[i] for i in range(count)]
+
+    async def _add_many(
         self,
         topic: Topic,
         payloads: Sequence[bytes],
         scores: Sequence[float],
-        keys: Sequence[str | None],
-        headers: Mapping[str, str] | None,
-        ttl_s: float | None,
-        merge_keys: Sequence[bytes | str] | None = None,
-    ) -> list[str]:
-        """Add many messages, in calls of 2,000 or 8 MiB. Before an error, messages of earlier calls were stored."""
-        for merge_key in merge_keys or ():
-            _bytes(merge_key)
-        if topic.options.merge == "key":
-            for payload in payloads:
-                folds.check(topic.fold, payload)
-        bare = topic.options.merge != "key" and merge_keys is None and SortedOptions(None, headers, ttl_s) == _NOTHING
-        outcomes: list[str | Exception] = []
-        for start in range(0, len(payloads), CHUNK):
-            end = start + CHUNK
-            part, part_scores, part_keys = payloads[start:end], scores[start:end], keys[start:end]
-            if bare and part_keys.count(None) == len(part_keys):
-                await self._add_contents(topic, part, part_scores, outcomes, len(payloads))
-                continue
-            now_us = self._clock.now_us()
-            part_merge_keys = merge_keys[start:end] if merge_keys is not None else [None] * len(part)
-            items = [
-                self._item(topic, payload, score, SortedOptions(key, headers, ttl_s, merge_key), now_us)
-                for payload, score, key, merge_key in zip(part, part_scores, part_keys, part_merge_keys, strict=True)
-            ]
-            await self._add_items(items, topic.options.durability, outcomes, len(payloads))
-        return cast("list[str]", outcomes)  # a failure would have been raised
+        told: Sequence[SortedOptions] | None,
+    ) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(payloads):
+            chunk = slice(len(outcomes), len(outcomes) + CHUNK)
+            if told is None and topic.options.merge != "key":
+                outcomes += await self._add_contents(topic, payloads[chunk], scores[chunk])
+            else:
+                now_us, options = self._clock.now_us(), told[chunk] if told else repeat(_NOTHING)
+                each = zip(payloads[chunk], scores[chunk], options, strict=False)
+                outcomes += await self._add_items([self._item(topic, *of_one, now_us) for of_one in each])
+            if (failure := first_failure(outcomes[chunk], *FAILURES)) is not None:
+                outcomes += [unsent(failure)] * (len(payloads) - len(outcomes))
+        return outcomes
 
     async def _add_contents(
-        self,
-        topic: Topic,
-        payloads: Sequence[bytes],
-        scores: Sequence[float],
-        outcomes: list[str | Exception],
-        of: int,
-    ) -> None:
-        """Add bare contents, in as few calls as their sizes allow; append their ids to `outcomes`."""
-        slots = self._slots_of(topic)
-        while payloads:
-            n = fitting([*map(len, payloads)])
-            part = await self._add_bare(topic, slots, payloads[:n], scores[:n], self._clock.now_us())
-            raise_first(part, of, len(outcomes))
-            outcomes += part
-            payloads, scores = payloads[n:], scores[n:]
+        self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]
+    ) -> Sequence[Outcome]:
+        """Add the first of some bare contents, as many as fit into one call."""
+        n = fitting([*map(len, payloads)])
+        return await self._add_bare(topic, self._slots_of(topic), payloads[:n], scores[:n], self._clock.now_us())
 
-    async def _add_items(
-        self, items: Sequence[_Item], durability: Durability, outcomes: list[str | Exception], of: int
-    ) -> None:
-        """Add items in as few calls as their sizes allow; append their ids to `outcomes`."""
-        while items:
+    async def _add_items(self, items: Sequence[_Item]) -> Sequence[Outcome]:
+        """Add items in as few calls as their sizes allow, until a call is not served; the rest is left out."""
+        outcomes: list[Outcome] = []
+        while items and first_failure(outcomes, *FAILURES) is None:
             n = fitting([*map(_size, items)])
-            part = await self._add(items[:n], durability)
-            raise_first(part, of, len(outcomes))
-            outcomes += part
+            outcomes += await self._add(items[:n], items[0].topic.options.durability)
             items = items[n:]
+        return outcomes
 
     def forget(self, topic: str) -> None:
         """Forget a deleted topic."""
@@ -139,7 +191,6 @@ class SlotProducer:
     def _item(self, topic: Topic, payload: bytes, score: float, told: SortedOptions, now_us: int) -> _Item:
         slots, share = self._slots_of(topic), _share(topic)
         if not slots[0].apart:
-            _check_bare(topic, told)
             member = payload
             index = zlib.crc32(payload if told.key is None else told.key.encode()) % topic.slots
             return _Item(topic, SlotAdd(slots[index], member, score, topic.keep, max_length=share), index, now_us)
@@ -153,9 +204,9 @@ class SlotProducer:
         add = SlotAdd(slots[index], member, score, topic.keep, payload, note, topic.fold, share)
         return _Item(topic, add, index, now_us)
 
-    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
+    async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[Outcome]:
         answers = await of_each(self._store.add([item.add for item in items], durability), len(items))
-        ids: list[str | Exception] = []
+        ids: list[Outcome] = []
         for item, answer in zip(items, answers, strict=True):
             ids.append(answer if isinstance(answer, errors.EMQError) else message.slot_id(item.group, item.add.member))
         self.published += sum(1 for answer in answers if not isinstance(answer, errors.EMQError))
@@ -165,7 +216,7 @@ class SlotProducer:
 
     async def _add_bare(
         self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
-    ) -> Sequence[str | Exception]:
+    ) -> Sequence[Outcome]:
         """Do the same as `_add` for bare contents by the thousand, faster: without checks that they do not need."""
         share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
         places = [crc32(payload) & mask for payload in payloads]
@@ -183,7 +234,7 @@ class SlotProducer:
         return told
 
     def _record(
-        self, items: Sequence[_Item], answers: Sequence[bool | errors.EMQError], ids: Sequence[str | Exception]
+        self, items: Sequence[_Item], answers: Sequence[bool | errors.EMQError], ids: Sequence[Outcome]
     ) -> None:
         now_us = self._clock.now_us()
         for item, answer, id_ in zip(items, answers, ids, strict=True):
@@ -197,6 +248,19 @@ class SlotProducer:
                 self._trail.record(events.Published(now_us, name, group, [id_], 0, item.published_us, due_ms=due))
             else:
                 self._trail.record(events.Merged(now_us, name, group, [id_], item.published_us))
+
+
+def check(topic: Topic, payloads: Sequence[bytes], told: Sequence[SortedOptions] | None) -> None:
+    """Raise `InvalidMessage` if the topic cannot store a message with its options."""
+    apart = topic.options.merge == "key"
+    for options in told or ():
+        if options.merge_key is not None:
+            _bytes(options.merge_key)
+        if not apart:
+            _check_bare(topic, options)
+    if apart:
+        for payload in payloads:
+            folds.check(topic.fold, payload)
 
 
 def score_of(
@@ -268,6 +332,22 @@ def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> 
         # Waiting lifts a message by 1 for each aging_s, so the order of these scores is the same at any time.
         return given + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
     return given
+
+
+def number_of(topic: Topic, priority: str | float | None) -> float:
+    """Return the number that text gives as the priority, for a topic of kind priority.
+
+    Raises:
+        InvalidMessage: it is none.
+    """
+    try:
+        number = math.nan if priority is None else float(priority)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        given = "give one" if priority is None else f"{priority!r} is not"
+        raise errors.InvalidMessage(f"topic {topic.name!r} goes by priority, a number above {RETRIES}; {given}")
+    return int(number) if number.is_integer() else number
 
 
 def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) -> int:

@@ -4,7 +4,6 @@
 |---|---|
 | done | the producer tells the recorder: published, or merged |
 | unavailable: nothing was applied | try again up to `TRIES` times; then count as refused |
-| a message does not fit | publish the messages of that call one by one; that message counts as refused |
 | outcome unknown | look through the queues: a found message counts as published, any other stays unknown |
 | any other error | count as refused |
 
@@ -15,24 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
+from typing import NamedTuple
 
 from emq import errors, message
 from emq.app import App
+from emq.producer import Outgoing
 from emq.topics.model import Kind, Topic
 from spark.load import ledger
 from spark.load.batch import Batch
-from spark.load.lookup import LookupResult, look
-from spark.load.recorder import Recorder
-
-CALL = 500
-"""Most messages in one call; if the call fails, some of them may be in doubt."""
-
-CALLS = 32
-"""Most calls under way at once. Each topic and priority has at most one, which keeps the order of its messages."""
+from spark.load.recorder import Place, Recorder
+from spark.source.lookup import look
 
 TRIES = 5
 
@@ -58,6 +54,17 @@ async def learn(app: App) -> dict[str, Topic]:
     return {topic.name: topic for topic in await app.catalog.list()}
 
 
+class _Part(NamedTuple):
+    """Messages of a batch that have no outcome yet, their ids, and the error that left an earlier try in doubt."""
+
+    batch: Batch
+    ids: Sequence[str]
+    doubt: str | None = None
+
+    def only(self, places: Sequence[int]) -> _Part:
+        return _Part(self.batch.only(places), [self.ids[i] for i in places], self.doubt)
+
+
 class Sender:
     """Publishes for one partition.
 
@@ -72,7 +79,6 @@ class Sender:
         self._recorder = recorder
         self._begin_us = begin_us
         self._topics = topics
-        self._calls = asyncio.Semaphore(CALLS)
 
     async def send(self, batches: Sequence[Batch]) -> None:
         """Publish batches of different topics and priorities; return when the outcome of each message is noted.
@@ -81,138 +87,138 @@ class Sender:
             UnknownTopic: a topic does not exist.
         """
         self._check_topics(batches)
-        if len(batches) == 1:
-            await self._send(batches[0])
-        else:
-            await asyncio.gather(*map(self._send, batches))
+        parts = [_Part(batch, self.ids_of(batch)) for batch in batches]
+        for batch, ids, _ in parts:
+            self._recorder.expect(batch, ids, slots=self._to_slots(batch))
+        wait_s = WAIT_S
+        for attempt in range(1, TRIES + 1):
+            sent_us = time.time_ns() // 1000
+            failed = await self._publish(parts)
+            parts, doubtful = [], []
+            for part, failure in failed:
+                text = f"{type(failure).__name__}: {failure}"
+                # A refused repeat does not tell the outcome of the try before.
+                if isinstance(failure, errors.OutcomeUnknown):
+                    part = part._replace(doubt=text)
+                if part.doubt is not None and not self._may_repeat(part.batch):
+                    doubtful.append(self._look(part, sent_us))
+                elif isinstance(failure, errors.StoreUnavailable | errors.DatabaseUnavailable) and attempt < TRIES:
+                    parts.append(part)
+                else:
+                    outcome = ledger.REFUSED if part.doubt is None else ledger.UNKNOWN
+                    self._recorder.close(part.batch, part.ids, outcome, sent_us=sent_us, error=text)
+            await asyncio.gather(*doubtful)
+            if not parts:
+                return
+            await asyncio.sleep(wait_s)
+            wait_s *= 2
 
     def _check_topics(self, batches: Sequence[Batch]) -> None:
         if gone := {batch.topic for batch in batches} - self._topics.keys():
             raise errors.UnknownTopic(f"topic {min(gone)!r} is gone; create it, or let the load create what is missing")
 
-    async def _send(self, batch: Batch) -> None:
-        for start in range(0, len(batch), CALL):
-            part = batch if len(batch) <= CALL else batch.only(slice(start, start + CALL))
-            ids = self.ids_of(part)
-            self._recorder.expect(part, ids, slots=self._to_slots(part))
-            if len(part) == 1:
-                await self._send_part(part, ids)
-            else:
-                async with self._calls:
-                    await self._send_part(part, ids)
+    async def _publish(self, parts: Sequence[_Part]) -> list[tuple[_Part, errors.EMQError]]:
+        """Publish; return what the producer did not tell the recorder, those that failed alike together."""
+        each = [self._outgoing(part) for part in parts]
+        outcomes = await self._app.producer.send([*itertools.chain.from_iterable(each)])
+        failed: list[tuple[_Part, errors.EMQError]] = []
+        end = 0
+        for part, messages in zip(parts, each, strict=True):
+            start, end = end, end + len(messages)
+            failures = [outcome for outcome in outcomes[start:end] if isinstance(outcome, errors.EMQError)]
+            if not failures:
+                continue
+            worst = next((one for one in failures if isinstance(one, errors.OutcomeUnknown)), failures[0])
+            alike: dict[int, tuple[list[int], errors.EMQError]] = {}
+            for i in self._recorder.missing(part.batch, part.ids, slots=self._to_slots(part.batch)):
+                # Of messages that share an id in a slot, the recorder misses the last ones.
+                failure = worst if isinstance(outcome := outcomes[start + i], str) else outcome
+                alike.setdefault(id(failure), ([], failure))[0].append(i)
+            failed += [(part.only(places), failure) for places, failure in alike.values()]
+        return failed
 
-    async def _send_part(self, part: Batch, ids: Sequence[str]) -> None:
-        wait_s, doubt = WAIT_S, None
-        for attempt in range(1, TRIES + 1):
-            sent_us = time.time_ns() // 1000
-            failure = await self._publish(part, ids)
-            places = self._recorder.missing(part, ids, slots=self._to_slots(part)) if failure else []
-            if not places:
-                return
-            part, ids = part.only(places), [ids[i] for i in places]
-            text = f"{type(failure).__name__}: {failure}"
-            if isinstance(failure, errors.InvalidMessage) and doubt is None and len(part) > 1:
-                # The store refuses a whole call for one bad message; the other messages must still be published.
-                for i in range(len(part)):
-                    await self._send_part(part.only([i]), [ids[i]])
-                return
-            # A refused repeat does not tell the outcome of the try before.
-            doubt = text if isinstance(failure, errors.OutcomeUnknown) else doubt
-            if doubt is not None and not self._may_repeat(part):
-                await self._look(part, ids, sent_us, doubt)
-                return
-            passing = isinstance(failure, errors.StoreUnavailable | errors.DatabaseUnavailable)
-            if not passing or attempt == TRIES:
-                outcome = ledger.REFUSED if doubt is None else ledger.UNKNOWN
-                self._recorder.close(part, ids, outcome, sent_us=sent_us, error=text)
-                return
-            await asyncio.sleep(wait_s)
-            wait_s *= 2
+    def _outgoing(self, part: _Part) -> list[Outgoing]:
+        batch, topic = part.batch, self._topics[part.batch.topic]
+        by_number = topic.kind is Kind.PRIORITY
+        priorities = batch.scores or () if by_number else repeat(None if topic.is_sorted else batch.priority)
+        ats = repeat(None) if by_number or batch.due_s is None else (self._due_ms(s) / 1000 for s in batch.due_s)
+        each = zip(
+            batch.payloads,
+            part.ids,
+            batch.keys or repeat(None),
+            priorities,
+            ats,
+            batch.merge_keys or repeat(None),
+            strict=False,
+        )
+        return [Outgoing(topic.name, body, id_, key, p, at=at, merge_key=m) for body, id_, key, p, at, m in each]
 
-    async def _publish(self, part: Batch, ids: Sequence[str]) -> errors.EMQError | None:
-        """Publish; return the worst error, or None. An unknown outcome is worse than any other error."""
-        producer, one = self._app.producer, part.priority
-        try:
-            if self._to_slots(part):
-                options: dict[str, Any] = {"keys": part.keys, "merge_keys": part.merge_keys}
-                await producer.publish_many(part.topic, part.payloads, scores=self._scores(part), **options)
-            elif part.due_s is not None:
-                return await self._publish_delayed(part, ids)
-            elif len(part) == 1:
-                key = part.keys[0] if part.keys else None
-                await producer.publish(part.topic, part.payloads[0], key=key, priority=one, message_id=ids[0])
-            else:
-                await producer.publish_many(part.topic, part.payloads, keys=part.keys, priority=one, message_ids=ids)
-        except errors.EMQError as exc:
-            return exc
-        return None
-
-    async def _publish_delayed(self, part: Batch, ids: Sequence[str]) -> errors.EMQError | None:
-        calls = [
-            self._app.producer.publish(
-                part.topic,
-                part.payloads[i],
-                key=part.keys[i] if part.keys else None,
-                priority=part.priority,
-                at=self._due_ms(due_s) / 1000,
-                message_id=ids[i],
-            )
-            for i, due_s in enumerate(part.due_s or ())
-        ]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        wrong: list[errors.EMQError] = []
-        for answer in answers:
-            if isinstance(answer, errors.EMQError):
-                wrong.append(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-        wrong.sort(key=lambda exc: not isinstance(exc, errors.OutcomeUnknown))
-        return wrong[0] if wrong else None
-
-    async def _look(self, part: Batch, ids: Sequence[str], sent_us: int, text: str) -> None:
+    async def _look(self, part: _Part, sent_us: int) -> None:
         """Look for messages of unknown outcome and note the found ones as published; the others stay unknown."""
-        seen = LookupResult({}, ())
+        seen: Mapping[str, Place] = {}
         for wait_s in LOOK_AFTER_S:
             await asyncio.sleep(wait_s)
             with contextlib.suppress(errors.EMQError):
-                seen = await self.look([part], ids)
+                seen, _ = await self.look([part.batch], part.ids)
                 break
-        self.close_found(part, ids, seen)
-        lost = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
+        self.close_found(part.batch, part.ids, seen)
+        lost = [i for i, id_ in enumerate(part.ids) if id_ not in seen]
         if lost:
             rest = part.only(lost)
-            self._recorder.close(rest, [ids[i] for i in lost], ledger.UNKNOWN, sent_us=sent_us, error=text)
+            self._recorder.close(rest.batch, rest.ids, ledger.UNKNOWN, sent_us=sent_us, error=part.doubt)
 
     # ------------------------------------------------------------------------------- also for what was left open
 
-    async def look(self, batches: Sequence[Batch], ids: Sequence[str]) -> LookupResult:
-        """Look for messages in the queues, behind the last known offsets. Messages for slots or lanes are not found."""
+    async def look(
+        self, batches: Sequence[Batch], ids: Sequence[str]
+    ) -> tuple[Mapping[str, Place], Collection[tuple[str, int]]]:
+        """Look for messages in the queues, behind the last known offsets. Messages for slots or lanes are not found.
+
+        Returns:
+            Places of the messages by id; and (topic, priority) of those whose queues have trimmed messages that may be
+            among those that were looked for.
+        """
         self._check_topics(batches)
         wanted = {
-            (batch.topic, self._priority(batch)): self._topics[batch.topic]
+            (batch.topic, self._priority(batch))
             for batch in batches
             if not self._topics[batch.topic].is_sorted and batch.due_s is None
         }
-        places = [(topic, priority) for (_, priority), topic in wanted.items()]
-        return await look(self._app, places, self._recorder.ends, ids)
+        queues = {
+            self._topics[name].queue(group, priority): (name, group, priority)
+            for name, priority in wanted
+            for group in range(self._topics[name].groups)
+        }
+        ends = self._recorder.ends
+        starts = {queue: ends[place] for queue, place in queues.items() if place in ends}
+        seen = await look(self._app.store.log, list(queues), starts, ids)
+        places = {
+            id_: Place(*queues[queue][1:], offset, m.published_us)
+            for id_, [(queue, offset, m), *_] in seen.found.items()
+        }
+        return places, {(name, priority) for name, _, priority in map(queues.__getitem__, seen.trimmed)}
 
-    def close_found(self, batch: Batch, ids: Sequence[str], seen: LookupResult) -> None:
+    def close_found(self, batch: Batch, ids: Sequence[str], places: Mapping[str, Place]) -> None:
         """Note the found messages as published."""
-        here = [i for i, id_ in enumerate(ids) if id_ in seen.places]
+        here = [i for i, id_ in enumerate(ids) if id_ in places]
         if here:
             names, now_us = [ids[i] for i in here], time.time_ns() // 1000
-            found = [seen.places[name] for name in names]
+            found = [places[name] for name in names]
             self._recorder.close(
                 batch.only(here), names, ledger.PUBLISHED, sent_us=now_us, answered_us=now_us, found=found
             )
 
-    def unclear(self, batch: Batch, seen: LookupResult) -> bool:
-        """Return whether messages of the batch that were not found may have been published nevertheless."""
+    def unclear(self, batch: Batch, doubtful: Collection[tuple[str, int]]) -> bool:
+        """Return whether messages of the batch that were not found may have been published nevertheless.
+
+        Args:
+            doubtful: what `look` returned.
+        """
         if self._topics[batch.topic].is_sorted:
             return True
         if batch.due_s is not None:
             return not self._may_repeat(batch)
-        return (batch.topic, self._priority(batch)) in seen.doubtful
+        return (batch.topic, self._priority(batch)) in doubtful
 
     def ids_of(self, batch: Batch) -> Sequence[str]:
         """Return the ids that the messages have, or will have in their slots."""
@@ -238,11 +244,6 @@ class Sender:
         if self._to_slots(batch) or batch.due_s is None:
             return False
         return self._begin_us / 1e6 + min(batch.due_s) > time.time() + SAFE_S
-
-    def _scores(self, part: Batch) -> list[float] | None:
-        if self._topics[part.topic].kind is Kind.PRIORITY:
-            return list(part.scores or ())
-        return None if part.due_s is None else [self._due_ms(due_s) for due_s in part.due_s]
 
     def _due_ms(self, due_s: float) -> int:
         return max(int(self._begin_us / 1000 + due_s * 1000), time.time_ns() // 1_000_000 + AHEAD_MS)

@@ -17,7 +17,7 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +32,8 @@ from spark.load import earlier_attempts, ledger, state
 from spark.load import sender as load_sender
 from spark.load.batch import Batch, Source
 from spark.load.ledger import Part
-from spark.load.lookup import LookupResult
 from spark.load.plan import Plan
-from spark.load.recorder import Recorder
+from spark.load.recorder import Place, Recorder
 from spark.load.replay import Replayed, Survey
 from spark.load.synthetic import Synthetic
 
@@ -205,21 +204,29 @@ class Task:
             return
         await asyncio.sleep(FOUND_TAKES_S)
         batches = list(itertools.chain.from_iterable(doubtful))
-        seen = await sender.look(batches, [id_ for batch in batches for id_ in batch.ids])
-        absent = [[rest for batch in slice_ if (rest := self._settled(sender, batch, seen))] for slice_ in doubtful]
+        places, doubts = await sender.look(batches, [id_ for batch in batches for id_ in batch.ids])
+        absent = [
+            [rest for batch in slice_ if (rest := self._settled(sender, batch, places, doubts))] for slice_ in doubtful
+        ]
         for slice_ in absent:
             await sender.send(slice_)
             self._recorder.flush()
 
-    def _settled(self, sender: load_sender.Sender, batch: Batch, seen: LookupResult) -> Batch | None:
+    def _settled(
+        self,
+        sender: load_sender.Sender,
+        batch: Batch,
+        seen: Mapping[str, Place],
+        doubtful: Collection[tuple[str, int]],
+    ) -> Batch | None:
         """Note the found messages of a batch and those of unknown outcome; return those still to be published."""
         ids = sender.ids_of(batch)
         sender.close_found(batch, ids, seen)
-        places = [i for i, id_ in enumerate(ids) if id_ not in seen.places]
+        places = [i for i, id_ in enumerate(ids) if id_ not in seen]
         if not places:
             return None
         rest = batch.only(places)
-        if not sender.unclear(rest, seen):
+        if not sender.unclear(rest, doubtful):
             return rest
         text = "a task that died may have published it, and it is not in its queue any more"
         unknown = [ids[i] for i in places]

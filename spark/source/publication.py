@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -32,10 +31,13 @@ from aiolimiter import AsyncLimiter
 
 from emq import errors
 from emq.app import App
-from emq.topics.model import Topic
+from emq.producer import Outgoing
+from emq.producer.sorted_topics import number_of
+from emq.storage.names import QueueName
+from emq.topics.model import Kind, Topic
+from spark.source.lookup import Found, Seen, look
 from spark.source.messages import bounds_of
 from spark.source.notes import Note, Notes, Piece, digest_of
-from spark.source.put import Row, look, places, put
 
 CHUNK = 10_000
 """Rows between two notes: a note costs some milliseconds, and looking for this many rows takes little time."""
@@ -97,7 +99,7 @@ class Publication:
         if held and self._before.begun > self._before.done:
             await asyncio.sleep(LEASE_S)
 
-    async def publish(self, rows: Sequence[Row]) -> None:
+    async def publish(self, rows: Sequence[Outgoing]) -> None:
         """Publish the next rows, at best `CHUNK` of them.
 
         Raises:
@@ -111,7 +113,7 @@ class Publication:
                 await self._publish_part(rows[start:end])
                 start = end
 
-    async def _publish_part(self, rows: Sequence[Row]) -> None:
+    async def _publish_part(self, rows: Sequence[Outgoing]) -> None:
         """Publish rows that all lie on one side of `done`, and of `begun`, of the found note."""
         end, digest = self._row + len(rows), digest_of(_contents(rows), self._digest)
         if end <= self._before.done:
@@ -148,67 +150,100 @@ class Publication:
         await self._notes.save(self._piece, self._attempt, note)
         self._noted = note
 
-    async def _put(self, rows: Sequence[Row]) -> None:
+    async def _put(
+        self, rows: Sequence[Outgoing], seen: Seen | None = None
+    ) -> tuple[list[Outgoing], errors.EMQError | None]:
+        """Publish and count rows; return those perhaps not published, what shares an id with one, and the first error.
+
+        Args:
+            seen: what a look for the rows has seen, if they may have been published before.
+
+        Raises:
+            EMQError: a row was refused for good.
+        """
         if time.monotonic() - self._noted_s > LEASE_S / 2:
             await self._note(self._noted)
-        await put(self._app, self._topics, rows)
+        unclear = set() if seen is None else {i for i, r in enumerate(rows) if self._is_unclear(r, seen.trimmed)}
+        outcomes = await self._app.producer.send([*map(self._with_number, rows)])
+        failures = {rows[i].id: o for i, o in enumerate(outcomes) if isinstance(o, errors.EMQError)}
+        for failure in failures.values():
+            if not isinstance(failure, errors.StoreUnavailable):
+                raise failure
+        left = [i for i, row in enumerate(rows) if row.id in failures]
+        self._count(published=len(rows) - len(left), perhaps_twice=len(unclear.difference(left)))
+        return [rows[i] for i in left], next(iter(failures.values()), None)
 
-    async def _send(self, rows: Sequence[Row]) -> None:
-        """Publish rows that are not published yet; if the outcome is unknown, look which rows are missing."""
+    def _with_number(self, row: Outgoing) -> Outgoing:
+        """Return the row with a number as its priority if its topic wants one; in a data frame it is text."""
+        topic = self._topics[row.topic]
+        return row if topic.kind is not Kind.PRIORITY else row._replace(priority=number_of(topic, row.priority))
+
+    async def _send(self, rows: Sequence[Outgoing]) -> None:
+        """Publish rows that are not published yet; look for those whose outcome is unknown."""
         for part in _parts(rows, PART) if self._pace is None else _parts(rows, self._pace.size):
             if self._pace is not None:
                 await self._pace.wait(len(part))
-            try:
-                await self._put(part)
-            except errors.StoreUnavailable:
-                await self._send_rest(part, TRY_AGAIN_S)
-            else:
-                self._count(published=len(part))
+            rest, failure = await self._put(part)
+            if failure is not None:
+                await self._send_rest(rest, TRY_AGAIN_S)
 
-    async def _send_rest(self, rows: Sequence[Row], wait_s: float = 0.0) -> None:
+    async def _send_rest(self, wanted: Sequence[Outgoing], wait_s: float = 0.0) -> None:
         """Publish the rows that are not in the queues, with repeats."""
-        wanted = rows
-        for attempt in itertools.count(1):
+        for attempt in range(1, TRIES + 1):
             await asyncio.sleep(wait_s)
+            wait_s = max(TRY_AGAIN_S, 2 * wait_s)
+            failure: errors.EMQError | None
             try:
-                await self._know(rows, fresh=True)
+                await self._know(wanted, fresh=True)
                 queues = sorted({*self._noted.tails, *self._queues_of(wanted)})
-                seen = await look(self._app, queues, self._noted.tails, wanted)
-                if seen.foreign:
-                    raise errors.EMQError(self._differs())
-                self._count(found=len(wanted) - len(seen.missing))
-                wanted = seen.missing
-                unclear = sum(self._is_unclear(row, seen.trimmed) for row in wanted)
-                await self._put(wanted)
-                self._count(published=len(wanted), perhaps_twice=unclear)
+                seen = await look(self._app.store.log, queues, self._noted.tails, [row.id or "" for row in wanted])
+            except errors.StoreUnavailable as exc:
+                failure = exc
+            else:
+                missing = self._missing(wanted, seen)
+                self._count(found=len(wanted) - len(missing))
+                wanted, failure = await self._put(missing, seen)
+            if failure is None:
                 return
-            except errors.StoreUnavailable:
-                if attempt == TRIES:
-                    raise
-                wait_s = max(TRY_AGAIN_S, 2 * wait_s)
+            if attempt == TRIES:
+                raise failure
 
-    def _is_unclear(self, row: Row, trimmed: frozenset[str]) -> bool:
+    def _missing(self, rows: Sequence[Outgoing], seen: Seen) -> list[Outgoing]:
+        """Return the rows that were not seen; raises `EMQError` if another message was seen under the id of one."""
+        missing = []
+        for row in rows:
+            places = seen.found.get(row.id or "", [])
+            own = next((place for place in places if _is_of(row, place)), None)
+            if own is None:
+                missing.append(row)
+            else:
+                places.remove(own)
+        if any(seen.found.values()):
+            raise errors.EMQError(self._differs())
+        return missing
+
+    def _is_unclear(self, row: Outgoing, trimmed: frozenset[str]) -> bool:
         topic = self._topics[row.topic]
         if topic.is_sorted:
             return True
-        if row.at is not None:
+        if isinstance(row.at, datetime.datetime):
             return row.at <= datetime.datetime.now(datetime.UTC)
-        return not trimmed.isdisjoint(places(topic, row.priority))
+        return not trimmed.isdisjoint(_queues(topic, row.priority))
 
-    async def _tails(self, rows: Sequence[Row]) -> dict[str, int]:
+    async def _tails(self, rows: Sequence[Outgoing]) -> dict[str, int]:
         await self._know(rows)
         bounds = await bounds_of(self._app.store.log, self._queues_of(rows))
         return {queue: found.tail for queue, found in bounds.items()}
 
-    async def _know(self, rows: Sequence[Row], *, fresh: bool = False) -> None:
+    async def _know(self, rows: Sequence[Outgoing], *, fresh: bool = False) -> None:
         for name in {row.topic for row in rows}:
             if fresh or name not in self._topics:
                 self._topics[name] = await self._app.catalog.get(name)
 
-    def _queues_of(self, rows: Sequence[Row]) -> list[str]:
+    def _queues_of(self, rows: Sequence[Outgoing]) -> list[str]:
         """Return the queues to which the rows may go."""
         wanted = {(row.topic, row.priority) for row in rows if row.at is None}
-        return sorted({queue for name, priority in wanted for queue in places(self._topics[name], priority)})
+        return sorted({queue for name, priority in wanted for queue in _queues(self._topics[name], priority)})
 
     def _count(self, **more: int) -> None:
         self.outcome = self.outcome._replace(**{name: getattr(self.outcome, name) + n for name, n in more.items()})
@@ -221,15 +256,28 @@ class Publication:
         )
 
 
-def _parts(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+def _queues(topic: Topic, priority: str | float | None) -> list[str]:
+    """Return the queues that a message of that priority may go to."""
+    if topic.is_sorted:
+        return []
+    index = topic.priority_index(priority)
+    return [topic.queue(group, index) for group in range(topic.groups)]
+
+
+def _is_of(row: Outgoing, found: Found) -> bool:
+    m = found.message
+    return (row.topic, row.payload, row.key) == (QueueName.parse(found.queue).topic, m.payload, m.key)
+
+
+def _parts(rows: Sequence[Outgoing], size: int) -> Iterator[Sequence[Outgoing]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
-def _contents(rows: Sequence[Row]) -> Iterator[bytes]:
+def _contents(rows: Sequence[Outgoing]) -> Iterator[bytes]:
     """Yield the bytes of each row by which a later attempt recognises the row."""
     for row in rows:
-        yield row.payload
+        yield row.payload if isinstance(row.payload, bytes) else row.payload.encode()
         yield f"\0{row.topic}\0{row.key}\0".encode()
 
 

@@ -14,11 +14,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from emq import errors
+from emq.producer import Outgoing
 from spark.source.connection import Connection, connected_app
 from spark.source.notes import Notes, Piece
 from spark.source.options import Options
 from spark.source.publication import Outcome, Publication, chunk_size
-from spark.source.put import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -97,7 +97,7 @@ def publish(options: Options, piece: Piece, prefix: str, batches: Iterator[pa.Re
             connection.run(notes.close())
 
 
-def _publish_all(connection: Connection, publication: Publication, pieces: Iterator[list[Row]]) -> None:
+def _publish_all(connection: Connection, publication: Publication, pieces: Iterator[list[Outgoing]]) -> None:
     under_way = None
     try:
         for rows in pieces:
@@ -129,7 +129,7 @@ def forget(options: Options, run: str, below: int | None = None) -> None:
         asyncio.run(drop())
 
 
-def rows_of(batches: Iterator[pa.RecordBatch], topic: str, prefix: str) -> Iterator[Row]:
+def rows_of(batches: Iterator[pa.RecordBatch], topic: str, prefix: str) -> Iterator[Outgoing]:
     """Check the rows of record batches and give each an id.
 
     Args:
@@ -150,14 +150,15 @@ def rows_of(batches: Iterator[pa.RecordBatch], topic: str, prefix: str) -> Itera
                 missing = "payload" if payload is None else "topic"
                 raise errors.InvalidMessage(f"row {number} of this task has no {missing}; fill it in, or leave it out")
             body = payload.encode() if isinstance(payload, str) else payload
-            yield Row(to or topic, body, id_ or f"{prefix}.{number:x}", key, priority, headers or (), at, ttl_s)
+            id_ = id_ or f"{prefix}.{number:x}"
+            yield Outgoing(to or topic, body, id_, key, priority, headers, at=at, ttl_s=ttl_s)
             number += 1
 
 
 def _values(name: str, column: pa.Array) -> Sequence[Any]:
     values: list[Any] = column.to_pylist()
     if name == "headers":
-        return [tuple(sorted((k, v) for k, v in pairs if v is not None)) if pairs else () for pairs in values]
+        return [dict(sorted((k, v) for k, v in pairs if v is not None)) if pairs else None for pairs in values]
     return values
 
 
@@ -168,9 +169,9 @@ def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, SLICE)
 
 
-def chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+def chunks(rows: Iterator[Outgoing], size: int) -> Iterator[list[Outgoing]]:
     """Yield rows, `size` at a time, or fewer if they have `CHUNK_BYTES` of payload."""
-    chunk: list[Row] = []
+    chunk: list[Outgoing] = []
     held = 0
     for row in rows:
         chunk.append(row)

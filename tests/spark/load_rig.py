@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from emq_data import Data
 
-from emq.producer import Producer
+from emq.producer import Outcome
+from emq.producer.log_topics import QueueColumns, QueueProducer
 from emq.settings import Settings
 from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail
@@ -78,27 +79,27 @@ class Rig:
         return Counter(m.id for topic in names for m in self.data.messages(topic.name))
 
 
-Publish = Callable[..., Awaitable[list[str]]]
+Publish = Callable[..., Awaitable[list[Outcome]]]
 
 
-def on_call(monkeypatch: pytest.MonkeyPatch, act: Callable[..., Awaitable[list[str]]]) -> None:
-    """Have `act` decide what becomes of each `publish_many`; it gets the number of the call."""
-    real = Producer.publish_many
+def on_call(monkeypatch: pytest.MonkeyPatch, act: Publish) -> None:
+    """Have `act` decide what becomes of each call for the queues of a topic and priority; it gets its number."""
+    real = QueueProducer.publish_many
     calls = iter(range(1 << 30))
 
-    async def publish_many(self: Producer, *args: Any, **kwargs: Any) -> list[str]:
-        return await act(next(calls), real, self, args, kwargs)
+    async def publish_many(self: QueueProducer, name: str, priority: int, messages: QueueColumns) -> list[Outcome]:
+        return await act(next(calls), real, self, name, priority, messages)
 
-    monkeypatch.setattr(Producer, "publish_many", publish_many)
+    monkeypatch.setattr(QueueProducer, "publish_many", publish_many)
 
 
 def dying(after: int, *, stored: bool) -> Callable[..., Any]:
     """The process ends at that call: before it, or when the store has everything."""
 
-    async def act(number: int, real: Publish, self: Any, args: Any, kwargs: Any) -> list[str]:
+    async def act(number: int, real: Publish, *call: Any) -> list[Outcome]:
         if number == after and not stored:
             raise Died
-        ids = await real(self, *args, **kwargs)
+        ids = await real(*call)
         if number == after:
             raise Died
         return ids

@@ -10,13 +10,13 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from emq import errors
 from emq.offsets.lag import SlotLag
+from emq.producer import Outgoing
 from emq.storage.log_store import Batch, Bounds
 from emq.topics.model import Topic, split
 from spark.source import options as so
 from spark.source import schema as source_schema
 from spark.source import write
 from spark.source.filters import Range, Wanted
-from spark.source.put import Row
 from spark.source.spans import (
     CALL,
     CALL_BYTES,
@@ -212,7 +212,7 @@ def test_topics_share_a_task_as_long_as_they_have_few_dead_letters() -> None:
 
 def test_what_is_made_ready_at_once_is_bounded_in_rows_and_in_bytes() -> None:
     def sizes(payload: int, size: int) -> list[int]:
-        made = (Row("t", bytes(payload), str(n)) for n in range(50))
+        made = (Outgoing("t", bytes(payload), str(n)) for n in range(50))
         return [len(chunk) for chunk in write.chunks(made, size)]
 
     assert sizes(10, 20) == [20, 20, 10]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import pytest
 
 from emq import errors, message
 from emq.app import App
+from emq.producer import Outcome, Outgoing
 from emq.storage.log_store import Read, Trim
 from spark.source import publication as sp
 from spark.source.notes import Notes, Piece
-from spark.source.put import Row, put
 
 PIECE = Piece("run", 0, 3)
 
@@ -41,8 +42,8 @@ async def notes(app: App) -> AsyncIterator[Notes]:
     await opened.close()
 
 
-def rows(*numbers: int, topic: str = "t", **fields: Any) -> list[Row]:
-    return [Row(topic, b"%d" % n, f"run.3.{n}", **fields) for n in numbers]
+def rows(*numbers: int, topic: str = "t", **fields: Any) -> list[Outgoing]:
+    return [Outgoing(topic, b"%d" % n, f"run.3.{n}", **fields) for n in numbers]
 
 
 async def published(app: App) -> Counter[str]:
@@ -64,20 +65,25 @@ class Died(Exception):
     """Stands for the end of a task's process."""
 
 
-def dying(after: Callable[[Sequence[Row]], int]) -> Callable[..., Any]:
-    """A `put` that puts the first rows, as many as `after` says, and dies."""
+@contextlib.asynccontextmanager
+async def dying(app: App, after: int) -> AsyncIterator[None]:
+    """The task dies when that many of the rows that it sends have been published."""
+    send = app.producer.send
 
-    async def die(app: App, topics: Any, given: Sequence[Row]) -> None:
-        await put(app, topics, given[: after(given)])
+    async def die(given: Sequence[Outgoing]) -> list[Outcome]:
+        await send(given[:after])
         raise Died
 
-    return die
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.producer, "send", die)
+        with pytest.raises(Died):
+            yield
 
 
 async def test_a_task_that_is_not_disturbed_publishes_every_row_once(app: App, notes: Notes) -> None:
     publication = await begun(app, notes)
     for start in range(0, 30, 10):
-        await publication.publish(rows(*range(start, start + 10), key="k", headers=(("a", "b"),)))
+        await publication.publish(rows(*range(start, start + 10), key="k", headers={"a": "b"}))
     assert await publication.end() == sp.Outcome(published=30)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(30)}
 
@@ -88,10 +94,8 @@ async def test_a_task_that_died_between_the_put_and_its_note_is_repeated_without
 ) -> None:
     first = await begun(app, notes)
     await first.publish(rows(*range(10)))
-    monkeypatch.setattr(sp, "put", dying(lambda _: stored))
-    with pytest.raises(Died):
+    async with dying(app, stored):
         await first.publish(rows(*range(10, 20)))
-    monkeypatch.setattr(sp, "put", put)
     second = await begun(app, notes, "b")
     await second.publish(rows(*range(7)))  # chunks need not be those of the first attempt
     await second.publish(rows(*range(7, 25)))
@@ -103,10 +107,8 @@ async def test_a_third_attempt_finds_what_the_first_two_published(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for attempt, stored in (("a", 4), ("b", 3)):
-        monkeypatch.setattr(sp, "put", dying(lambda _, stored=stored: stored))  # type: ignore[misc]
-        with pytest.raises(Died):
+        async with dying(app, stored):
             await (await begun(app, notes, attempt)).publish(rows(*range(10)))
-    monkeypatch.setattr(sp, "put", put)
     third = await begun(app, notes, "c")
     await third.publish(rows(*range(10)))
     assert await third.end() == sp.Outcome(published=3, found=7)
@@ -117,15 +119,14 @@ async def test_a_put_of_unknown_outcome_is_cleared_up_by_the_same_task(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sp, "TRY_AGAIN_S", 0.0)
-    failures = [3, 0]
+    failures, send = [3, 0], app.producer.send
 
-    async def flaky(app: App, topics: Any, given: Sequence[Row]) -> None:
+    async def flaky(given: Sequence[Outgoing]) -> list[Outcome]:
         stored = failures.pop(0) if failures else len(given)
-        await put(app, topics, given[:stored])
-        if stored < len(given):
-            raise errors.OutcomeUnknown("the connection broke")
+        outcomes = await send(given[:stored])
+        return outcomes if stored == len(given) else [errors.OutcomeUnknown("the connection broke")] * len(given)
 
-    monkeypatch.setattr(sp, "put", flaky)
+    monkeypatch.setattr(app.producer, "send", flaky)
     publication = await begun(app, notes)
     await publication.publish(rows(*range(10)))
     assert await publication.end() == sp.Outcome(published=7, found=3)
@@ -147,14 +148,14 @@ async def test_what_a_superseded_attempt_has_on_its_way_is_waited_for(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sp, "LEASE_S", 0.5)
-    sent = asyncio.Event()
+    sent, send = asyncio.Event(), app.producer.send
 
-    async def slow(app: App, topics: Any, given: Sequence[Row]) -> None:
+    async def slow(given: Sequence[Outgoing]) -> list[Outcome]:
         sent.set()
         await asyncio.sleep(0.2)
-        await put(app, topics, given)
+        return await send(given)
 
-    monkeypatch.setattr(sp, "put", slow)
+    monkeypatch.setattr(app.producer, "send", slow)
     zombie = asyncio.create_task((await begun(app, notes, "a")).publish(rows(*range(5))))
     await sent.wait()
     heir = await begun(app, notes, "b")
@@ -168,12 +169,10 @@ async def test_an_attempt_that_failed_in_order_is_not_waited_for(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sp, "LEASE_S", 60.0)
-    monkeypatch.setattr(sp, "put", dying(lambda _: 1))
     first = await begun(app, notes, "a")
-    with pytest.raises(Died):
+    async with dying(app, 1):
         await first.publish(rows(0, 1))
     await first.let_go()
-    monkeypatch.setattr(sp, "put", put)
     second = await begun(app, notes, "b")
     await first.let_go()  # as if it had been late: the note is another's now
     await second.publish(rows(0, 1))
@@ -204,7 +203,7 @@ async def test_a_finished_piece_that_is_repeated_publishes_nothing(app: App, not
 
 @pytest.mark.parametrize("other", [rows(1, 0, *range(2, 12)), rows(*range(12), key="other")])
 async def test_other_rows_than_the_first_time_fail_the_task_before_any_is_lost(
-    app: App, notes: Notes, other: list[Row]
+    app: App, notes: Notes, other: list[Outgoing]
 ) -> None:
     first = await begun(app, notes, "a")
     await first.publish(rows(*range(10)))
@@ -220,14 +219,12 @@ async def test_other_rows_than_the_first_time_fail_the_task_before_any_is_lost(
 
 @pytest.mark.parametrize("again", [rows(1, 0, 2), rows(0, 1, 2, key="other"), rows(0, 1, 2, topic="u")])
 async def test_other_rows_are_found_out_also_where_the_first_attempt_died_before_it_noted_them(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch, again: list[Row]
+    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch, again: list[Outgoing]
 ) -> None:
     again = [row._replace(id=f"run.3.{n}") for n, row in enumerate(again)]
     await app.create_topic("u", 50)
-    monkeypatch.setattr(sp, "put", dying(len))
-    with pytest.raises(Died):
+    async with dying(app, 3):
         await (await begun(app, notes, "a")).publish(rows(0, 1, 2))
-    monkeypatch.setattr(sp, "put", put)
     with pytest.raises(errors.EMQError, match="other rows than"):
         await (await begun(app, notes, "b")).publish(again)
     assert (await published(app)).total() == 3
@@ -237,10 +234,8 @@ async def test_rows_that_share_an_id_are_each_published(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same = [row._replace(id="same") for row in rows(0, 0, 1)]
-    monkeypatch.setattr(sp, "put", dying(lambda _: 1))
-    with pytest.raises(Died):
+    async with dying(app, 1):
         await (await begun(app, notes, "a")).publish(same)
-    monkeypatch.setattr(sp, "put", put)
     again = await begun(app, notes, "b")
     await again.publish(same)
     assert await again.end() == sp.Outcome(published=2, found=1)
@@ -250,10 +245,8 @@ async def test_rows_that_share_an_id_are_each_published(
 async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_counted(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sp, "put", dying(lambda _: 10))
-    with pytest.raises(Died):
+    async with dying(app, 10):
         await (await begun(app, notes, "a")).publish(rows(*range(10), key="one queue"))
-    monkeypatch.setattr(sp, "put", put)
     topic = await app.catalog.get("t")
     await app.store.log.trim([Trim(q, 5, None) for q in topic.all_queues()])  # four of the ten
     again = await begun(app, notes, "b")
@@ -280,7 +273,7 @@ async def test_rows_of_many_topics_kinds_and_times_go_where_they_belong(app: App
     assert set(await published(app)) == {"run.3.1", "run.3.5"}
     lag = {entry.topic: entry for entry in await app.admin.slot_lag(await app.catalog.list())}
     assert (lag["t"].delayed, lag["merged"].delayed, lag["urgent"].ready) == (1, 1, 1)
-    with pytest.raises(errors.InvalidMessage, match="must be a number"):
+    with pytest.raises(errors.InvalidMessage, match="a number above"):
         await publication.publish(rows(6, topic="urgent", priority="high"))
 
 
@@ -288,10 +281,8 @@ async def test_a_delayed_row_that_is_repeated_waits_once(
     app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    monkeypatch.setattr(sp, "put", dying(lambda _: 3))
-    with pytest.raises(Died):
+    async with dying(app, 3):
         await (await begun(app, notes, "a")).publish(rows(*range(5), at=later))
-    monkeypatch.setattr(sp, "put", put)
     await app.producer.publish("t", b"takes the next group's turn")
     again = await begun(app, notes, "b")
     await again.publish(rows(*range(5), at=later))

@@ -11,7 +11,7 @@ import pytest
 from emq_data import Data
 
 from emq import errors
-from emq.producer import Producer
+from emq.producer import Outcome, Producer
 from emq.producer.delayed_messages import LaneProducer
 from emq.trail.events import Published
 
@@ -29,13 +29,13 @@ from spark.load.recorder import Recorder
 def test_an_unknown_outcome_is_looked_up_and_never_published_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, stored: bool
 ) -> None:
-    async def act(number: int, real: Publish, self: Any, args: Any, kwargs: Any) -> list[str]:
+    async def act(number: int, real: Publish, queues: Any, *call: Any) -> list[Outcome]:
         if number != 5:
-            return await real(self, *args, **kwargs)
+            return await real(queues, *call)
         if stored:
-            sink, self._queues._trail = self._queues._trail, Deaf(self._queues._trail, kwargs["message_ids"])
-            await real(self, *args, **kwargs)
-            self._queues._trail = sink
+            sink, queues._trail = queues._trail, Deaf(queues._trail, call[2].ids)
+            await real(queues, *call)
+            queues._trail = sink
         raise errors.OutcomeUnknown("the connection broke")
 
     on_call(monkeypatch, act)
@@ -47,10 +47,10 @@ def test_an_unknown_outcome_is_looked_up_and_never_published_again(
 
 
 def test_a_store_that_is_away_for_a_moment_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def act(number: int, real: Publish, self: Any, args: Any, kwargs: Any) -> list[str]:
+    async def act(number: int, real: Publish, *call: Any) -> list[Outcome]:
         if number in (3, 4, 5):
             raise errors.StoreUnavailable("no answer")
-        return await real(self, *args, **kwargs)
+        return await real(*call)
 
     on_call(monkeypatch, act)
     done = rig.run()

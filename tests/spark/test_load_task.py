@@ -12,6 +12,7 @@ from emq_data import Data
 
 from emq import errors
 from emq.app import App
+from emq.producer import Outcome
 from emq.storage.log_store import Trim
 
 pytest.importorskip("pyarrow")
@@ -68,11 +69,11 @@ def test_an_attempt_that_dies_while_it_clears_up_leaves_nothing_to_be_published_
     monkeypatch.setattr(load_task, "SEGMENT_ROWS", (150, 150))
     full = dying(24, stored=True)
 
-    async def act(number: int, real: Publish, self: Any, args: Any, kwargs: Any) -> list[str]:
+    async def act(number: int, real: Publish, *call: Any) -> list[Outcome]:
         if number in (17, 18, 19):
             # Published only by the attempt that follows, behind what lies there already.
             raise errors.TopicFull("full")
-        return await full(number, real, self, args, kwargs)
+        return await full(number, real, *call)
 
     with monkeypatch.context() as patch:
         on_call(patch, act)

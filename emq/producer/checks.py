@@ -1,0 +1,69 @@
+"""Checks of the messages of a publish, made before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from emq import errors
+from emq.topics import inputs
+from emq.topics.model import Topic
+
+MAX_ID = 128
+"""Most characters of a message id."""
+
+
+def check_no_slot_options(topic: Topic, *given: object) -> None:
+    """Refuse options for slots, given with a message that goes elsewhere."""
+    if any(option is not None for option in given):
+        about = "what is delayed by priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
+        )
+
+
+def check_no_slot_ids(topic: Topic, given: object) -> None:
+    """Refuse ids of the caller's own for messages that go to slots."""
+    if given is not None:
+        raise errors.InvalidMessage(
+            f"topic {topic.name!r} is of kind {topic.kind}: its message ids follow from the merged content; give no id"
+        )
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Refuse ids that are no texts of 1 to `MAX_ID` characters."""
+    if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
+        inputs.texts("message id", ids)
+        return
+    for id_ in ids:
+        if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
+            raise errors.InvalidMessage(f"message id {inputs.shown(id_)} must be text of 1 to {MAX_ID} characters")
+
+
+def check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
+    """Refuse columns that do not have one value for each payload."""
+    for name, given in each.items():
+        if given is not None and len(given) != len(payloads):
+            raise errors.InvalidMessage(f"{len(given)} {name} for {len(payloads)} payloads; give one for each")
+
+
+def bodies_of(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:
+    """Return the payloads as bytes; refuse what is no payload, or larger than the topic takes."""
+    if payloads and set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= topic.options.max_payload:
+        return cast(Sequence[bytes], payloads)
+    return [body_of(topic, payload) for payload in payloads]
+
+
+def body_of(topic: Topic, payload: bytes | str) -> bytes:
+    """Return one payload as `bodies_of` does."""
+    if not isinstance(payload, str | bytes | bytearray | memoryview):
+        kind = type(payload).__name__
+        raise errors.InvalidMessage(
+            f"payload {inputs.shown(payload)} is of type {kind}; give bytes or text, such as json.dumps(...)"
+        )
+    body = payload.encode() if isinstance(payload, str) else bytes(payload)
+    if len(body) > topic.options.max_payload:
+        raise errors.InvalidMessage(
+            f"payload of {len(body)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
+        )
+    return body

@@ -1,0 +1,48 @@
+"""What became of the messages of one call, of which perhaps only a part was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar, cast
+
+from emq import errors
+from emq.storage.answers import FAILURES
+
+Outcome: TypeAlias = str | errors.EMQError
+"""The id of a message that was published; `OutcomeUnknown` if it may have been; any other error if it was refused, and
+certainly not published."""
+
+E = TypeVar("E", bound=errors.EMQError)
+
+
+def first_failure(outcomes: Sequence[object], *kinds: type[E]) -> E | None:
+    """Return the first of the outcomes that is an error of one of the kinds."""
+    if not any(issubclass(kind, kinds) for kind in set(map(type, outcomes))):  # as nearly always, for thousands
+        return None
+    return next(outcome for outcome in outcomes if isinstance(outcome, kinds))
+
+
+def unsent(failure: errors.EMQError) -> errors.EMQError:
+    """Return the error of a message that was not sent because one before it failed."""
+    if not isinstance(failure, errors.OutcomeUnknown):
+        return failure
+    error = errors.StoreUnavailable(f"not sent, because one before it failed: {failure}")
+    error.__cause__ = failure
+    return error
+
+
+def all_published(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the ids of messages that were all published, else raise the first failure.
+
+    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller who believes
+    them would publish this part twice; so the function raises `OutcomeUnknown` instead.
+    """
+    failure = first_failure(outcomes, errors.EMQError)
+    if failure is None:
+        return cast("list[str]", outcomes)
+    published = sum(isinstance(outcome, str) for outcome in outcomes)
+    if published and isinstance(failure, FAILURES):
+        raise errors.OutcomeUnknown(
+            f"{published} of {len(outcomes)} messages were published, and not the rest: {failure}"
+        ) from failure
+    raise failure

@@ -1,0 +1,104 @@
+"""Messages on their way into topics: where each goes, and checks of those that go there together."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from emq.producer import checks, sorted_topics
+from emq.producer.log_topics import QueueColumns
+from emq.producer.sorted_topics import SlotColumns, SortedOptions
+from emq.producer.start_times import due_ms_of, ttl_us
+from emq.schedule.delay_levels import Delay
+from emq.topics import inputs
+from emq.topics.model import Kind, Topic
+
+T = TypeVar("T")
+
+
+class Outgoing(NamedTuple):
+    """A message to publish; fields as for `Producer.publish`.
+
+    Attributes:
+        id: not used for slots, where the id follows from the merge key or content.
+    """
+
+    topic: str
+    payload: bytes | str
+    id: str | None = None
+    key: str | None = None
+    priority: str | float | None = None
+    headers: Mapping[str, str] | None = None
+    delay_ms: float | None = None
+    delay: Delay | None = None
+    at: datetime.datetime | float | None = None
+    ttl_s: float | None = None
+    time_range_ms: int | None = None
+    merge_key: bytes | str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """True if the message says when it may start."""
+        return self.at is not None or self.delay_ms is not None or self.delay is not None
+
+    def way(self, topic: Topic) -> Way:
+        """Return what the message has in common with those that it can be sent with.
+
+        Raises:
+            InvalidMessage: the topic does not have its priority.
+        """
+        if topic.is_sorted and (topic.kind is not Kind.PRIORITY or not self.waits):
+            return Way(topic.name, "slots")
+        return (
+            Way(topic.name, "lanes") if self.waits else Way(topic.name, "queues", topic.priority_index(self.priority))
+        )
+
+
+class Way(NamedTuple):
+    """Where messages of one topic go: to slots, to lanes, or to the queues of the priority with that index."""
+
+    topic: str
+    to: Literal["slots", "lanes", "queues"]
+    priority: int = 0
+
+
+def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:
+    """Check messages that go to the queues of one priority; raises `InvalidMessage` if one of them is not right."""
+    bodies, headers = _checked(topic, messages)
+    ids = [m.id for m in messages]
+    checks.check_ids([id_ for id_ in ids if id_ is not None])
+    checks.check_no_slot_options(topic, *(m.time_range_ms for m in messages), *(m.merge_key for m in messages))
+    ttl_s = [m.ttl_s for m in messages]
+    return QueueColumns(bodies, [m.key for m in messages], _unless_none(headers), ids, _unless_none(ttl_s))
+
+
+def for_slots(topic: Topic, messages: Sequence[Outgoing], now_us: int) -> SlotColumns:
+    """Check messages that go to the slots of one topic, and choose their scores; raises as `for_queue`."""
+    bodies, headers = _checked(topic, messages)
+    scores = [
+        sorted_topics.score_of(
+            topic, m.priority, due_ms_of(topic, m.delay_ms, m.delay, m.at, now_us), m.time_range_ms, now_us
+        )
+        for m in messages
+    ]
+    each = zip(messages, headers, strict=True)
+    told = [SortedOptions(m.key, of_message, m.ttl_s, m.merge_key) for m, of_message in each]
+    columns = SlotColumns(bodies, scores, told if told.count(SortedOptions()) < len(told) else None)
+    sorted_topics.check(topic, columns.bodies, columns.told)
+    return columns
+
+
+def _checked(topic: Topic, messages: Sequence[Outgoing]) -> tuple[Sequence[bytes], list[dict[str, str] | None]]:
+    inputs.texts("key", [m.key for m in messages])
+    for m in messages:
+        if m.headers is not None:
+            inputs.headers(m.headers)
+        if m.ttl_s is not None:
+            ttl_us(m.ttl_s)
+    headers = [dict(m.headers) if m.headers else None for m in messages]
+    return checks.bodies_of(topic, [m.payload for m in messages]), headers
+
+
+def _unless_none(values: Sequence[T]) -> Sequence[T] | None:
+    return None if values.count(None) == len(values) else values

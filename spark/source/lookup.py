@@ -1,0 +1,59 @@
+"""Look whether messages are in their queues, after a publish or a whole task left them in doubt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from emq.message import Message
+from emq.storage.answers import served
+from emq.storage.log_store import LogStore
+from spark.source.messages import bounds_of
+from spark.source.rows import decoded
+from spark.source.spans import CALL_BYTES, Reading, Span
+
+FIRST = 1
+"""The lowest offset of a queue."""
+
+
+class Found(NamedTuple):
+    """A message that is there: the name of its queue, and its offset."""
+
+    queue: str
+    offset: int
+    message: Message
+
+
+class Seen(NamedTuple):
+    """Attributes:
+    found: by id, messages that are there, at most as many as were looked for.
+    trimmed: queues that trimmed messages from behind the offsets where the look began.
+    """
+
+    found: Mapping[str, list[Found]]
+    trimmed: frozenset[str]
+
+
+async def look(log: LogStore, queues: Sequence[str], starts: Mapping[str, int], ids: Iterable[str]) -> Seen:
+    """Look for messages in all queues to which they may have gone.
+
+    Args:
+        starts: the offset from which on to look; a queue that is not in there is looked through from its head.
+        ids: of the messages; one that comes twice is looked for twice.
+    """
+    bounds = await bounds_of(log, queues)
+    trimmed = frozenset(queue for queue, (head, _) in bounds.items() if head > starts.get(queue, FIRST))
+    spans = (Span(queue, max(starts.get(queue, head), head), tail) for queue, (head, tail) in bounds.items())
+    reading = Reading(span for span in spans if span.start < span.end)
+    left, found = Counter(ids), dict[str, list[Found]]()
+    while left and (reads := reading.reads()):
+        for span, offsets, bodies in reading.take(served(await log.read(reads, CALL_BYTES))):
+            for offset, m in zip(offsets, decoded(bodies), strict=True):
+                if m.id not in left:
+                    continue
+                found.setdefault(m.id, []).append(Found(span.queue, offset, m))
+                left[m.id] -= 1
+                if not left[m.id]:
+                    del left[m.id]
+    return Seen(found, trimmed)

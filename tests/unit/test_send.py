@@ -1,0 +1,185 @@
+"""`Producer.send`: messages of any topics and kinds in few calls, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+from support.rig import Rig, rig
+
+from emq import errors, message
+from emq.clock import ManualClock
+from emq.producer import Outcome, Outgoing
+from emq.producer.batcher import BATCH
+from emq.storage.log_store import Put, Read
+from emq.storage.slot_store import SlotAdd
+from emq.topics.model import State
+
+NOW_S = 1_800_000_000.0
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[Rig]:
+    async with rig(ManualClock(NOW_S)) as made:
+        await made.topic("log", 50)
+        await made.topic("merged", 100, kind="range_merge", slots=4, time_range_ms=500)
+        await made.topic("urgent", 100, kind="priority", slots=4)
+        await made.topic("timed", 100, kind="fixed_time", slots=4)
+        await made.topic("sums", 100, kind="range_merge", slots=4, merge="key", fold="sum", time_range_ms=500)
+        yield made
+
+
+async def stored(r: Rig, topic: str, priority: str = "mid") -> list[message.Message]:
+    """The messages of the topic's queues of a priority, group by group."""
+    queues = [queue for queue in (await r.catalog.get(topic)).all_queues() if queue.endswith(f"/{priority}")]
+    batches = await r.store.real.log.read([Read(queue, 1, 100_000, None) for queue in queues], 1 << 30)
+    return [message.decode(body) for batch in batches for body in batch.bodies]
+
+
+def kinds(outcomes: Sequence[Outcome]) -> list[type]:
+    return [*map(type, outcomes)]
+
+
+async def test_messages_go_each_its_way_in_one_call_and_keep_their_order(r: Rig) -> None:
+    sent = [
+        Outgoing("log", "first", "a", key="k", priority="high", headers={"h": "1"}),
+        Outgoing("merged", b"merged", "ids are not for slots"),
+        Outgoing("log", "later", "b", delay_ms=60_000),
+        Outgoing("urgent", b"now", priority=30),
+        Outgoing("urgent", b"later", "c", priority=30, at=NOW_S + 60),
+        Outgoing("timed", b"timed", at=NOW_S + 60),
+        Outgoing("log", "second", priority="high", ttl_s=60.0),
+        Outgoing("sums", b"5", merge_key="item", headers={"h": "2"}),
+        Outgoing("log", "third", "d", priority="high"),
+    ]
+    ids = await r.producer.send(sent)
+    assert set(kinds(ids)) == {str}
+    assert [ids[i] for i in (0, 2, 4, 8)] == ["a", "b", "c", "d"]
+    first, second, third = await stored(r, "log", "high")
+    assert [first.payload, second.payload, third.payload] == [b"first", b"second", b"third"]
+    assert [first.id, second.id, third.id] == [ids[0], ids[6], ids[8]]
+    assert (first.key, first.headers, second.headers) == ("k", {"h": "1"}, None)
+    assert (first.expires_us, second.expires_us) == (0, int((NOW_S + 60) * 1e6))
+    lag = {entry.topic: entry for entry in await r.admin.slot_lag(await r.catalog.list())}
+    assert (lag["log"].delayed, lag["merged"].delayed, lag["timed"].delayed, lag["sums"].delayed) == (1, 1, 1, 1)
+    assert (lag["urgent"].ready, lag["urgent"].delayed) == (1, 1)
+    assert r.producer.published == len(sent)
+
+
+async def test_many_messages_take_few_calls(r: Rig) -> None:
+    for i in range(40):
+        await r.topic(f"t{i}", 50)
+    await r.producer.refresh()
+    sent = [Outgoing("log", b"%d" % i) for i in range(4 * BATCH)] + [Outgoing(f"t{i}", b"x") for i in range(40)]
+    sent += [Outgoing("merged", b"%d" % i) for i in range(1_000)]
+    assert set(kinds(await r.producer.send(sent))) == {str}
+    assert r.store.log.calls["put"] <= 4 + 2
+    assert r.store.sorted.calls["add"] == 1
+    assert sorted(int(m.payload) for m in await stored(r, "log")) == list(range(4 * BATCH))
+
+
+BAD: dict[str, tuple[Outgoing, str]] = {
+    "too large": (Outgoing("log", bytes(2 << 20)), "its max_payload"),
+    "no payload": (Outgoing("log", 5), "is of type int"),  # type: ignore[arg-type]
+    "half a character": (Outgoing("log", "\ud800"), "UTF-8 cannot hold"),
+    "a key of no text": (Outgoing("log", b"x", key=5), "key 5"),  # type: ignore[arg-type]
+    "an empty id": (Outgoing("log", b"x", ""), "1 to 128 characters"),
+    "headers of numbers": (Outgoing("log", b"x", headers={"n": 5}), "header 'n'"),  # type: ignore[dict-item]
+    "ttl 0": (Outgoing("log", b"x", ttl_s=0), "ttl_s 0"),
+    "an unknown priority": (Outgoing("log", b"x", priority="top"), "no priority 'top'"),
+    "a merge key": (Outgoing("log", b"x", merge_key="k"), "are for slots"),
+    "a long delay": (Outgoing("log", b"x", delay_ms=1e15), "ten years"),
+    "a key for bare contents": (Outgoing("merged", b"x", headers={"h": "x"}), "stores bare contents"),
+    "a negative range": (Outgoing("merged", b"x", time_range_ms=-5), "must be above 0"),
+    "a priority by name": (Outgoing("urgent", b"x", priority="high"), "must be a number above 16"),
+    "no time": (Outgoing("timed", b"x"), "has fixed times"),
+    "no number to sum": (Outgoing("sums", b"x", merge_key="k"), "sum"),
+}
+
+
+@pytest.mark.parametrize("bad", list(BAD))
+async def test_a_message_that_is_not_right_is_refused_alone(r: Rig, bad: str) -> None:
+    wrong, why = BAD[bad]
+    fitting: dict[str, Any] = {"urgent": {"priority": 20}, "timed": {"at": NOW_S + 5}}.get(wrong.topic, {})
+    sent = [Outgoing(wrong.topic, b"%d" % i, **fitting) for i in range(20)]
+    outcomes = await r.producer.send([*sent[:7], wrong, *sent[7:]])
+    refused = outcomes.pop(7)
+    assert isinstance(refused, errors.InvalidMessage)
+    assert why in str(refused)
+    assert set(kinds(outcomes)) == {str}
+    assert r.producer.published == 20
+
+
+async def test_topics_that_take_nothing_refuse_only_what_is_for_them(r: Rig) -> None:
+    await r.topic("draining", 50)
+    await r.admin.set_state("draining", State.DRAINING)
+    outcomes = await r.producer.send([Outgoing(topic, b"x") for topic in ("log", "missing", "draining", "log")])
+    assert kinds(outcomes) == [str, errors.UnknownTopic, errors.TopicClosed, str]
+
+
+@pytest.mark.parametrize(
+    ("fault", "rest"),
+    [(errors.StoreFull("full"), errors.StoreFull), (errors.OutcomeUnknown("?"), errors.StoreUnavailable)],
+)
+async def test_after_a_failure_nothing_overtakes_and_each_outcome_is_true(
+    r: Rig, fault: errors.EMQError, rest: type[errors.EMQError]
+) -> None:
+    await r.topic("other", 50)
+    real: Callable[..., Any] = r.store.real.log.put
+    calls = 0
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        nonlocal calls
+        calls += puts[0].queue.startswith("log/")
+        if calls == 2 and puts[0].queue.startswith("log/"):
+            raise fault
+        return await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    sent = [Outgoing("log", b"%d" % i) for i in range(3 * BATCH)]
+    outcomes = await r.producer.send([Outgoing("other", b"x"), *sent, Outgoing("other", b"y")])
+    assert kinds(outcomes[:1] + outcomes[-1:]) == [str, str]
+    of_log = kinds(outcomes[1:-1])
+    assert of_log == [str] * BATCH + [type(fault)] * BATCH + [rest] * BATCH
+    assert calls == 2
+    assert [m.id for m in await stored(r, "log")] == outcomes[1 : 1 + BATCH]
+
+
+async def test_after_a_failure_nothing_overtakes_where_one_is_not_right_either(r: Rig) -> None:
+    r.store.log.fail(errors.OutcomeUnknown("?"), "put")
+    outcomes = await r.producer.send([*(Outgoing("log", b"x") for _ in range(7)), Outgoing("log", bytes(2 << 20))])
+    assert r.store.log.calls["put"] == 1
+    assert [*map(type, outcomes)].count(errors.OutcomeUnknown) == 4
+
+
+async def test_what_is_sealed_is_sent_again_and_nothing_else_is_counted_twice(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.sorted.add
+    calls = []
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        calls.append(len(adds))
+        if len(calls) > 1:
+            return await real(adds, durability)
+        answers = iter(await real(adds[5:], durability))
+        return [errors.QueueSealed("sealed")] * 5 + list(answers)
+
+    r.store.sorted.replace("add", add)
+    outcomes = await r.producer.send([Outgoing("sums", b"1", merge_key=f"k{i}") for i in range(20)])
+    assert set(kinds(outcomes)) == {str}
+    assert calls == [20, 5]
+    assert r.producer.published == 20
+
+
+async def test_a_part_of_the_store_that_is_down_touches_only_its_own(r: Rig) -> None:
+    await r.topic("parts", 500)
+    down = errors.StoreUnavailable("this part is down")
+    r.store.fail_parts(lambda group: down if group == "parts/1" else None)
+    outcomes = await r.producer.send([Outgoing("parts", b"%d" % i) for i in range(100)])
+    assert kinds(outcomes).count(errors.StoreUnavailable) == 10
+    assert {m.id for m in await stored(r, "parts")} == {o for o in outcomes if isinstance(o, str)}
+
+
+async def test_nothing_to_send_is_no_call(r: Rig) -> None:
+    assert await r.producer.send([]) == []
+    assert "put" not in r.store.log.calls
