@@ -56,8 +56,8 @@ def test_a_good_document_becomes_a_struct() -> None:
         ({"one": {"share": 0.5, "span": [1, 0]}}, "it: one.span[1] = 0 must be at least 1"),
         ({"one": {"share": 0.5, "span": [1]}}, "it: one.span = [1] does not fit: Expected `array` of length 2, got 1"),
         ({"one": {}}, "it: key 'one.share' is missing; give it a value"),
-        ({"parts": [{"share": 0.5, "x": 1}]}, "it: there is no key 'parts[0].x'; there are share, span"),
-        ({"x": 1}, "it: there is no key 'x'; there are size, colour, mode, secrets, parts, one"),
+        ({"parts": [{"share": 0.5, "x": 1}]}, "it: there is no key 'parts[0].x'; the keys are share, span"),
+        ({"x": 1}, "it: there is no key 'x'; the keys are size, colour, mode, secrets, parts, one"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(document: dict[str, Any], text: str) -> None:
