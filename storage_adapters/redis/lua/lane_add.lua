@@ -4,8 +4,8 @@
 --       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken
 -- ARGV  1 now in ms; then for each add: lane, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1),
 --       again (1: leave it out if it was taken for good)
--- Returns 1 for each entry that was added, 0 where it was not, -1 (stale epoch), -2 (sealed, and not fenced). Refuses as a
---       whole when memory is full (OOM), unless the caller allows it. O(adds log entries).
+-- Returns 1 for each entry that was added, 0 where it was not, -1 (stale epoch), -2 (sealed, and not fenced). Refuses
+--       as a whole when memory is full (OOM), unless the caller allows it. O(adds log entries).
 -- include whole
 -- include lane_ranks
 -- include channel

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them, and forget what
--- was taken for good.
+-- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them, and forget
+-- what was taken for good.
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
 --       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken
 -- ARGV  1 now in ms, 2 for how many ms to remember what is taken for good, 3 the most such entries of a lane; then for
