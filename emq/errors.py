@@ -113,6 +113,8 @@ class Reject(Exception):
 class PartialFailure(Exception):
     """Raised by a batch handler: these messages failed, the others of the batch succeeded.
 
+    After a crash of the store, a batch may hold two copies of a message; their id tells about both.
+
     Args:
         failures: the exception of each failed message, by message id (`Retry` and `Reject` are honoured).
     """

@@ -295,10 +295,11 @@ class Member:
             raise _failure(m, work)
 
     async def _handle_batch(self, batch: list[Message]) -> None:
-        """Some of it fails."""
+        """Some of it fails, told by message id: of two copies of a message, as after a store crash, one has to do."""
         works = [Work.parse(m.payload) for m in batch]
         numbers = [self.started(m) for m in batch]
-        failed = {m.id for m, work in zip(batch, works, strict=True) if m.attempt <= work.fails}
+        done_ids = {m.id for m, work in zip(batch, works, strict=True) if m.attempt > work.fails}
+        failed = {m.id for m in batch} - done_ids
         done = False
         try:
             if takes_ms := max(work.takes_ms for work in works):
