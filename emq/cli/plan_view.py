@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.plan import explain
@@ -104,7 +103,9 @@ def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableT
     troubles = host_view.troubles(view, found, known)
     if view.record is None:
         return "\n".join(["there is no plan yet; a host that starts makes one: emq host", *troubles])
-    return Group(_facts(_lines(view, known)), "", host_view.table(view, found, wide=wide), *map(output.plain, troubles))
+    return Group(
+        output.facts(_lines(view, known)), "", host_view.table(view, found, wide=wide), *map(output.plain, troubles)
+    )
 
 
 def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
@@ -154,7 +155,7 @@ def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
         ("epoch", f"{found.epoch}{since}"),
         ("state", _state(found)),
     ]
-    return Group(_facts(lines), "", *map(output.plain, explanation(view, known, group)))
+    return Group(output.facts(lines), "", *map(output.plain, explanation(view, known, group)))
 
 
 def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
@@ -248,12 +249,3 @@ def _state(found: GroupRow) -> str:
     if holding is Holding.WAITING:
         return f"waits for {', '.join(found.awaited)}"
     return _HOLDING[holding] or "held"
-
-
-def _facts(lines: Sequence[tuple[str, str]]) -> RenderableType:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in lines:
-        facts.add_row(name, output.plain(value))
-    return facts
