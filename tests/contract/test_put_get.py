@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import virtual_time
 from holey_store import HoleyClient, Operation
+from support import virtual
 from target import Watcher, put_one, read_all, read_one
 
 from emq import errors
@@ -66,7 +66,7 @@ def test_no_second_sees_more_operations_on_a_queue_than_its_cap() -> None:
         assert len(client.operations) > 700
         assert most_in_a_second(client.operations) <= 150
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_the_cap_is_one_for_each_queue() -> None:
@@ -76,7 +76,7 @@ def test_the_cap_is_one_for_each_queue() -> None:
         await store.log.put([Put(f"t/{group}/high", [b""] * 15) for group in range(100)])
         assert now() < 0.01
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_only_queues_in_use_have_a_limiter() -> None:
@@ -87,7 +87,7 @@ def test_only_queues_in_use_have_a_limiter() -> None:
             await asyncio.sleep(0.001)
         assert len(limits) < 300
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None:
@@ -106,7 +106,7 @@ def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None:
             batch = await read_one(store.log, QUEUE, 2)
             assert (list(batch.offsets), list(batch.bodies), batch.next) == ([3], [b"3"], 4)
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
@@ -123,7 +123,7 @@ def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
             assert now() < 2.0
             assert list((await read_one(store.log, QUEUE, 1)).bodies) == [b"1", b"2"]
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 @pytest.mark.parametrize("lost", [1, 5, 16])
@@ -140,7 +140,7 @@ def test_lost_writes_are_not_mistaken_for_the_tail(lost: int) -> None:
             batch = await read_one(reader.log, QUEUE, 1)
             assert (list(batch.bodies), batch.next) == ([b"x"], lost + 2)
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 @pytest.mark.parametrize("lost", [1, 7, 16])
@@ -156,7 +156,7 @@ def test_polls_find_a_message_above_lost_writes_at_the_tail(lost: int) -> None:
             await watcher.wakes(QUEUE)
             assert list((await read_one(reader.log, QUEUE, 1)).bodies) == [b"x"]
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_instance() -> None:
@@ -173,7 +173,7 @@ def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_inst
             await watcher.wakes(QUEUE)
             assert list((await read_one(store.log, QUEUE, 1)).offsets) == [41]
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
@@ -185,7 +185,7 @@ def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
         assert bounds == Bounds(1, 20_000 + 20_000 // 9 + 1)
         assert len(client.operations) < 400
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() -> None:
@@ -206,7 +206,7 @@ def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() -> Non
             await watcher.wakes(queues[7])
             assert now() - started <= 5.01
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_queue_that_is_not_armed_is_not_polled() -> None:
@@ -220,7 +220,7 @@ def test_a_queue_that_is_not_armed_is_not_polled() -> None:
             await asyncio.sleep(600)
         assert client.operations == []
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_put_through_the_same_instance_wakes_at_once() -> None:
@@ -234,7 +234,7 @@ def test_a_put_through_the_same_instance_wakes_at_once() -> None:
             await watcher.wakes(QUEUE)
             assert now() - before < 0.001
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None:
@@ -253,7 +253,7 @@ def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None
             await put_one(open_on(client).log, QUEUE, b"x")
             await watcher.wakes(QUEUE)
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
@@ -271,7 +271,7 @@ def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
         assert not isinstance(whole, Exception)
         assert list(whole) == [1]
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
@@ -283,7 +283,7 @@ def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
         assert (await read_one(store.log, QUEUE, 1)).bodies == [b"b"]
         assert (await open_on(client).log.bounds([QUEUE])) == [Bounds(1, 3)]
 
-    virtual_time.run(main())
+    virtual.run(main())
 
 
 @pytest.mark.parametrize(
@@ -321,4 +321,4 @@ def test_a_storage_that_falls_silent_costs_a_call_its_deadline_and_no_more() -> 
         client.silent = False
         assert await store.log.get(QUEUE, 1) == b"first"
 
-    virtual_time.run(main())
+    virtual.run(main())

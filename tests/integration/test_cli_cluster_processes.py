@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from test_cli_processes import PATIENCE_S, Shell, line_with, until
+from support import emq_shell
+from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 from emq import servers
 
@@ -27,9 +28,7 @@ def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str, zookeeper_server: servers.ZooKeeperServer
 ) -> Iterator[Shell]:
     """Commands on a store that can be shared, and a cluster of their own."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_") and name != "EMQ_REQUIRE_SERVERS"]:
-        monkeypatch.delenv(name)
+    emq_shell.enter(tmp_path, monkeypatch)
     monkeypatch.setenv("EMQ_STORE", redis_url)
     monkeypatch.setenv("EMQ_DATABASE", "sqlite:///catalog.db")
     monkeypatch.setenv("EMQ_CLUSTER", f"{zookeeper_server.url}/cli/{uuid.uuid4().hex}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_cli_processes import PATIENCE_S, Shell, line_with, until
+from support import emq_shell
+from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 from emq import servers
 from emq.database import Database
@@ -19,9 +19,7 @@ from emq.servers.server import free_port
 
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_") and name != "EMQ_REQUIRE_SERVERS"]:
-        monkeypatch.delenv(name)
+    emq_shell.enter(tmp_path, monkeypatch)
     monkeypatch.setenv("EMQ_HOST_NAME", "h")
     Path("mine.py").write_text("import emq\napp = emq.App()\napp.handler('*')(lambda m: None)\n")
     shell = Shell()

@@ -62,7 +62,7 @@ async def test_a_topic_grown_from_2_groups_to_40_and_back_keeps_its_promises(hos
         await hosts.until(lambda: len({g for host in hosts.hosts for g in hosts.groups_of(host)}) == many)
         await hosts.until_working(*hosts.hosts)
         await hosts.app.admin.update("orders", qps=few * GROUP_QPS)
-        load.shares["orders"] /= many / few
+        load.shares["orders"] = 0.2  # so that most of the quota goes to what the retired groups still hold
         shrunk_us = cluster.now_us() + SETTLED_S * 1e6
         await hosts.until(lambda: cluster.now_us() > shrunk_us)
         while (await hosts.app.catalog.get("orders")).groups > few:

@@ -14,13 +14,17 @@ from emq import errors
 from emq.groups.owned import MAX_BUFFER
 from emq.inspect import dead_letters, recall
 from emq.message import Message
-from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle
+from emq.storage.lane_store import LaneClaimed
 from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
 
 
 async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:
     return await recall.recall(r.store, await r.catalog.get(topic), ids)
+
+
+def has_entries(_: Any, answers: Any) -> bool:
+    return any(isinstance(answer, LaneClaimed) and answer.entries for answer in answers)
 
 
 @virtual
@@ -191,22 +195,12 @@ def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -
                 if busy:
                     await r.producer.publish("t", "long", delay_ms=10)
                     await until(lambda: len(seen) == 2)
-                real, lost = store.real.lanes.claim, 0
-
-                async def loses(claims: list[LaneClaim], now_ms: int, *bounds: int) -> object:
-                    nonlocal lost
-                    answer = await real(claims, now_ms, *bounds)
-                    if lost < 2 and any(isinstance(a, LaneClaimed) and a.entries for a in answer):
-                        lost += 1
-                        raise errors.OutcomeUnknown("the reply was lost")
-                    return answer
-
-                store.lanes.replace("claim", loses)
+                lost = store.lanes.lose("claim", when=has_entries, times=2)
                 await r.producer.publish("t", "x", delay_ms=1000)
                 await r.producer.schedule("t", "y", every_s=10, repeat=1, delay_ms=1000)
                 await until(lambda: len(seen) == 4 + busy)
                 await asyncio.sleep(30)
-            assert lost == 2
+            assert lost.happened == 2
             assert sorted(seen.payloads) == sorted([b"x", b"y", b"y", b"z"] + [b"long"] * busy)
             assert (await r.store.lanes.inspect(["t/0"]))[0][:3] == (0, 0, 0)
 
@@ -218,16 +212,12 @@ async def test_a_clean_stop_waits_for_schedules_that_are_being_fired() -> None:
     async with rig() as r:
         await r.topic("t", 100)
         store, first, second = FaultyStore(MemoryStore(r.world)), Seen(), Seen()
-        real = store.real.lanes.settle
-
-        async def slow(settles: list[LaneSettle]) -> object:
-            await asyncio.sleep(2 if any(s.id == id_ for s in settles) else 0)
-            return await real(settles)
-
         async with r.consuming(first, store=store) as host:
             await asyncio.sleep(1.5)
             id_ = await r.producer.schedule("t", "x", every_s=10, repeat=1, delay_ms=100)
-            store.lanes.replace("settle", slow)
+            store.lanes.inject(
+                "settle", before_s=2, when=lambda settles, _: any(s.id == id_ for s in settles), times=None
+            )
             await until(lambda: host.firing.fired == 1)
             await asyncio.sleep(0.1)
         assert first.ids == [f"{id_}.1"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 from support.doubles import FaultyStore, InlineDatabase
@@ -108,12 +107,7 @@ async def test_a_claim_that_comes_too_late_to_a_full_store_ends_no_host() -> Non
     async with rig() as r:
         await r.topic("t", 40, kind="priority", slots=4)
         store = FaultyStore(MemoryStore(r.world))
-
-        async def slowly(*args: Any) -> Any:
-            await asyncio.sleep(0.2)
-            return await store.real.sorted.claim(*args)
-
-        store.sorted.replace("claim", slowly)
+        store.sorted.inject("claim", before_s=0.2, times=None)
         seen = Seen()
         async with running(r.host(seen, store=store)) as first:
             await r.producer.publish_many("t", [b"%d" % i for i in range(400)], scores=range(17, 417))

@@ -75,7 +75,7 @@ async def test_a_group_is_let_go_of_once_a_claim_under_way_has_answered() -> Non
         store, seen = FaultyStore(MemoryStore(r.world)), Seen()
         async with r.consuming(seen, store=store) as host:
             await asyncio.sleep(1.5)
-            store.sorted.after["claim"] = lambda: asyncio.sleep(0.3)
+            store.sorted.inject("claim", after_s=0.3)
             await r.producer.publish_many("urgent", ["a", "b"], scores=[40, 50])
             await asyncio.sleep(0.1)
             assert (await r.store.sorted.inspect([topic.slot(0)], 0))[0].prepared > 0

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import random
 from collections import defaultdict
-from collections.abc import Sequence
 
 import pytest
 from support.assigned import Assigned
@@ -337,18 +336,15 @@ async def test_a_host_that_lost_a_group_unawares_does_not_say_what_the_group_has
     """The new owner may know less of the catalog, and run what lies in the lane of a key that has moved."""
     async with rig() as r:
         store = FaultyStore(MemoryStore(r.world))
-        trim = store.log._real.trim
 
-        async def refusing(trims: Sequence[Trim]) -> list[object]:
-            """What a store does that has seen a newer owner of the first group."""
-            answers = await trim(trims)
-            mine = [t.epoch is not None and t.queue.startswith("orders/0/") for t in trims]
-            return [errors.NotOwner("newer") if m else answer for m, answer in zip(mine, answers, strict=True)]
+        def is_of_first_group(trim: Trim) -> bool:
+            return trim.epoch is not None and trim.queue.startswith("orders/0/")
 
         await r.topic("orders", 20, group_qps=10)
         async with r.consuming(bound({"*": KeyWatch(1)}), store=store) as host:
             await asyncio.sleep(1)
-            store.log.replace("trim", refusing)
+            # What a store does that has seen a newer owner of the group.
+            store.log.inject("trim", before=errors.NotOwner("newer"), of=is_of_first_group, times=None)
             await r.admin.update("orders", qps=50)
             await asyncio.sleep(2)
             passages = (await host.passage._passages.load({"orders"})).values()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,21 +25,6 @@ async def states(r: Rig) -> tuple[int, int, int]:
 async def early_in_a_second(r: Rig) -> None:
     now = r.clock.now()
     await asyncio.sleep(int(now) + 1.1 - now)
-
-
-def lose(store: FaultyStore, method: str, when: Callable[[Any, Any], bool], times: int = 1) -> None:
-    """The next answers of a method that are `when` are lost: the call is carried out, and nobody hears of it."""
-    real, left = getattr(store.real.sorted, method), times
-
-    async def call(requests: Any, *more: Any) -> Any:
-        nonlocal left
-        answer = await real(requests, *more)
-        if left and when(requests, answer):
-            left -= 1
-            raise errors.OutcomeUnknown("the reply was lost")
-        return answer
-
-    store.sorted.replace(method, call)
 
 
 def has_ack(requests: Any, _: Any) -> bool:
@@ -66,7 +50,7 @@ async def test_a_repeated_acknowledgement_does_not_hit_a_later_claim_of_the_same
         async with r.consuming(seen, store=store):
             await asyncio.sleep(1.5)
             await early_in_a_second(r)
-            lose(store, "settle", has_ack)
+            store.sorted.lose("settle", when=has_ack)
             await r.producer.publish("t", "x", priority=30)
             await until(lambda: len(seen) == 1)
             await asyncio.sleep(0.05)
@@ -88,10 +72,10 @@ def test_a_twin_whose_claim_is_lost_while_the_first_is_being_settled_is_delivere
             async with r.consuming(seen, store=store):
                 await asyncio.sleep(1.5)
                 await early_in_a_second(r)
-                lose(store, "settle", has_ack, 2)
+                store.sorted.lose("settle", when=has_ack, times=2)
                 await r.producer.publish("t", "x", priority=30)
                 await until(lambda: len(seen) == 1)
-                lose(store, "claim", has_entries)
+                store.sorted.lose("claim", when=has_entries)
                 await asyncio.sleep(later_s)
                 await r.producer.publish("t", "x", priority=30)
                 await until(lambda: len(seen) == 2, 10)
@@ -116,22 +100,14 @@ async def test_a_running_member_is_not_recovered_when_its_twins_acknowledgement_
         async with r.consuming(seen, store=store):
             await asyncio.sleep(1.5)
             await early_in_a_second(r)
-            real, slow = store.real.sorted.settle, [True]
-
-            async def slow_once(requests: Any) -> Any:
-                answer = await real(requests)
-                if slow.pop() if slow else False:
-                    await asyncio.sleep(0.3)
-                return answer
-
-            store.sorted.replace("settle", slow_once)
+            store.sorted.inject("settle", after_s=0.3)
             await r.producer.publish("t", "x", priority=30)
             await until(lambda: len(seen) == 1)
             await asyncio.sleep(0.05)
             await r.producer.publish("t", "x", priority=30)
             await until(lambda: len(seen) == 2)
             await asyncio.sleep(0.5)
-            lose(store, "claim", has_entries)
+            store.sorted.lose("claim", when=has_entries)
             await r.producer.publish("t", "y", priority=30)
             await asyncio.sleep(20)
         assert sorted(seen.payloads) == [b"x", b"x", b"y"]
@@ -174,28 +150,13 @@ def test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_it
             async with r.consuming(seen, store=store):
                 await asyncio.sleep(1.5)
                 await early_in_a_second(r)
-                real_settle, real_claim, first = store.real.sorted.settle, store.real.sorted.claim, [True]
-
-                async def lost_late(requests: Any) -> Any:
-                    answer = await real_settle(requests)
-                    if first:
-                        first.pop()
-                        await asyncio.sleep(0.3)
-                        raise errors.OutcomeUnknown("the reply was lost")
-                    return answer
-
-                async def slow(requests: Any, now_ms: int, *bounds: int) -> Any:
-                    answer = await real_claim(requests, now_ms, *bounds)
-                    await asyncio.sleep(2.0 if has_entries(requests, answer) else 0)
-                    return answer
-
-                store.sorted.replace("settle", lost_late)
+                store.sorted.lose("settle", after_s=0.3)
                 await r.producer.publish("t", "x", priority=30)
                 await until(lambda: len(seen) == 1)
                 if claim == "slow":
-                    store.sorted.replace("claim", slow)
+                    store.sorted.inject("claim", after_s=2.0, when=has_entries, times=None)
                 elif claim == "lost":
-                    lose(store, "claim", has_entries)
+                    store.sorted.lose("claim", when=has_entries)
                 await asyncio.sleep(0.05)
                 await r.producer.publish("t", "x", priority=30)
                 await until(lambda: len(seen) == 3, 20)
@@ -214,10 +175,10 @@ async def test_a_twin_whose_claim_is_lost_during_a_slow_acknowledgement_is_deliv
         store, seen = FaultyStore(MemoryStore(r.world)), Seen()
         async with r.consuming(seen, store=store):
             await asyncio.sleep(1.5)
-            store.sorted.after["settle"] = lambda: asyncio.sleep(3)
+            store.sorted.inject("settle", after_s=3)
             await r.producer.publish("t", "x", priority=30)
             await until(lambda: len(seen) == 1)
-            lose(store, "claim", has_entries)
+            store.sorted.lose("claim", when=has_entries)
             await asyncio.sleep(0.05)
             await r.producer.publish("t", "x", priority=30)
             await until(lambda: len(seen) == 2, 10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from support.doubles import FaultyStore
@@ -30,14 +29,6 @@ async def into_second(r: Rig, at_s: float) -> None:
     await asyncio.sleep(int(now) + 1 + at_s - now)
 
 
-class Deaf(FaultyStore):
-    """A store whose wake-ups never arrive."""
-
-    async def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        await asyncio.sleep(1 << 20)
-        yield None
-
-
 @virtual
 async def test_what_is_given_back_is_folded_with_what_came_meanwhile() -> None:
     async with rig() as r:
@@ -61,7 +52,7 @@ async def test_a_clean_stop_gives_back_what_a_claim_under_way_brings() -> None:
         store, seen = FaultyStore(MemoryStore(r.world)), Seen()
         async with r.consuming(seen, store=store):
             await asyncio.sleep(1.5)
-            store.sorted.after["claim"] = lambda: asyncio.sleep(0.3)
+            store.sorted.inject("claim", after_s=0.3)
             await r.producer.publish_many("t", ["a", "b"], scores=[40, 50])
             await asyncio.sleep(0.1)
         assert await states(r) == (2, 0, 0)
@@ -277,7 +268,9 @@ async def test_what_woke_nobody_is_found_within_seconds() -> None:
     async with rig() as r:
         await r.topic("t", 50, kind="priority", slots=4)
         seen = Seen()
-        async with r.consuming(seen, store=Deaf(MemoryStore(r.world))):
+        store = FaultyStore(MemoryStore(r.world))
+        store.deafen()
+        async with r.consuming(seen, store=store):
             await asyncio.sleep(2)
             await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
             await until(lambda: len(seen) == 4, 6)
@@ -288,15 +281,9 @@ async def test_when_wake_ups_may_be_lost_every_slot_is_looked_at() -> None:
     async with rig() as r:
         await r.topic("t", 50, kind="priority", slots=4)
         seen = Seen()
-        again = asyncio.Event()
-
-        class Forgetful(FaultyStore):
-            async def watch(self) -> AsyncIterator[Sequence[str] | None]:
-                await again.wait()
-                yield None
-                await asyncio.Event().wait()  # a watcher that ends is a store that was closed
-
-        async with r.consuming(seen, store=Forgetful(MemoryStore(r.world))):
+        store = FaultyStore(MemoryStore(r.world))
+        again = store.deafen()
+        async with r.consuming(seen, store=store):
             await asyncio.sleep(2)
             await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
             await asyncio.sleep(0.1)

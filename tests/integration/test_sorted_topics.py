@@ -273,22 +273,11 @@ async def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
         seen = Seen()
         async with r.consuming(seen, store=store):
             await asyncio.sleep(1)
-            real = store.real.sorted.claim
-            lost = 0
-
-            async def loses(claims: list[SlotClaim], now_ms: int, *bounds: int) -> object:
-                nonlocal lost
-                answer = await real(claims, now_ms, *bounds)
-                if lost < 2 and any(a.entries for a in answer):  # type: ignore[union-attr]
-                    lost += 1
-                    raise errors.OutcomeUnknown("the reply was lost")
-                return answer
-
-            store.sorted.replace("claim", loses)
+            lost = store.sorted.lose("claim", when=lambda _, answers: any(a.entries for a in answers), times=2)
             await r.producer.publish_many("t", ["a", "b", "c"], priority=30)
             await until(lambda: len(seen) == 3)
             await asyncio.sleep(2)
-        assert lost == 2
+        assert lost.happened == 2
         assert sorted(seen.payloads) == [b"a", b"b", b"c"]
         assert await states(r) == (0, 0, 0)
 

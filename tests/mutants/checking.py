@@ -149,7 +149,7 @@ MUTANTS = (
         "emq/trail/faults.py",
         'return owners.crashes(f"{topic}/{group}")',
         "return [crash for each in owners._crashes.values() for crash in each]",
-        "tests/unit/test_proof.py::test_only_a_crash_in_its_own_group_excuses_that_a_retry_is_started_twice",
+        "tests/unit/test_proof_accounts.py::test_only_a_crash_in_its_own_group_excuses_that_a_retry_is_started_twice",
     ),
     Mutant(
         "expiry-has-ten-times-the-slack",
@@ -167,7 +167,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "count > allowed",
         "count > allowed + 1",
-        "tests/unit/test_proof.py::test_one_start_too_many_in_an_aligned_second_is_found",
+        "tests/unit/test_proof_caps.py::test_one_start_too_many_in_an_aligned_second_is_found",
     ),
     Mutant(
         "sliding-cap-has-one-more",
@@ -176,7 +176,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "bursts[place] + 1e-9)",
         "bursts[place] + 1)",
-        "tests/unit/test_proof.py::test_one_start_too_many_in_a_sliding_second_is_found",
+        "tests/unit/test_proof_caps.py::test_one_start_too_many_in_a_sliding_second_is_found",
     ),
     Mutant(
         "former-quota-counts-for-ever",
@@ -185,7 +185,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "if since < until_us and till > from_us",
         "if since < until_us",
-        "tests/unit/test_proof.py::"
+        "tests/unit/test_proof_caps.py::"
         "test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_that_to_any",
     ),
     Mutant(
@@ -195,7 +195,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "if since < until_us and till > from_us",
         "if till > from_us",
-        "tests/unit/test_proof.py::test_a_quota_that_changed_holds_from_its_time_on",
+        "tests/unit/test_proof_caps.py::test_a_quota_that_changed_holds_from_its_time_on",
     ),
     Mutant(
         "topic-cap-is-not-judged",
@@ -204,7 +204,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "for name in (start.place, start.topic):",
         "for name in (start.place,):",
-        "tests/unit/test_proof.py::test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found",
+        "tests/unit/test_proof_caps.py::test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found",
     ),
     Mutant(
         "owner-has-long-to-fetch",
@@ -213,7 +213,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "FETCH_S = 5.0",
         "FETCH_S = 50.0",
-        "tests/unit/test_proof.py::test_a_high_message_that_waits_in_the_store_while_lows_start_is_found",
+        "tests/unit/test_proof_priority.py::test_a_high_message_that_waits_in_the_store_while_lows_start_is_found",
     ),
     Mutant(
         "message-holds-itself-back",
@@ -222,7 +222,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "if len(holders) == 1:",
         "if False:",
-        "tests/unit/test_proof.py::test_a_retry_that_is_ready_counts_at_its_own_priority",
+        "tests/unit/test_proof_priority.py::test_a_retry_that_is_ready_counts_at_its_own_priority",
     ),
     Mutant(
         "finished-message-holds-its-key",
@@ -231,7 +231,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "elif what == _FINISHES:",
         "elif False:",
-        "tests/unit/test_proof.py::test_a_message_that_waits_for_its_key_is_excused[15-settled-1]",
+        "tests/unit/test_proof_priority.py::test_a_message_that_waits_for_its_key_is_excused[15-settled-1]",
     ),
     Mutant(
         "ended-run-of-a-key-is-forgotten",
@@ -240,7 +240,7 @@ MUTANTS = (
         "emq/trail/keys.py",
         "if until >= before:",
         "if True:",
-        "tests/unit/test_proof.py::test_a_long_run_overlaps_all_that_start_meanwhile",
+        "tests/unit/test_proof_keys.py::test_a_long_run_overlaps_all_that_start_meanwhile",
     ),
     Mutant(
         "loss-excuses-all-disorder",
@@ -249,7 +249,7 @@ MUTANTS = (
         "emq/trail/keys.py",
         "before.time_us <= at_us <= start.time_us for",
         "at_us <= start.time_us for",
-        "tests/unit/test_proof.py::test_a_loss_that_was_noticed_before_excuses_no_disorder",
+        "tests/unit/test_proof_keys.py::test_a_loss_that_was_noticed_before_excuses_no_disorder",
     ),
     Mutant(
         "disorder-of-one-is-passed-over",
@@ -258,7 +258,7 @@ MUTANTS = (
         "emq/trail/keys.py",
         "before.offset > start.offset and",
         "before.offset > start.offset + 1 and",
-        "tests/unit/test_proof.py::test_a_loss_that_was_noticed_before_excuses_no_disorder",
+        "tests/unit/test_proof_keys.py::test_a_loss_that_was_noticed_before_excuses_no_disorder",
     ),
     Mutant(
         "end-before-its-start-ends-it",
@@ -267,7 +267,7 @@ MUTANTS = (
         "emq/trail/keys.py",
         "if (i := bisect_left(times, start.time_us)) < len(times):",
         "if (i := 0) < len(times):",
-        "tests/unit/test_proof.py::test_the_end_of_an_earlier_run_does_not_end_a_later_one",
+        "tests/unit/test_proof_keys.py::test_the_end_of_an_earlier_run_does_not_end_a_later_one",
     ),
     Mutant(
         "start-before-owning-has-slack",
@@ -276,7 +276,7 @@ MUTANTS = (
         "emq/trail/owners.py",
         "elif o.first_us < o.owned_us:",
         "elif o.first_us < o.owned_us - 250_000:",
-        "tests/unit/test_proof.py::test_starts_before_owning_and_after_a_release_are_found",
+        "tests/unit/test_proof_owners.py::test_starts_before_owning_and_after_a_release_are_found",
     ),
     Mutant(
         "start-after-release-has-slack",
@@ -285,7 +285,7 @@ MUTANTS = (
         "emq/trail/owners.py",
         "o.last_us > o.released_us:",
         "o.last_us > o.released_us + 250_000:",
-        "tests/unit/test_proof.py::test_starts_before_owning_and_after_a_release_are_found",
+        "tests/unit/test_proof_owners.py::test_starts_before_owning_and_after_a_release_are_found",
     ),
     Mutant(
         "owners-overlap-by-ten-times-the-slack",
@@ -294,7 +294,7 @@ MUTANTS = (
         "emq/trail/owners.py",
         "if overlap_us <= slack_us:",
         "if overlap_us <= 10 * slack_us:",
-        "tests/unit/test_proof.py::test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not[100-0.05-1]",
+        "tests/unit/test_proof_caps.py::test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not[100-0.05-1]",
     ),
     Mutant(
         "two-owners-of-one-epoch-pass",
@@ -400,7 +400,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "times > replayed[name]}",
         "times > 0}",
-        "tests/unit/test_proof.py::test_a_replayed_dead_letter_may_die_again_but_not_vanish",
+        "tests/unit/test_proof_accounts.py::test_a_replayed_dead_letter_may_die_again_but_not_vanish",
     ),
     Mutant(
         "one-duplicate-is-free",
@@ -409,7 +409,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "if name not in repeated and times > 1}",
         "if name not in repeated and times > 2}",
-        "tests/unit/test_proof.py::test_one_message_delivered_twice_is_found_and_may_be_allowed",
+        "tests/unit/test_proof_accounts.py::test_one_message_delivered_twice_is_found_and_may_be_allowed",
     ),
     Mutant(
         "one-death-is-free",
@@ -418,7 +418,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "> 1 + replayed[n]]",
         "> 2 + replayed[n]]",
-        "tests/unit/test_proof.py::test_a_message_that_is_dead_twice_is_found",
+        "tests/unit/test_proof_accounts.py::test_a_message_that_is_dead_twice_is_found",
     ),
     Mutant(
         "all-deaths-of-a-killed-host-are-unsaved",
@@ -427,7 +427,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "run.last_us - UNSAVED_US <= time_us <= run.last_us",
         "time_us <= run.last_us",
-        "tests/unit/test_proof.py::test_a_killed_host_s_last_dead_letters_may_be_made_again[9000-0-2-1]",
+        "tests/unit/test_proof_accounts.py::test_a_killed_host_s_last_dead_letters_may_be_made_again[9000-0-2-1]",
     ),
     Mutant(
         "deaths-near-a-kill-are-unsaved-anywhere",
@@ -436,7 +436,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "any(run.source == source and run",
         "any(run",
-        "tests/unit/test_proof.py::test_a_dead_letter_that_another_host_made_shortly_before_a_kill_is_not_made_again",
+        "tests/unit/test_proof_accounts.py::test_a_dead_letter_that_another_host_made_shortly_before_a_kill_is_not_made_again",
     ),
     Mutant(
         "hole-is-one-wider",
@@ -445,7 +445,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "offset < found[i][1]",
         "offset <= found[i][1]",
-        "tests/unit/test_proof.py::test_a_repeat_of_what_lies_behind_the_lost_messages_is_a_duplicate",
+        "tests/unit/test_proof_accounts.py::test_a_repeat_of_what_lies_behind_the_lost_messages_is_a_duplicate",
     ),
     Mutant(
         "queued-count-excuses-one",
@@ -454,7 +454,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "absent = max(0, len(waiting) - still_queued)",
         "absent = max(0, len(waiting) - still_queued - 1)",
-        "tests/unit/test_proof.py::test_one_message_dropped_is_found",
+        "tests/unit/test_proof_accounts.py::test_one_message_dropped_is_found",
     ),
     Mutant(
         "skipped-message-may-be-queued",
@@ -463,7 +463,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "waiting = open_ - skipped",
         "waiting, skipped = open_, set()",
-        "tests/unit/test_proof.py::test_a_message_skipped_as_a_hole_is_lost_even_where_the_store_is_not_known",
+        "tests/unit/test_proof_accounts.py::test_a_message_skipped_as_a_hole_is_lost_even_where_the_store_is_not_known",
     ),
     Mutant(
         "loss-takes-what-was-before-it",
@@ -472,7 +472,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "any(start <= offset and mine < at_us",
         "any(mine < at_us",
-        "tests/unit/test_proof.py::test_what_came_in_the_place_of_a_forgotten_message_can_be_lost",
+        "tests/unit/test_proof_accounts.py::test_what_came_in_the_place_of_a_forgotten_message_can_be_lost",
     ),
     Mutant(
         "loss-takes-what-came-after-it",
@@ -481,7 +481,7 @@ MUTANTS = (
         "emq/trail/outcomes.py",
         "any(start <= offset and mine < at_us",
         "any(start <= offset",
-        "tests/unit/test_proof.py::test_what_came_in_the_place_of_a_forgotten_message_can_be_lost",
+        "tests/unit/test_proof_accounts.py::test_what_came_in_the_place_of_a_forgotten_message_can_be_lost",
     ),
     Mutant(
         "delivery-reaches-publishes-after-its-fetch",
@@ -490,7 +490,7 @@ MUTANTS = (
         "emq/trail/lives.py",
         "max(ready_us or time_us, published_us or 0)",
         "time_us",
-        "tests/unit/test_proof.py::test_a_publish_after_its_twin_was_fetched_needs_an_end_of_its_own",
+        "tests/unit/test_proof_slot_ids.py::test_a_publish_after_its_twin_was_fetched_needs_an_end_of_its_own",
     ),
     Mutant(
         "repeat-stands-for-a-later-publish",
@@ -499,7 +499,7 @@ MUTANTS = (
         "emq/trail/lives.py",
         "begun[published] <= reach",
         "True",
-        "tests/unit/test_proof.py::test_a_repeat_does_not_stand_in_for_a_later_publish",
+        "tests/unit/test_proof_slot_ids.py::test_a_repeat_does_not_stand_in_for_a_later_publish",
     ),
     Mutant(
         "retry-ends-a-life",
@@ -508,7 +508,7 @@ MUTANTS = (
         "emq/trail/lives.py",
         "elif event != events.RETRIED:",
         "else:",
-        "tests/unit/test_proof.py::test_a_failure_ends_nothing",
+        "tests/unit/test_proof_slot_ids.py::test_a_failure_ends_nothing",
     ),
     Mutant(
         "checksum-is-not-compared",
@@ -521,7 +521,7 @@ MUTANTS = (
         "with pq.ParquetFile(path) as file:\n"
         "            header = Header.decode(file.schema_arrow.metadata)\n"
         "            if header.name",
-        "tests/unit/test_proof.py::test_a_number_that_has_changed_and_can_be_read_voids",
+        "tests/unit/test_proof_segments.py::test_a_number_that_has_changed_and_can_be_read_voids",
     ),
     Mutant(
         "copied-segment-counts",
@@ -530,7 +530,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "if header.name != path.name:",
         "if False:",
-        "tests/unit/test_proof.py::test_foreign_files_void_and_are_named",
+        "tests/unit/test_proof_segments.py::test_foreign_files_void_and_are_named",
     ),
     Mutant(
         "strange-version-is-read",
@@ -539,7 +539,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "if header.version != schema.VERSION:",
         "if header.version < schema.VERSION:",
-        "tests/unit/test_proof.py::test_a_segment_of_a_later_version_voids",
+        "tests/unit/test_proof_segments.py::test_a_segment_of_a_later_version_voids",
     ),
     Mutant(
         "strange-rows-count",
@@ -548,7 +548,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "    if strangers:\n",
         "    if False:\n",
-        "tests/unit/test_proof.py::test_rows_of_another_source_under_this_one_s_header_void",
+        "tests/unit/test_proof_segments.py::test_rows_of_another_source_under_this_one_s_header_void",
     ),
     Mutant(
         "leap-is-ten-times-as-long",
@@ -557,7 +557,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "if back_us > LEAP_US:",
         "if back_us > 10 * LEAP_US:",
-        "tests/unit/test_proof.py::test_some_rows_that_are_dated_a_second_late_void",
+        "tests/unit/test_proof_segments.py::test_some_rows_that_are_dated_a_second_late_void",
     ),
     Mutant(
         "segments-out-of-turn-pass",
@@ -566,7 +566,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "latest.get(run, turn[0]) - LEAP_US:",
         "0:",
-        "tests/unit/test_proof.py::test_a_segment_is_held_against_all_earlier_ones_of_its_run",
+        "tests/unit/test_proof_segments.py::test_a_segment_is_held_against_all_earlier_ones_of_its_run",
     ),
     Mutant(
         "only-the-segment-before-is-compared",
@@ -575,7 +575,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "latest[run] = max(turn[1], latest.get(run, turn[1]))",
         "latest[run] = turn[1]",
-        "tests/unit/test_proof.py::test_a_segment_is_held_against_all_earlier_ones_of_its_run",
+        "tests/unit/test_proof_segments.py::test_a_segment_is_held_against_all_earlier_ones_of_its_run",
     ),
     Mutant(
         "first-segment-may-be-missing",
@@ -584,7 +584,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "set(range(last.seq + 1))",
         "set(range(1, last.seq + 1))",
-        "tests/unit/test_proof.py::test_a_missing_segment_voids[0]",
+        "tests/unit/test_proof_segments.py::test_a_missing_segment_voids[0]",
     ),
     Mutant(
         "gap-of-one-segment-is-passed-over",
@@ -593,7 +593,7 @@ MUTANTS = (
         "emq/trail/segments.py",
         "if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):",
         "if len(missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run})) > 1:",
-        "tests/unit/test_proof.py::test_a_missing_segment_voids[0]",
+        "tests/unit/test_proof_segments.py::test_a_missing_segment_voids[0]",
     ),
     Mutant(
         "any-loss-excuses-offsets",
@@ -602,7 +602,7 @@ MUTANTS = (
         "emq/trail/faults.py",
         "found[topic, group, priority] = min(offset, found.get((topic, group, priority), offset))",
         "found[topic, group, priority] = 0",
-        "tests/unit/test_proof.py::test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again",
+        "tests/unit/test_proof_owners.py::test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again",
     ),
     Mutant(
         "loss-of-another-priority-excuses-offsets",
@@ -612,7 +612,7 @@ MUTANTS = (
         "if offset < losses.get((topic, group, priority), offset + 1):\n            mask",
         "if offset < min((o for (t, g, _), o in losses.items() if (t, g) == (topic, group)), default=offset + 1):\n"
         "            mask",
-        "tests/unit/test_proof.py::test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again",
+        "tests/unit/test_proof_owners.py::test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again",
     ),
     Mutant(
         "last-start-is-not-seen",
@@ -621,7 +621,7 @@ MUTANTS = (
         "emq/trail/faults.py",
         "times.update(first_us=first_us, last_us=last_us)",
         "times.update(first_us=first_us, last_us=first_us)",
-        "tests/unit/test_proof.py::test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not[100-0.05-1]",
+        "tests/unit/test_proof_caps.py::test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not[100-0.05-1]",
     ),
     Mutant(
         "dropped-although-it-refuses-passes",
@@ -630,7 +630,7 @@ MUTANTS = (
         "emq/trail/faults.py",
         'if reason == "max_length":',
         "if False:",
-        "tests/unit/test_proof.py::test_what_was_dropped_although_its_topic_refuses_instead_is_lost",
+        "tests/unit/test_proof_accounts.py::test_what_was_dropped_although_its_topic_refuses_instead_is_lost",
     ),
     Mutant(
         "before-a-change-anything-goes",
@@ -639,7 +639,7 @@ MUTANTS = (
         "emq/trail/limits.py",
         "before = Share(max(most, math.ceil(topic.group_qps)), 1, 0)",
         "before = Share(1 << 40, 1, 0)",
-        "tests/unit/test_proof.py::test_before_its_topic_was_changed_a_group_is_held_to_what_any_group_may_have",
+        "tests/unit/test_proof_caps.py::test_before_its_topic_was_changed_a_group_is_held_to_what_any_group_may_have",
     ),
     Mutant(
         "killed-source-is-any-source",
@@ -668,7 +668,7 @@ MUTANTS = (
         "emq/trail/takeovers.py",
         "bisect_right(times, run.last_us)",
         "bisect_right(times, time_us)",
-        "tests/unit/test_proof.py::test_a_host_that_lives_on_after_a_takeover_still_runs_what_it_began",
+        "tests/unit/test_proof_keys.py::test_a_host_that_lives_on_after_a_takeover_still_runs_what_it_began",
     ),
     Mutant(
         "run-without-end-is-over",
@@ -677,7 +677,7 @@ MUTANTS = (
         "emq/trail/takeovers.py",
         "        return math.inf\n",
         "        return time_us\n",
-        "tests/unit/test_proof.py::test_a_run_without_an_end_blocks_its_key_until_it_is_started_again",
+        "tests/unit/test_proof_keys.py::test_a_run_without_an_end_blocks_its_key_until_it_is_started_again",
     ),
     Mutant(
         "void-proof-is-ok",
@@ -686,7 +686,7 @@ MUTANTS = (
         "emq/trail/proof.py",
         "return not self.void_reasons and all(",
         "return all(",
-        "tests/unit/test_proof.py::test_a_missing_segment_voids[0]",
+        "tests/unit/test_proof_segments.py::test_a_missing_segment_voids[0]",
     ),
     Mutant(
         "serial-failure-ends-at-once",
@@ -695,6 +695,6 @@ MUTANTS = (
         "emq/trail/proof.py",
         "if event != events.SETTLED:",
         "if True:",
-        "tests/unit/test_proof.py::test_two_of_a_slot_at_a_time_are_found_where_its_messages_run_one_by_one",
+        "tests/unit/test_proof_keys.py::test_two_of_a_slot_at_a_time_are_found_where_its_messages_run_one_by_one",
     ),
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
 import subprocess
 import sys
+from collections import Counter
+from typing import Any
 
 import pytest
 from support.simulation.run import simulate
@@ -27,6 +30,12 @@ from support.simulation.schedule import (
 from support.simulation.varied import PAUSE, RESIZE_KEYED, WAKES
 
 SEEDS = int(os.environ.get("EMQ_SIMULATED_SEEDS", "240"))
+CHUNK = 20
+CHUNKS = [range(first, min(first + CHUNK, SEEDS)) for first in range(0, SEEDS, CHUNK)]
+"""Workers share the seeds in chunks of so many."""
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+JOBS = 1 if WORKER else os.cpu_count() or 1
 LONGEST_S = 1200
 """Many times what it takes, for a machine that is busy with something else."""
 
@@ -38,19 +47,45 @@ CONSEQUENCES = (
 
 
 @pytest.fixture(scope="module")
-def result() -> dict[str, object]:
-    """Of all seeds, simulated by processes of their own: there the order of sets is the same each time."""
-    command = [sys.executable, "-m", "support.simulation", "--json", "--seeds", str(SEEDS), "--jobs", "2"]
+def kept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory of this run that all its workers use."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if WORKER else base
+
+
+@pytest.fixture(scope="module")
+def happened(kept: pathlib.Path) -> Counter[str]:
+    """What happened in all seeds together."""
+    return sum((Counter(_result(seeds, kept)["happened"]) for seeds in CHUNKS), Counter())
+
+
+def _result(seeds: range, kept: pathlib.Path) -> dict[str, Any]:
+    """Of a chunk, as `--json` prints it; whoever asks first simulates it, and whoever asks meanwhile waits."""
+    found = kept / f"seeds-{seeds.start}.json"
+    with found.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            found.write_text(_simulated(seeds))
+    result: dict[str, Any] = json.loads(found.read_text())
+    return result
+
+
+def _simulated(seeds: range) -> str:
+    """Run by processes of their own: there the order of sets is the same each time."""
+    command = [sys.executable, "-m", "support.simulation", "--json", "--jobs", str(JOBS)]
+    command += ["--first", str(seeds.start), "--seeds", str(len(seeds))]
     tests = pathlib.Path(__file__).parents[1]
     done = subprocess.run(command, cwd=tests, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     assert done.stdout, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    return done.stdout
 
 
-def test_every_promise_holds_for_every_seed(result: dict[str, list[tuple[int, str]]]) -> None:
+@pytest.mark.parametrize("seeds", CHUNKS, ids=[f"{seeds.start}-{seeds.stop - 1}" for seeds in CHUNKS])
+def test_every_promise_holds_for_every_seed(seeds: range, kept: pathlib.Path) -> None:
+    result = _result(seeds, kept)
+    assert result["seeds"] == len(seeds)
     failures = result["failures"]
-    assert not failures, f"{len(failures)} of {SEEDS} seeds fail; the first of them:\n{failures[0][1]}"
+    assert not failures, f"{len(failures)} of {len(seeds)} seeds fail; the first of them:\n{failures[0][1]}"
 
 
 EVENTS = (
@@ -60,9 +95,9 @@ EVENTS = (
 
 
 @pytest.mark.parametrize("what", sorted({*EVENTS, *CONSEQUENCES}))
-def test_each_kind_of_fault_happened_and_had_consequences(what: str, result: dict[str, dict[str, int]]) -> None:
+def test_each_kind_of_fault_happened_and_had_consequences(what: str, happened: Counter[str]) -> None:
     """A run in which nothing happened proves nothing."""
-    assert result["happened"].get(what, 0) > 0
+    assert happened[what] > 0
 
 
 def test_a_seed_stands_for_the_same_history_each_time() -> None:

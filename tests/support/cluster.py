@@ -31,6 +31,8 @@ CHECKPOINT_S = 0.5
 REDIS_DATABASE = 7
 PATIENCE_S = 60.0
 WATCH_S = 0.2
+CLOCKS_US = 5_000_000
+"""By which the time of an environment differs from the machine's at most."""
 
 EXPIRED = re.compile(r"^(\d+)\.\d+ .*the session of host .* has expired", re.MULTILINE)
 """In the log of a host that has learned that it is no member any more."""
@@ -151,7 +153,9 @@ class Cluster:
     def groups_of(self, host: HostProcess, last_s: float = 2.0) -> set[str]:
         """Groups of which it has started something lately."""
         since_us = now_us() - last_s * 1e6
-        return {r.group for r in host.receipts.all() if r.what == "start" and r.started_us > since_us}
+        # In the order in which they were noted, and never started long after that: earlier ones need not be looked at.
+        late = itertools.takewhile(lambda r: r.noted_us > since_us - CLOCKS_US, reversed(host.receipts.all()))
+        return {r.group for r in late if r.what == "start" and r.started_us > since_us}
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from emq.cli import cluster, session
 from emq.cli.cluster import DatabaseView
 from emq.cli.commands import app
 from emq.topics.model import Topic, split
+from support import emq_shell
 from support.followers import Meeting
 
 TOPICS = [split(Topic("orders", 400)), split(Topic("mails", 90)), split(Topic("odd", 0.5))]
@@ -61,9 +61,7 @@ class Shell:
 
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     """In an empty directory, and without settings from the environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_")]:
-        monkeypatch.delenv(name)
+    emq_shell.enter(tmp_path, monkeypatch)
     return Shell(monkeypatch, capsys)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -58,12 +59,69 @@ def group_of_entry(entry: Any) -> str:
     return "/".join(name.split("/")[:2])
 
 
-class Faulty:
-    """Passes calls on to a store's half; `fault` is raised instead while it is set, `calls` counts by name.
+LOST = errors.OutcomeUnknown("the answer was lost in this test")
 
-    What is put into `after` under a call's name is awaited once, between that call and its return.
+
+@dataclasses.dataclass
+class Fault:
+    """What happens to calls of one name.
 
     Attributes:
+        before: raised instead of the call, which is not carried out.
+        after: raised in place of the answers: the call is carried out, and nobody hears of it.
+        before_s, after_s: how long the caller waits before, and after, the call is carried out.
+        of: only these entries of a call are concerned; the error is their answer, and the others are served.
+        when: whether it happens to a call, by its entries and its answers; for a fault before the call these are None.
+        times: how often it still happens; None: always.
+        happened: how often it has.
+    """
+
+    before: Exception | None = None
+    after: Exception | None = None
+    before_s: float = 0.0
+    after_s: float = 0.0
+    of: Callable[[Any], bool] | None = None
+    when: Callable[[Any, Any], bool] = lambda entries, answers: True
+    times: int | None = 1
+    happened: int = 0
+
+    @property
+    def is_early(self) -> bool:
+        return self.before is not None or self.before_s > 0
+
+    def strikes(self, entries: Any, answers: Any) -> bool:
+        """Whether it happens to this call; counts it."""
+        if self.times == 0 or not self.when(entries, answers):
+            return False
+        self.times = self.times and self.times - 1
+        self.happened += 1
+        return True
+
+    async def ahead(self) -> None:
+        if self.before_s:
+            await asyncio.sleep(self.before_s)
+        if self.before is not None and self.of is None:
+            raise self.before
+
+    async def behind(self, entries: Any, answers: Any) -> Any:
+        if self.after_s:
+            await asyncio.sleep(self.after_s)
+        if self.after is None:
+            return answers
+        if self.of is None:
+            raise self.after
+        return [self.after if self.of(entry) else answer for entry, answer in zip(entries, answers, strict=True)]
+
+
+class Faulty:
+    """Passes calls on to a store's half, with the faults that a test injects.
+
+    `fail` has calls fail until `heal`, `inject` has one fault happen to some calls, and `fail_parts` of the store takes
+    the part of some groups down. What is put into `after` under a call's name is awaited once, between that call and
+    its return. `replace` is for what is no fault.
+
+    Attributes:
+        calls: counts by name.
         parts: what each group's part of the store fails with, if it does: the answer of its entries, as of a server
             that is down. The entries of other groups are served.
         silent_s: how long a call waits for such a part, as for a server that is silent until a deadline passes.
@@ -71,9 +129,11 @@ class Faulty:
 
     def __init__(self, real: LogStore | LaneStore | SortedStore) -> None:
         self._real = real
-        self.fault: errors.EMQError | None = None
+        self.fault: Exception | None = None
         self.only: frozenset[str] = frozenset()
         self.calls: dict[str, int] = {}
+        self._faults: dict[str, list[Fault]] = {}
+        self._noted: dict[str, list[Any]] = {}
         self._instead: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.after: dict[str, Callable[[], Awaitable[None]]] = {}
         self.parts: Callable[[str], errors.EMQError | None] = lambda group: None
@@ -87,38 +147,75 @@ class Faulty:
 
         async def called(*args: Any, **kwargs: Any) -> Any:
             self.calls[name] = self.calls.get(name, 0) + 1
+            entries = args[0] if args else None
+            if name in self._noted:
+                self._noted[name].append(entries)
             if self.fault is not None and (not self.only or name in self.only):
                 raise self.fault
-            call = self._instead.get(name, found)
-            if args and type(args[0]) in (list, tuple):
-                result = await self._by_parts(call, *args, **kwargs)
-            else:
-                result = await call(*args, **kwargs)
+            answers = await self._with_faults(name, self._instead.get(name, found), entries, args, kwargs)
             if name in self.after:
                 await self.after.pop(name)()
-            return result
+            return answers
 
         return called
 
-    async def _by_parts(
-        self, call: Callable[..., Awaitable[Any]], entries: Sequence[Any], *args: Any, **kw: Any
+    async def _with_faults(
+        self, name: str, call: Callable[..., Awaitable[Any]], entries: Any, args: tuple[Any, ...], kw: dict[str, Any]
     ) -> Any:
-        failures = [self.parts(group_of_entry(entry)) for entry in entries]
+        faults = self._faults.get(name, ())
+        early = [fault for fault in faults if fault.is_early and fault.strikes(entries, None)]
+        for fault in early:
+            await fault.ahead()
+        if type(entries) in (list, tuple):
+            answers = await self._by_parts(call, early, entries, *args[1:], **kw)
+        else:
+            answers = await call(*args, **kw)
+        for fault in faults:
+            if not fault.is_early and fault.strikes(entries, answers):
+                answers = await fault.behind(entries, answers)
+        return answers
+
+    async def _by_parts(
+        self, call: Callable[..., Awaitable[Any]], faults: list[Fault], entries: Sequence[Any], *args: Any, **kw: Any
+    ) -> Any:
+        failures: list[Exception | None] = [self.parts(group_of_entry(entry)) for entry in entries]
+        if any(failures):
+            silent_s = self.silent_s
+            self.refused += sum(failure is not None for failure in failures)
+        else:
+            silent_s = 0.0
+        for fault in faults:
+            if fault.of is not None:
+                failures = [fault.before if fault.of(e) else f for e, f in zip(entries, failures, strict=True)]
         if not any(failures):
             return await call(entries, *args, **kw)
-        self.refused += sum(failure is not None for failure in failures)
         well = [entry for entry, failure in zip(entries, failures, strict=True) if failure is None]
         answers = iter(await call(well, *args, **kw) if well else ())
-        await asyncio.sleep(self.silent_s)
+        await asyncio.sleep(silent_s)
         return [next(answers) if failure is None else failure for failure in failures]
 
-    def fail(self, fault: errors.EMQError | None = None, *only: str) -> None:
+    def fail(self, fault: Exception | None = None, *only: str) -> None:
         """From now on every call (or those named) raises `fault`."""
         self.fault = fault or errors.StoreUnavailable("the store is out of reach in this test")
         self.only = frozenset(only)
 
     def heal(self) -> None:
+        """What `fail` began is over."""
         self.fault = None
+
+    def inject(self, name: str, **fault: Any) -> Fault:
+        """Have a fault happen to calls of this name; the arguments are those of `Fault`."""
+        made = Fault(**fault)
+        self._faults.setdefault(name, []).append(made)
+        return made
+
+    def lose(self, name: str, **fault: Any) -> Fault:
+        """Have the answers of calls of this name be lost."""
+        return self.inject(name, after=LOST, **fault)
+
+    def noted(self, name: str) -> list[Any]:
+        """What calls of this name are asked from now on: the entries of each call."""
+        return self._noted.setdefault(name, [])
 
     def replace(self, name: str, call: Callable[..., Awaitable[Any]]) -> None:
         """From now on `call` answers in place of the method of that name."""
@@ -134,9 +231,20 @@ class FaultyStore:
         self.log: Any = Faulty(real.log)
         self.lanes: Any = Faulty(real.lanes)
         self.sorted: Any = Faulty(real.sorted)
+        self._heard: asyncio.Event | None = None
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        return self.real.watch()
+        return self.real.watch() if self._heard is None else self._watch_deaf(self._heard)
+
+    def deafen(self) -> asyncio.Event:
+        """No wake-up arrives at whoever watches from now on; set the event to tell that some may have been lost."""
+        self._heard = asyncio.Event()
+        return self._heard
+
+    async def _watch_deaf(self, heard: asyncio.Event) -> AsyncIterator[Sequence[str] | None]:
+        await heard.wait()
+        yield None
+        await asyncio.Event().wait()  # a watcher that ends is a store that was closed
 
     def fail(self, fault: errors.EMQError | None = None) -> None:
         self.log.fail(fault)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import struct
-import subprocess
-import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -198,22 +194,6 @@ def test_starts_are_read_as_they_are_recorded_a_half_written_one_later(tmp_path:
     starts.read()
     assert starts.of(1) == [Start(at(2), 0, 14)]
     assert starts.of(0) == [Start(at(1), 0, 3)]
-
-
-def test_what_a_killed_process_has_started_is_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "host.starts"
-    program = f"""
-        import asyncio, os, signal
-        from pathlib import Path
-        from bench.cluster.starts import StartFile
-        from emq.message import Message
-        file = StartFile(Path({str(path)!r}))
-        asyncio.run(file.handle(Message("id", (5).to_bytes(8, "big") + b"x", started_us={at(1)})))
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert struct.unpack("<qq", path.read_bytes()) == (5, at(1))
 
 
 async def test_messages_are_numbered_queue_by_queue() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,19 +14,6 @@ from emq import errors
 from emq.cli import binding, message_lines, output, topic_settings
 from emq.host.handlers import Handlers
 from emq.inspect import epochs
-
-HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "storage_adapters"}
-
-
-def test_help_loads_none_of_what_only_commands_need() -> None:
-    # Beyond what importing the package itself loads.
-    code = (
-        "import sys, emq; before = set(sys.modules); import emq.cli.commands; "
-        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
-    )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not HEAVY & set(loaded)
-    assert "typer" in loaded
 
 
 class Dripping(io.RawIOBase):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
 from emq.cli import times, topic_settings, topics
-from emq.cli.commands import app
 from emq.demo import leftovers
 from emq.schedule import delay_levels
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
@@ -25,49 +21,9 @@ from emq.topics import model
 EPOCH = 0
 
 
-class Shell:
-    """Runs `emq` commands in a directory of their own."""
-
-    def __init__(self) -> None:
-        self._runner = CliRunner()
-
-    def __call__(self, line: str, *more: str, code: int = 0, stdin: str | None = None) -> str:
-        """Standard output of a command, whose exit code must be `code`."""
-        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        assert result.exit_code == code, result.output
-        return result.stdout
-
-    def json(self, line: str, *more: str, stdin: str | None = None) -> Any:
-        return json.loads(self(line, *more, "--json", stdin=stdin))
-
-    def refused(self, line: str, *more: str, code: int = 1, stdin: str | None = None) -> str:
-        """The one line with which a command fails."""
-        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
-        assert result.exit_code == code, result.output
-        assert isinstance(result.exception, SystemExit), result.exception
-        if code == 1:
-            assert result.stderr.count("\n") == 1
-            assert result.stderr.startswith("emq: ")
-        return result.stderr
-
-
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_")]:
-        monkeypatch.delenv(name)
-    return Shell()
-
-
-def opened(work: Callable[[App], Any]) -> Any:
-    """Do something to the store that the commands use."""
-
-    async def run() -> Any:
-        async with App() as made:
-            return await work(made)
-
-    return asyncio.run(run())
+    return shell(tmp_path, monkeypatch)
 
 
 def waiting(topic: str) -> list[tuple[bytes, float]]:

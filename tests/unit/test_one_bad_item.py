@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.doubles import FaultyStore
@@ -50,10 +49,7 @@ async def test_publishers_never_see_an_error_of_a_driver() -> None:
     async with rig() as r:
         await r.topic("t", 50)
 
-        async def breaks(*_: Any, **__: Any) -> Any:
-            raise OverflowError("Python int too large to convert to SQLite INTEGER")
-
-        r.store.log.replace("put", breaks)
+        r.store.log.fail(OverflowError("Python int too large to convert to SQLite INTEGER"), "put")
         with pytest.raises(errors.OutcomeUnknown, match="too large"):
             await r.producer.publish("t", b"x")
 
@@ -90,14 +86,10 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
     adds = [slot_store.SlotAdd(slot.slot, member, 20.0, slot_store.Keep.LAST) for slot in owned for member in members]
     await store.sorted.add(adds)
     claimed = await store.sorted.claim([slot_store.SlotClaim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
-    real = store.real.sorted.settle
-
-    async def settle(settles: Sequence[SlotSettle]) -> Any:
-        if any(each.member == b"bad" for each in settles):
-            raise ValueError("what the driver cannot send")
-        return await real(settles)
-
-    store.sorted.replace("settle", settle)
+    breaks = ValueError("what the driver cannot send")
+    bad = store.sorted.inject(
+        "settle", before=breaks, when=lambda settles, _: any(s.member == b"bad" for s in settles), times=None
+    )
     done: set[bytes] = set()
     settler = MemberSettler(store.sorted, HostContext(clock))
     verdicts = [
@@ -113,7 +105,7 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
     await asyncio.sleep(10)
     assert done == {b"a", b"b"}
     assert not settling.done()
-    store.sorted.replace("settle", real)
+    bad.times = 0
     await asyncio.wait_for(settling, 10)
     assert done == {b"a", b"bad", b"b"}
 

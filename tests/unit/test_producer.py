@@ -348,10 +348,7 @@ async def test_what_cannot_be_taken_back_from_a_retired_group_is_not_said_to_be_
     await r.admin.update("orders", qps=10)
     await r.catalog.retire("orders", await r.catalog.get("orders"))
 
-    async def unserved(settles: Sequence[object]) -> list[errors.EMQError]:
-        return [errors.StoreUnavailable("the store is out of reach in this test") for _ in settles]
-
-    r.store.lanes.replace("settle", unserved)
+    r.store.lanes.inject("settle", before=errors.StoreUnavailable("out of reach"), of=lambda _: True, times=None)
     publishes = (r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10))
     outcomes = await asyncio.gather(*publishes, return_exceptions=True)
     there = {entry.id for entry in await r.store.lanes.waiting("orders/0")}
@@ -370,13 +367,9 @@ async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_o
         async def database_goes() -> None:
             r.db.down = True
 
-        async def answer_is_lost(settles: Sequence[Any]) -> list[errors.EMQError]:
-            await r.store.real.lanes.settle(settles)
-            return [errors.OutcomeUnknown("the answer was lost in this test") for _ in settles]
-
         r.store.lanes.after["add"] = database_goes
         ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10)))
-        r.store.lanes.replace("settle", answer_is_lost)
+        r.store.lanes.lose("settle", of=lambda _: True, times=None)
         r.db.down = False
         await asyncio.sleep(5 * doubtful_delays.ASK_AGAIN_S)
         assert {entry.id for entry in await r.store.lanes.waiting("orders/0")} == set(ids)

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import enum
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from support.rig import Rig, rig
 from emq import errors, message
 from emq.clock import ManualClock
 from emq.producer import batcher
-from emq.storage.durability import Durability
 from emq.storage.slot_store import Slot, SlotAdd, SlotKind
 
 NOW_S = 1_800_000_000.0
@@ -191,13 +190,7 @@ async def test_a_full_slot_refuses_new_members_and_takes_merges(r: Rig) -> None:
 
 def sent(r: Rig) -> list[list[SlotAdd]]:
     """The adds of each call to the store, as they come."""
-    calls: list[list[SlotAdd]] = []
-
-    async def add(adds: Sequence[SlotAdd], durability: Durability) -> list[Any]:
-        calls.append(list(adds))
-        return await r.store.real.sorted.add(adds, durability)
-
-    r.store.sorted.replace("add", add)
+    calls: list[list[SlotAdd]] = r.store.sorted.noted("add")
     return calls
 
 

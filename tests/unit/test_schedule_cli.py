@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from support.emq_shell import Shell, opened, shell
 
 from emq import message
 from emq.app import App
-from emq.cli.commands import app
 from emq.message import Message
 from emq.schedule import delay_levels, schedule
 from emq.storage.lane_store import LaneAdd
@@ -24,50 +18,13 @@ NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000
 
 
-class Shell:
-    """Runs `emq` commands in a directory of their own."""
-
-    def __init__(self) -> None:
-        self._runner = CliRunner()
-
-    def __call__(self, line: str, code: int = 0) -> str:
-        result = self._runner.invoke(app, line.split())
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        assert result.exit_code == code, result.output
-        self.error = result.stderr
-        return result.stdout
-
-    def json(self, line: str, code: int = 0) -> Any:
-        return json.loads(self(f"{line} --json", code))
-
-    def refused(self, line: str, code: int = 1) -> str:
-        """The one line with which a command fails."""
-        self(line, code)
-        if code == 1:
-            assert self.error.count("\n") == 1
-            assert self.error.startswith("emq: ")
-        return self.error
-
-
-def opened(work: Callable[[App], Any]) -> Any:
-    """Do something to the store that the commands use."""
-
-    async def run() -> Any:
-        async with App() as made:
-            return await work(made)
-
-    return asyncio.run(run())
-
-
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """With topic `t` of two groups, and in it a delayed message, a retry and two schedules."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_")]:
-        monkeypatch.delenv(name)
+    made = shell(tmp_path, monkeypatch)
 
-    async def fill(made: App) -> None:
-        await made.create_topic("t", 100, delay_levels={"soon": 5, "later": 90})
+    async def fill(app: App) -> None:
+        await app.create_topic("t", 100, delay_levels={"soon": 5, "later": 90})
         every = schedule.create(start_ms=NOW_MS + 2 * HOUR_MS, every_s=300, repeat=6)
         cron = schedule.create(start_ms=NOW_MS + 40 * 24 * HOUR_MS, cron="0 9 * * 1-5", tz="Europe/Berlin")
         entries = (
@@ -76,10 +33,10 @@ def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
             (Message("e1", b"two", schedule=every.encode()), 1, every.due_ms),
             (Message("c1", b"three", schedule=cron.encode()), 0, cron.due_ms),
         )
-        await made.store.lanes.add([LaneAdd(f"t/{g}", m.id, message.encode_retry(m), due) for m, g, due in entries])
+        await app.store.lanes.add([LaneAdd(f"t/{g}", m.id, message.encode_retry(m), due) for m, g, due in entries])
 
     opened(fill)
-    return Shell()
+    return made
 
 
 def test_all_that_waits_is_listed_by_due_time(emq: Shell) -> None:

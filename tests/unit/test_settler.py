@@ -226,7 +226,7 @@ async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
 async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
     b = Bench()
     slot, m = await in_slot(b)
-    b.store.sorted.after["settle"] = lost_answer
+    b.store.sorted.lose("settle")
     async with b.settling():
         b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
         await b.settler.idle()
@@ -260,14 +260,10 @@ async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lan
     assert (state.waiting, state.prepared, state.dead) == (1, 0, 1)
 
 
-async def lost_answer() -> None:
-    raise errors.OutcomeUnknown("the answer was lost in this test")
-
-
 @virtual
 async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed() -> None:
     b = Bench()
-    b.store.lanes.after["add"] = lost_answer
+    b.store.lanes.lose("add")
     async with b.settling():
         b.settler.failed(b.group, b.started("a"), ValueError())
         await asyncio.sleep(0.1)
@@ -288,7 +284,7 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
     [m] = await b.claimed()
     m.offset, m.attempt = -1, 1
     b.group.lane_out = 1
-    b.store.lanes.after["settle"] = lost_answer
+    b.store.lanes.lose("settle")
     async with b.settling():
         b.settler.failed(b.group, m, ValueError())
         await asyncio.sleep(0.1)
@@ -312,7 +308,7 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
     [m] = await b.claimed()
     m.offset, m.attempt = -1, 1
     b.group.lane_out = 1
-    b.store.lanes.after["settle"] = lost_answer
+    b.store.lanes.lose("settle")
     async with b.settling():
         b.settler.failed(b.group, m, failure)
         await asyncio.sleep(0.1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,32 +115,6 @@ async def test_hosts_of_one_process_share_the_file_and_the_last_one_frees_it(tmp
     assert not is_free()
     second.release()
     assert is_free()
-
-
-async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> None:
-    store = await opened(tmp_path)
-    await store.log.read([Read(QUEUE, 1, 10, 1)])
-    watcher = store.watch()
-    woken = asyncio.ensure_future(anext(watcher))
-    script = f"""
-import asyncio
-from emq.storage.environment import Environment
-from emq.storage.log_store import Put
-from storage_adapters.sql import open_store
-
-async def main():
-    store = await open_store("sqlite:///{tmp_path}/emq.db", Environment.ONLINE)
-    await store.log.put([Put("{QUEUE}", [b"a"])])
-    await store.close()
-
-asyncio.run(main())
-"""
-    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], check=True, timeout=20)
-    async with asyncio.timeout(5):
-        assert await woken == [QUEUE]
-    await store.close()
-    with pytest.raises(StopAsyncIteration):
-        await anext(watcher)
 
 
 async def test_a_cancelled_put_is_whole_or_absent_and_still_wakes(tmp_path: Path) -> None:

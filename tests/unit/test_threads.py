@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -115,15 +113,3 @@ def test_another_event_loop_finds_all_places_free(gate: threading.Event) -> None
 
     asyncio.run(hang())
     assert asyncio.run(returned(threads.run("t", str, 1))) == "1"
-
-
-def test_a_function_that_never_returns_does_not_keep_the_process_from_ending() -> None:
-    program = """
-import asyncio, threading
-from emq.places.threads import Threads
-async def main():
-    asyncio.create_task(Threads(1, "t").run("t", threading.Event().wait, None))
-    await asyncio.sleep(0.1)
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.emq_shell import Shell, shell
 from support.recorded_trail import RecordedTrail
-from typer.testing import CliRunner
 
 from emq import errors, message
 from emq.app import App
-from emq.cli.commands import app as commands
 from emq.host.statistics import HostStatistics, Rates, TopicStatistics, Totals
 from emq.inspect import dead_letters
 from emq.inspect.trace import facts, timeline
@@ -454,21 +452,9 @@ async def test_a_message_that_left_its_slot_is_found_in_the_lane(slots: App) -> 
 # -------------------------------------------------------------------------------------------------------- command line
 
 
-class Shell:
-    """Runs `emq` in a directory of its own."""
-
-    def __call__(self, line: str, code: int = 0) -> str:
-        result = CliRunner().invoke(commands, line.split())
-        assert result.exit_code == code, (result.output, result.exception)
-        return result.stdout if code == 0 else result.stderr
-
-
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("EMQ_")]:
-        monkeypatch.delenv(name)
-    return Shell()
+    return shell(tmp_path, monkeypatch)
 
 
 def test_the_command_shows_the_timeline_and_why(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,14 +469,14 @@ def test_the_command_shows_the_timeline_and_why(emq: Shell, monkeypatch: pytest.
     data = json.loads(emq(f"trace {message_id} --json"))
     assert (data["state"], data["why"][0]["name"], data["place"]["where"]) == ("waiting", "no owner", "queue")
     assert [e["event"] for e in data["events"]] == ["published"]
-    assert "has nothing about 'nothing'" in emq("trace nothing", code=1)
-    assert "no topic 'nowhere'" in emq("trace nothing --topic nowhere", code=1)
+    assert "has nothing about 'nothing'" in emq.refused("trace nothing")
+    assert "no topic 'nowhere'" in emq.refused("trace nothing --topic nowhere")
 
 
 def test_without_a_trail_the_topic_is_needed_and_the_output_says_so(emq: Shell) -> None:
     emq("topic create shop --qps 20")
     [message_id] = json.loads(emq("publish shop x --json"))["ids"]
-    said = emq(f"trace {message_id}", code=1)
+    said = emq.refused(f"trace {message_id}")
     assert said.count("\n") == 1
     assert "add --topic to ask the store alone" in said
     shown = emq(f"trace {message_id} --topic shop")
@@ -506,7 +492,7 @@ def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.Monk
     for topic in ("a", "b"):
         trail.record(events.Published(NOW_MS, topic, 0, [CONTENT], 0, NOW_MS))
     trail.close()
-    assert "is in the topics a, b; add --topic" in emq(f"trace {CONTENT}", code=1)
+    assert "is in the topics a, b; add --topic" in emq.refused(f"trace {CONTENT}")
 
 
 def test_a_replay_is_recorded(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

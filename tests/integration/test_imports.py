@@ -1,0 +1,24 @@
+"""What is loaded by importing a part of EMQ: nothing that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "storage_adapters"}
+
+
+def test_help_loads_none_of_what_only_commands_need() -> None:
+    # Beyond what importing the package itself loads.
+    code = (
+        "import sys, emq; before = set(sys.modules); import emq.cli.commands; "
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not HEAVY & set(loaded)
+    assert "typer" in loaded
+
+
+def test_the_core_does_not_need_pyarrow() -> None:
+    code = "import sys, emq.trail, emq.trail.events; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,67 @@
+"""Commands of `emq`, run in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from emq import App
+from emq.cli.commands import app
+
+
+class Shell:
+    """Attributes:
+    error: what the last command wrote to standard error.
+    """
+
+    def __init__(self) -> None:
+        self._runner = CliRunner()
+        self.error = ""
+
+    def __call__(self, line: str, *more: str, code: int = 0, stdin: str | bytes | None = None) -> str:
+        """Standard output of a command, whose exit code must be `code`."""
+        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == code, result.output
+        self.error = result.stderr
+        return result.stdout
+
+    def json(self, line: str, *more: str, code: int = 0, stdin: str | bytes | None = None) -> Any:
+        return json.loads(self(line, *more, "--json", code=code, stdin=stdin))
+
+    def refused(self, line: str, *more: str, code: int = 1, stdin: str | bytes | None = None) -> str:
+        """The one line with which a command fails."""
+        self(line, *more, code=code, stdin=stdin)
+        if code == 1:
+            assert self.error.count("\n") == 1
+            assert self.error.startswith("emq: ")
+        return self.error
+
+
+def enter(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it the current directory, and take all settings out of the environment."""
+    monkeypatch.chdir(directory)
+    for name in [name for name in os.environ if name.startswith("EMQ_") and name != "EMQ_REQUIRE_SERVERS"]:
+        monkeypatch.delenv(name)
+
+
+def shell(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    enter(directory, monkeypatch)
+    return Shell()
+
+
+def opened(work: Callable[[App], Any]) -> Any:
+    """Do something to the store that the commands use."""
+
+    async def run() -> Any:
+        async with App() as made:
+            return await work(made)
+
+    return asyncio.run(run())

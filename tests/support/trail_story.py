@@ -1,0 +1,187 @@
+"""Small trails, told delivery by delivery: what was published, who owned it, and how each attempt began and ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.trail import events
+from emq.trail.options import TrailOptions
+from emq.trail.proof import Expectations, Proof, prove
+from emq.trail.writer import Trail
+
+T0_S = 1_000_000_000
+T0_US = T0_S * 1_000_000
+MS = 1000
+CONTENT = f"0-{'a' * 24}"
+"""An id as those of sorted topics are."""
+
+
+@dataclasses.dataclass
+class Delivery:
+    """One attempt at a message; times in milliseconds after T0. `end` None: it never ended."""
+
+    id: str
+    start: float
+    end: float | None
+    ready: float = 0
+    key: str | None = None
+    priority: int = 0
+    offset: int = 0
+    attempt: int = 1
+    outcome: str = "settled"
+    source: str = "host"
+
+    def message(self) -> Message:
+        return Message(
+            self.id,
+            b"",
+            self.key,
+            published_us=T0_US,
+            priority=self.priority,
+            attempt=self.attempt,
+            topic="shop",
+            offset=self.offset,
+            ready_us=T0_US + round(self.ready * MS),
+            started_us=T0_US + round(self.start * MS),
+        )
+
+
+def clean(n: int = 20) -> list[Delivery]:
+    """Twenty messages within a second, one after the other, of four keys, alternating between two priorities."""
+    return [
+        Delivery(f"m{i}", 10 * i + 2, 10 * i + 5, 10 * i + 1, f"k{i % 4}", priority=i % 2, offset=i // 2)
+        for i in range(n)
+    ]
+
+
+class Story:
+    """Writes a ledger: one producer, which publishes the messages of the deliveries, and hosts, which deliver them.
+
+    What hosts do is recorded in the order of its times. Each takes the group just before its first start.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.trails: dict[str, Trail] = {}
+        self.epochs: dict[str, int] = {}
+
+    def trail(self, source: str = "host") -> Trail:
+        if source not in self.trails:
+            options = TrailOptions(rotate_s=60.0, early_s=60.0)
+            self.trails[source] = Trail.open(self.directory, source, ManualClock(), options)
+        return self.trails[source]
+
+    def publish(self, *deliveries: Delivery) -> Story:
+        for d in {d.id: d for d in deliveries if d.attempt == 1}.values():
+            published = events.Published(T0_US, "shop", 0, [d.id], d.priority, T0_US, [d.offset], [d.key])
+            self.trail("producer").record(published)
+        return self
+
+    def own(self, source: str, at_ms: float | None) -> Story:
+        """The source takes the group; `None`: without recording it."""
+        self.epochs[source] = len(self.epochs) + 1
+        if at_ms is not None:
+            self.trail(source).record(events.Owned(T0_US + round(at_ms * MS), "shop", 0, self.epochs[source]))
+        return self
+
+    def deliver(self, *deliveries: Delivery) -> Story:
+        steps: list[tuple[int, Callable[[], None]]] = []
+        for d in sorted(deliveries, key=lambda d: d.start):
+            trail, m = self.trail(d.source), d.message()
+            if d.source not in self.epochs:
+                self.own(d.source, d.start)
+            steps.append((m.started_us, partial(trail.started, m, self.epochs[d.source])))
+            if d.end is not None:
+                steps.append((T0_US + round(d.end * MS), partial(_end, trail, m, d)))
+        for _, record in sorted(steps, key=lambda step: step[0]):
+            record()
+        return self
+
+    def close(self) -> None:
+        for trail in self.trails.values():
+            assert trail.close()
+
+    def prove(self, expected: Expectations | None = None) -> Proof:
+        self.close()
+        return prove(self.directory, expected or Expectations(still_queued=0))
+
+
+def _end(trail: Trail, m: Message, d: Delivery) -> None:
+    assert d.end is not None
+    now_us = T0_US + round(d.end * MS)
+    if d.outcome == "settled":
+        trail.settled(m, now_us)
+    elif d.outcome == "retried":
+        trail.record(events.Retried(now_us, m, "failed", now_us // 1000))
+    else:
+        trail.record(events.Dead(now_us, m, "failed for good"))
+
+
+def tell(story: Story, deliveries: list[Delivery], expected: Expectations | None = None) -> Proof:
+    return story.publish(*deliveries).deliver(*deliveries).prove(expected)
+
+
+def broken(proof: Proof) -> str:
+    return "".join(letter for letter, held in proof.promises.items() if not held)
+
+
+class Slot:
+    """A story about one id of a sorted topic, `shop/<CONTENT>`; times in milliseconds after T0."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+
+    def publish(self, at: float, took: float = 1) -> Slot:
+        begun_us = T0_US + round(at * MS)
+        done_us = begun_us + round(took * MS)
+        self.story.trail("producer").record(events.Published(done_us, "shop", 0, [CONTENT], 0, begun_us))
+        return self
+
+    def merge(self, at: float) -> Slot:
+        at_us = T0_US + round(at * MS)
+        self.story.trail("producer").record(events.Merged(at_us, "shop", 0, [CONTENT], at_us))
+        return self
+
+    def deliver(self, start: float, end: float | None, outcome: str = "settled", **more: Any) -> Slot:
+        self.story.deliver(
+            Delivery(CONTENT, start, end, **{"ready": start - 1, "offset": -1, "outcome": outcome, **more})
+        )
+        return self
+
+    def prove(self, still_queued: Collection[str] | None = ()) -> Proof:
+        return self.story.prove(Expectations(still_queued=still_queued, max_skew_s=0.0))
+
+
+def cut_short(story: Story, source: str = "host") -> None:
+    """The source is killed: what it has told last is not closed."""
+    story.close()
+    newest = max(story.directory.glob(f"{source}-*.parquet"))
+    newest.unlink()
+
+
+def in_segments(story: Story) -> Path:
+    """A clean ledger whose host wrote four segments, numbers 0 to 3."""
+    deliveries = clean()
+    story.publish(*deliveries)
+    for part in (deliveries[:10], deliveries[10:]):
+        story.deliver(*part)
+        story.trail().flush()
+    story.close()
+    assert prove(story.directory).ok
+    return story.directory
+
+
+def host_segment(directory: Path, number: int) -> Path:
+    return directory / f"host-{T0_US}-{number:06d}.parquet"
+
+
+def reasons(directory: Path) -> tuple[str, ...]:
+    proof = prove(directory)
+    assert not proof.ok
+    return proof.void_reasons

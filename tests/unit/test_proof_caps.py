@@ -1,0 +1,174 @@
+"""The proof of Q: nobody starts more than the quota, of a group or of its topic."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.trail_story import MS, T0_S, T0_US, Delivery, Story, broken, clean, tell
+
+from emq import errors
+from emq.topics.model import Kind, Topic, TopicOptions, split
+from emq.topics.shares import Division
+from emq.trail import events
+from emq.trail.checks import window_allowance
+from emq.trail.limits import limits
+from emq.trail.proof import Expectations, prove
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+def test_one_start_too_many_in_an_aligned_second_is_found(story: Story) -> None:
+    extra = Delivery("extra", 999.999, 1001, 999, offset=99)
+    proof = tell(story, [*clean(), extra], Expectations(still_queued=0, quotas={"shop/0": 20}))
+    assert broken(proof) == "Q"
+    assert proof.cap_violations.examples == (f"shop/0 started 21 in second {T0_S}, 20 allowed",)
+
+
+def test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found(story: Story) -> None:
+    topic = split(Topic("shop", qps=2, kind=Kind.RANGE_MERGE, slots=4, priorities=()))
+    deliveries = [Delivery(f"m{i}", 10 + i, 20 + i, offset=0) for i in range(4)]
+    for group, d in enumerate(deliveries):
+        story.trail("producer").record(events.Published(T0_US, "shop", group, [d.id], 0, T0_US, [0]))
+        m = d.message()
+        m.group = group
+        story.trail().started(m, 1)
+        story.trail().settled(m, T0_US + 30 * MS)
+    story.close()
+    quotas, bursts = limits([topic])
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert f"shop started 4 in second {T0_S}, 2 allowed" in proof.cap_violations.examples
+
+
+def test_a_group_that_starts_in_a_second_that_is_not_its_own_is_found(story: Story) -> None:
+    """One start of half a start a second, which the topic as a whole may make then."""
+    topic = split(Topic("shop", qps=2, kind=Kind.RANGE_MERGE, slots=4, priorities=()))
+    second = next(s for s in range(T0_S, T0_S + 2) if not topic.division.share(0).allowance(s))
+    deliveries = [Delivery("m", 1000 * (second - T0_S) + 10, 1000 * (second - T0_S) + 20)]
+    story.publish(*deliveries).deliver(*deliveries).close()
+    quotas, bursts = limits([topic])
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert proof.cap_violations.examples == (f"shop/0 started 1 in second {second}, 0 allowed",)
+
+
+def test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_that_to_any(story: Story) -> None:
+    topic = split(Topic("shop", qps=4, group_qps=3))
+    changed = msgspec.structs.replace(topic, divisions=(Division(T0_S + 1, 4, 3, 2),))
+    assert [changed.division.share(group).ceiling for group in range(2)] == [2, 2]
+    deliveries = [Delivery(f"m{i}", t, t + 1, offset=i) for i, t in enumerate((1, 2, 3, 1001, 1002, 1003))]
+    story.publish(*deliveries).deliver(*deliveries).close()
+    for given, found in ((topic, 2), (changed, 1)):
+        quotas, bursts = limits([given])
+        proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+        assert proof.cap_violations.count == found, proof.cap_violations
+
+
+def test_before_its_topic_was_changed_a_group_is_held_to_what_any_group_may_have(story: Story) -> None:
+    topic = split(Topic("shop", qps=4, group_qps=3))
+    changed = msgspec.structs.replace(topic, divisions=(Division(T0_S + 1, 4, 3, 2),))
+    deliveries = [Delivery(f"m{i}", i, i + 0.5, offset=i) for i in range(4)]
+    quotas, bursts = limits([changed])
+    proof = tell(story, deliveries, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert proof.cap_violations.examples == (f"shop/0 started 4 in second {T0_S}, 3 allowed",)
+
+
+def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story: Story) -> None:
+    topic = split(Topic("shop", qps=10, kind=Kind.RANGE_MERGE, slots=4, options=TopicOptions(pacing="smooth")))
+    deliveries = [Delivery(f"m{i}", i, 20 + i, offset=i) for i in range(14)]
+    for i, d in enumerate(deliveries):
+        story.trail("producer").record(events.Published(T0_US, "shop", i % 4, [d.id], 0, T0_US, [i]))
+        m = d.message()
+        m.group = i % 4
+        story.trail().started(m, 1)
+        story.trail().settled(m, T0_US + 30 * MS)
+    story.close()
+    quotas, bursts = limits([topic])
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
+    assert "shop started 14 within the second" in proof.cap_violations.examples[0]
+
+
+def test_a_start_in_the_next_second_is_not_too_many(story: Story) -> None:
+    extra = Delivery("extra", 1000, 1001, 999, offset=99)
+    assert tell(story, [*clean(), extra], Expectations(still_queued=0, quotas={"shop/0": 20})).ok
+
+
+def test_fractions_of_a_quota_carry_over_as_in_the_counter(story: Story) -> None:
+    assert [window_allowance(2.5, s) for s in range(4)] == [2, 3, 2, 3]
+    assert sum(window_allowance(0.1, T0_S + s) for s in range(10)) == 1
+    deliveries = [Delivery(f"m{i}", t, t, offset=i) for i, t in enumerate((1, 2, 1000, 1001, 1002))]
+    story.publish(*deliveries).deliver(*deliveries).close()
+    assert prove(story.directory, Expectations(quotas={"shop/0": 2.5})).ok
+    with_own_rule = Expectations(quotas={"shop/0": 2.5}, allowance=lambda quota, second: int(quota))
+    assert prove(story.directory, with_own_rule).cap_violations.count == 1
+
+
+def test_a_quota_that_changed_holds_from_its_time_on(story: Story) -> None:
+    deliveries = [Delivery(f"m{i}", t, t, offset=i) for i, t in enumerate((0, 1, 1000, 1001, 2000, 2001, 3000))]
+    story.publish(*deliveries).deliver(*deliveries).close()
+
+    def violations(*changes: tuple[int, float]) -> int:
+        quotas = {"shop/0": [(T0_US + ms * MS, quota) for ms, quota in changes]}
+        return prove(story.directory, Expectations(quotas=quotas)).cap_violations.count
+
+    assert violations((0, 2)) == 0
+    assert violations((0, 1)) == 3
+    assert violations((0, 2), (1500, 1)) == 1, "second 2 has two starts; in second 1 both quotas were in force"
+    assert violations((0, 1), (1500, 2)) == 1, "second 0 has two starts under the lower quota"
+    assert violations((2000, 2)) == 2, "before the first quota nothing is allowed"
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "skew_s", "found"), [(100, 0.25, 0), (100, 0.05, 1), (400, 0.25, 1), (0, 0.25, 0)]
+)
+def test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not(
+    story: Story, ahead_ms: int, skew_s: float, found: int
+) -> None:
+    """Fifty a second on a host, and then on another one; the first one's clock is ahead."""
+    first = [Delivery(f"a{i}", 20 * i + ahead_ms, 20 * i + ahead_ms + 1, offset=i) for i in range(100)]
+    second = [Delivery(f"b{i}", 2000 + 20 * i, 2001 + 20 * i, offset=100 + i, source="other") for i in range(100)]
+    story.publish(*first, *second).own("host", 0).own("other", 1999).deliver(*first, *second)
+    quotas = {"shop/0": 50}
+    story.close()
+    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, max_skew_s=skew_s))
+    assert (proof.cap_violations.count, len(proof.owners.examples)) == (found, ahead_ms / 1000 > skew_s)
+
+
+def test_two_hosts_that_start_a_group_s_quota_in_one_second_are_found(story: Story) -> None:
+    """Each in all seconds, as if nobody had told them of the other one."""
+    both = [
+        Delivery(f"{source}{i}", 20 * i, 20 * i + 1, offset=i + 150 * (source == "b"), source=source)
+        for i in range(150)
+        for source in ("a", "b")
+    ]
+    proof = tell(story, both, Expectations(still_queued=0, quotas={"shop/0": 50}))
+    assert proof.cap_violations.count == 3
+
+
+def test_one_start_too_many_in_a_sliding_second_is_found(story: Story) -> None:
+    deliveries = [Delivery(f"m{i}", 500 + 50 * i, 500 + 50 * i, offset=i) for i in range(20)]
+    smooth = Expectations(still_queued=0, quotas={"shop/0": 18}, bursts={"shop/0": 2})
+    story.publish(*deliveries).deliver(*deliveries).close()
+    assert prove(story.directory, smooth).ok
+    tight = dataclasses.replace(smooth, bursts={"shop/0": 1})
+    proof = prove(story.directory, tight)
+    assert broken(proof) == "Q"
+    assert proof.cap_violations.examples == (
+        f"shop/0 started 20 within the second from {T0_US + 500 * MS} us, 19 allowed",
+    )
+    aligned = Expectations(still_queued=0, quotas={"shop/0": 10})
+    assert prove(story.directory, aligned).ok, "the aligned check would not have noticed"
+
+
+def test_starts_a_whole_second_apart_share_no_sliding_second(story: Story) -> None:
+    deliveries = [Delivery("a", 500, 501), Delivery("b", 1500, 1501, offset=1)]
+    assert tell(story, deliveries, Expectations(quotas={"shop/0": 0.5}, bursts={"shop/0": 1})).ok
+
+
+def test_a_burst_without_a_quota_is_refused() -> None:
+    with pytest.raises(errors.InvalidSettings, match="'shop/0' but no quota"):
+        Expectations(bursts={"shop/0": 2})
