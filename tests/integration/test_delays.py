@@ -11,7 +11,7 @@ from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
 from emq import errors
-from emq.groups.owned import MAX_BUFFER
+from emq.groups.capacity import MAX_BUFFER
 from emq.inspect import dead_letters, recall
 from emq.message import Message
 from emq.storage.lane_store import LaneClaimed
