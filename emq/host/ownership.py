@@ -14,7 +14,8 @@ from emq.dispatch.expiry import Expiry
 from emq.fetcher.forwarder import Forwarder
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.readiness import Readiness
-from emq.fetcher.slot_claimer import SlotClaimer, give_back
+from emq.fetcher.slot_claimer import SlotClaimer
+from emq.fetcher.slot_members import give_back
 from emq.groups import priority
 from emq.groups.capacity import buffer_capacity, in_flight_limit, queue_capacity
 from emq.groups.context import HostContext
