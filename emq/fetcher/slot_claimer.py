@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.fetcher.due_times import DueTimes
+from emq.fetcher.slot_members import decoded, give_back
 from emq.groups.capacity import MAX_BUFFER
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
@@ -19,11 +20,9 @@ from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import (
-    RETRIES,
     Recover,
     SlotClaim,
     SlotClaimed,
-    SlotKind,
     SlotSettle,
     SlotVerdict,
     SortedStore,
@@ -347,7 +346,7 @@ class SlotClaimer(Claims):
         if slot.rest_ms:
             self._at(slot, slot.rest_ms)
         if entries:
-            messages = self._decoded(slot, claimed)
+            messages = decoded(slot, claimed, self._clock.now_us())
             slot.hold([entry.member for entry in entries])
             self.fetched += len(entries)
             slot.size = sum([len(m.payload) for m in messages]) / len(messages) + OVERHEAD_BYTES
@@ -463,42 +462,6 @@ class SlotClaimer(Claims):
             else:
                 self._again(slot)
 
-    def _decoded(self, slot: OwnedSlot, claimed: SlotClaimed) -> list[message.Message]:
-        group = slot.group
-        topic, index, now_us = group.owner.topic, group.index, self._clock.now_us()
-        keyed, apart, name = topic.options.ordering != "none", slot.slot.apart, topic.name
-        ttl_us = int((topic.options.ttl_s or 0) * 1e6)
-        messages = []
-        expiries: list[int] = []
-        for member, score, token, body, note, merged, beyond, history in claimed.entries:
-            m = message.Message(
-                message.slot_id(index, member),
-                body,
-                attempt=RETRIES + 1 - token % 1000 + beyond,
-                topic=name,
-                group=index,
-                score=score,
-                merged=merged,
-                ready_us=now_us,
-                member=member,
-                token=token,
-            )
-            if history:
-                m.history, m.error, m.first_us = list(history), history[-1][1], history[0][0] * 1000
-            if apart and note:
-                told = message.decode_note(note)
-                m.key = told.key if keyed else None
-                m.published_us, m.headers, m.expires_us = told.published_us, told.headers, told.expires_us
-            if ttl_us:
-                at_us = _ready_since_us(slot, m) + ttl_us
-                m.expires_us = min(m.expires_us or at_us, at_us)
-            if m.expires_us:
-                expiries.append(m.expires_us)
-            messages.append(m)
-        if expiries:
-            group.note_expiry(min(expiries))
-        return messages
-
     # --------------------------------------------------------------------------------------------------------- sweeping
 
     async def _look_at(self, slots: Sequence[OwnedSlot]) -> None:
@@ -541,18 +504,6 @@ class SlotClaimer(Claims):
                 self._events.lost(slot.group)
 
 
-def give_back(
-    slot: OwnedSlot, member: bytes, token: int, score: float, verdict: SlotVerdict = SlotVerdict.RETRY
-) -> SlotSettle:
-    """Return the verdict by which a member that was claimed and not started waits again as before, for the next claim.
-
-    If a newer publish of the same member waits already, the two are folded.
-    """
-    group = slot.group
-    topic = group.owner.topic
-    return SlotSettle(slot.slot, member, verdict, token, group.epoch, score, fold=topic.fold, keep=topic.keep)
-
-
 def _look_is_due(slot: OwnedSlot, now: float) -> bool:
     return 0 < slot.look_ms <= now * 1000
 
@@ -574,10 +525,3 @@ def room(slot: OwnedSlot, now: float) -> int:
     if group.serial:
         startable = min(startable, slot.run - slot.buffered)
     return max(0, min(startable, owner.room() - owner.coming))
-
-
-def _ready_since_us(slot: OwnedSlot, m: message.Message) -> int:
-    """Return when a member became ready: its time; for kind priority, its publish; if that is not known, now."""
-    if slot.slot.kind is SlotKind.PRIORITY:
-        return m.published_us or m.ready_us
-    return int(m.score * 1000) if m.score > RETRIES else m.ready_us

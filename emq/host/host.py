@@ -27,6 +27,7 @@ from emq.groups.events import HostEvents
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
+from emq.host.group_quotas import GroupQuotas
 from emq.host.handlers import Handlers
 from emq.host.ownership import DRAIN_S, Loops, Ownership
 from emq.host.passage_loop import PassageLoop
@@ -35,20 +36,15 @@ from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.loops.guard import Guard
-from emq.loops.slicing import in_slices
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.schedule.firing import Firing
-from emq.topics.model import Topic
 from emq.topics.passages import PassageStore
 
 log = logging.getLogger(__name__)
 
 CATALOG_POLL_S = 0.5
 """Seconds between looks at the catalog's version. Each look is one small query, whatever the number of topics."""
-
-OFFERED_AT_ONCE = 2_000
-"""Groups whose quotas are computed in one step; then the event loop may run other tasks."""
 
 TRY_AGAIN_S = 1.0
 
@@ -112,7 +108,7 @@ class Host(HostEvents):
         self._version = 0
         self._has_offered = False
         self._refreshing = asyncio.Lock()
-        self._quotas: dict[str, tuple[Topic, dict[str, float]]] = {}
+        self._quotas = GroupQuotas()
         self._stop = asyncio.Event()
         self._ends_s = 0.0
 
@@ -321,19 +317,8 @@ class Host(HostEvents):
             self.assignments.created(former)
 
     async def _offer(self, version: int) -> None:
-        """Tell the membership which groups exist and their quotas; compute only those of changed topics again."""
-        topics = self.ownership.topics
-        for name in [name for name, (topic, _) in self._quotas.items() if topics.get(name) is not topic]:
-            del self._quotas[name]
-        async for topic in in_slices(topics.values()):
-            if topic.name not in self._quotas:
-                division, of_topic = topic.division, {}
-                async for i in in_slices(range(topic.groups), OFFERED_AT_ONCE):
-                    of_topic[topic.group(i)] = division.quota(i)
-                self._quotas[topic.name] = topic, of_topic
-        offered: dict[str, float] = {}
-        async for _, of_topic in in_slices(self._quotas.values()):
-            offered |= of_topic
+        """Tell the membership which groups exist and their quotas."""
+        offered = await self._quotas.of(self.ownership.topics)
         self._has_offered = True
         await self._membership.offer(offered, version)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,26 +13,10 @@ from emq import errors
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, statements, tables
 from emq.storage import folds
-from emq.topics import catalog_file, catalog_rows, model, shares
-from emq.topics.model import DEFAULT_PRIORITIES, Topic, TopicOptions
+from emq.topics import catalog_file, catalog_rows, changing, model
+from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 _table = tables.topics
-_OPTIONS = frozenset(TopicOptions.__struct_fields__)
-_CHANGEABLE = ("qps", "group_qps", "state", "options")
-_REFUSED = {
-    "name": "its queues are stored under its name; create a new topic instead",
-    "priorities": (
-        "its queues are named for them, and messages of a dropped or renamed one would never be consumed; "
-        "create a new topic instead"
-    ),
-    "kind": "its messages are stored by it; create a new topic instead",
-    "slots": "messages are found by it (checksum modulo slots), so those that wait would be lost; create a new topic",
-    "active_groups": "it follows from qps and group_qps; change these",
-    "groups": "it follows from qps and group_qps; change these",
-    "divisions": "it follows from qps and group_qps; change these",
-    "layout": "it follows from the number of groups",
-    "earlier": "hosts drop an earlier layout when nothing of it is left",
-}
 
 
 class Changes(NamedTuple):
@@ -186,16 +169,10 @@ class Catalog:
             InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
             DatabaseUnavailable: try again later.
         """
-        for key in changes:
-            if key in _REFUSED:
-                raise errors.InvalidTopic(f"topic {name!r}: {key} may not change: {_REFUSED[key]}")
-            if key not in _CHANGEABLE and key not in _OPTIONS:
-                raise errors.InvalidTopic(
-                    f"topic {name!r} has no setting {key!r}{_alike(key, _OPTIONS | {*_CHANGEABLE})}"
-                )
+        changing.validate(name, changes)
 
         def updated(topic: Topic) -> Topic:
-            return self._permit(self._checked(_kept(topic, _merged(topic, changes))), topic)
+            return self._permit(self._checked(changing.kept(topic, changing.merged(topic, changes))), topic)
 
         return await self._change(name, updated, draining)
 
@@ -337,10 +314,10 @@ class Catalog:
             for name, old in present.items():
                 for field in ("priorities", "kind", "slots"):
                     if getattr(old, field) != getattr(wanted[name], field):
-                        raise errors.InvalidTopic(f"topic {name!r}: {field} may not change: {_REFUSED[field]}")
-                _kept(old, wanted[name])
-                split = model.split(_computed(wanted[name], old))
-                wanted[name] = _divided(old, split, None, self._now(connection))
+                        raise errors.InvalidTopic(f"topic {name!r}: {field} may not change: {changing.REFUSED[field]}")
+                changing.kept(old, wanted[name])
+                split = model.split(changing.computed(wanted[name], old))
+                wanted[name] = changing.divided(old, split, None, self._now(connection))
             new = self._begun(connection, version, [t for name, t in wanted.items() if name not in present])
             wanted.update({topic.name: topic for topic in new})
             self._save(connection, version, wanted.values(), bodies)
@@ -401,7 +378,7 @@ class Catalog:
         buried = {str(name): catalog_rows.deleted_s(body) for name, body in rows}
         now_s = self._now(connection) if buried else 0.0
         new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
-        return [_again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
+        return [changing.again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
 
     def _get(self, connection: sa.Connection, name: str) -> Topic:
         return catalog_rows.decode(name, self._body(connection, name))
@@ -412,7 +389,7 @@ class Catalog:
             return found[name]
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
-        alike = _alike(name, connection.execute(names.limit(2000)).scalars())
+        alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
         raise errors.UnknownTopic(f"no topic {name!r} in {self._environment}{alike or '; create it first'}")
 
     def _save(
@@ -439,7 +416,7 @@ class Catalog:
             before = catalog_rows.decode(name, body)
             if expected is not None and before != expected:
                 return before
-            topic = _divided(before, change(before), draining, self._now(connection))
+            topic = changing.divided(before, change(before), draining, self._now(connection))
             self._save(connection, version, [topic], {name: body})
             return topic
 
@@ -453,61 +430,3 @@ class Catalog:
 
 def _decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
     return {name: catalog_rows.decode(name, body) for name, body in bodies.items()}
-
-
-def _divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:
-    """Return `after`, with the divisions that lead from `before` to it."""
-    if draining is None:
-        division = before.division
-        draining = [g for g in range(after.groups) if division.position(g) is not None]
-    divisions = shares.successors(before.timeline, after.divided(draining), now_s)
-    plain = after.divided(range(after.groups))
-    if len(divisions) == 1 and divisions[0].same_shares(plain):
-        divisions = ()
-    return msgspec.structs.replace(after, divisions=divisions)
-
-
-def _again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
-    """Return a new topic whose name belonged to a topic that was deleted at `ended_s`.
-
-    Its layout is above every layout of the former topic, since its queues may still refuse those. It starts nothing
-    until every host knows that the former topic is gone.
-    """
-    divisions = shares.beginning(topic.division, ended_s, now_s)
-    return msgspec.structs.replace(topic, layout=version, divisions=divisions)
-
-
-def _kept(before: Topic, after: Topic) -> Topic:
-    """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
-    if after.options.merge != before.options.merge:
-        raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {_REFUSED['kind']}")
-    return after
-
-
-def _computed(topic: Topic, before: Topic) -> Topic:
-    """Return `topic` with the fields of `before` that EMQ keeps for a topic."""
-    return msgspec.structs.replace(
-        topic,
-        active_groups=before.active_groups,
-        groups=before.groups,
-        layout=before.layout,
-        earlier=before.earlier,
-        expiring=before.expiring,
-    )
-
-
-def _merged(topic: Topic, changes: dict[str, Any]) -> Topic:
-    options = changes.get("options", topic.options)
-    if isinstance(options, TopicOptions):
-        options = {field: getattr(options, field) for field in _OPTIONS}
-    whole = {key: value for key, value in changes.items() if key not in _OPTIONS and key != "options"}
-    single = {key: value for key, value in changes.items() if key in _OPTIONS}
-    try:
-        return msgspec.structs.replace(topic, **whole, options=msgspec.convert({**options, **single}, TopicOptions))
-    except (msgspec.ValidationError, TypeError) as exc:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
-
-
-def _alike(name: str, names: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, [*names], n=3)
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -50,7 +50,7 @@ async def test_a_live_host_delivers_what_comes_after_a_loss_though_the_store_has
             assert host.ownership.shrunk_queues == 1
             await asyncio.sleep(2)
         assert await r.lag("orders") == 0
-        told = [r.getMessage() for r in caplog.records if "came back" in r.getMessage() and "ownership" in r.name]
+        told = [r.getMessage() for r in caplog.records if "came back" in r.getMessage() and "takeover" in r.name]
         assert len(told) == 1
         assert "queue orders/0/p" in told[0]
 

@@ -18,7 +18,7 @@ MUTANTS = (
         "checkpoints-are-not-fenced",
         "O",
         "a new owner raises no fence for checkpoints, so that its predecessor saves over it",
-        "emq/host/ownership.py",
+        "emq/host/takeover.py",
         "return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}",
         "return refused",
         "tests/integration/test_taking_over.py::"
@@ -29,7 +29,7 @@ MUTANTS = (
         "O",
         "a new owner reads checkpoints before it fences its predecessor off",
         "emq/host/ownership.py",
-        "            newly_refused = await self._fence(wanted, topics, waiting)\n"
+        "            newly_refused = await self._takeover.fence(wanted, topics, waiting)\n"
         "            if newly_refused:\n"
         "                refused |= newly_refused\n"
         "                continue\n"
@@ -38,11 +38,11 @@ MUTANTS = (
         "said that keys have moved away\n"
         "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
         "                await self.loops.look()\n"
-        "            saved = await self._prepare({g: e for g, e in wanted.items() if g not in "
+        "            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in "
         "waiting}, topics, waiting)\n",
-        "            saved = await self._prepare({g: e for g, e in wanted.items() if g not in "
+        "            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in "
         "waiting}, topics, waiting)\n"
-        "            newly_refused = await self._fence(wanted, topics, waiting)\n"
+        "            newly_refused = await self._takeover.fence(wanted, topics, waiting)\n"
         "            if newly_refused:\n"
         "                refused |= newly_refused\n"
         "                continue\n"
@@ -68,7 +68,7 @@ MUTANTS = (
         "first-checkpoint-is-not-fenced",
         "O",
         "a queue without a checkpoint gets no row, so that a former owner may write its first one",
-        "emq/host/ownership.py",
+        "emq/host/takeover.py",
         "await self._checkpoints.save(begun)",
         "pass",
         "tests/integration/test_taking_over.py::"
@@ -78,7 +78,7 @@ MUTANTS = (
         "lanes-are-not-recovered",
         "L",
         "what a former owner had claimed from a lane stays claimed",
-        "emq/host/ownership.py",
+        "emq/host/takeover.py",
         "answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()",
         "answers = [0] * len(wanted)",
         "tests/integration/test_host_moves.py::test_retries_that_a_host_had_claimed_are_delivered_by_the_next",
@@ -87,7 +87,7 @@ MUTANTS = (
         "slots-are-not-recovered",
         "L",
         "what a former owner had claimed from a slot waits for its time-out",
-        "emq/host/ownership.py",
+        "emq/host/takeover.py",
         "recovered = await of_each(self._store.sorted.recover(recovers, now_ms), len(recovers))",
         "recovered = [0] * len(recovers)",
         "tests/integration/test_taking_over.py::test_what_a_former_owner_had_claimed_from_a_slot_is_delivered_at_once",
@@ -253,7 +253,7 @@ MUTANTS = (
         "abandoned-lane-is-not-recovered",
         "L",
         "what a host had claimed from the lane of a group that it starts again stays claimed",
-        "emq/host/ownership.py",
+        "emq/host/takeover.py",
         "self._abandoned.add(group.name)",
         "pass",
         "tests/integration/test_store_losses.py::"

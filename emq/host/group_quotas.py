@@ -1,0 +1,33 @@
+"""The quotas of all groups of the catalog, as a host offers them to its membership."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emq.loops.slicing import in_slices
+from emq.topics.model import Topic
+
+AT_ONCE = 2_000
+"""Groups whose quotas are computed in one step; then the event loop may run other tasks."""
+
+
+class GroupQuotas:
+    """Computes the quota of each group, and only those of changed topics again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Topic, dict[str, float]]] = {}
+
+    async def of(self, topics: Mapping[str, Topic]) -> dict[str, float]:
+        """Return the quotas of the groups of these topics, by the names of the groups; in starts a second."""
+        for name in [name for name, (topic, _) in self._known.items() if topics.get(name) is not topic]:
+            del self._known[name]
+        async for topic in in_slices(topics.values()):
+            if topic.name not in self._known:
+                division, of_topic = topic.division, {}
+                async for i in in_slices(range(topic.groups), AT_ONCE):
+                    of_topic[topic.group(i)] = division.quota(i)
+                self._known[topic.name] = topic, of_topic
+        quotas: dict[str, float] = {}
+        async for _, of_topic in in_slices(self._known.values()):
+            quotas |= of_topic
+        return quotas

@@ -1,0 +1,200 @@
+"""Takes groups over in the stores: keeps former owners out, and finds from where to go on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from emq import errors
+from emq.groups.context import HostContext
+from emq.groups.owned import OwnedGroup
+from emq.loops.slicing import SLICE
+from emq.offsets import rewinding
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.storage import marks
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.lane_store import LaneClaim
+from emq.storage.log_store import Bounds, Trim
+from emq.storage.names import group_of, index_of, parts_of, priority_of, topic_of
+from emq.storage.slot_store import Recover
+from emq.storage.store import Store
+from emq.topics.model import Topic
+from emq.trail import events
+
+log = logging.getLogger(__name__)
+
+MANY = 5_000
+"""Queues from which on reading all checkpoints is quicker than asking for each queue by name."""
+
+
+class Takeover:
+    """What a host does in the stores before it starts messages of groups: first `fence`, then `prepare`.
+
+    Attributes:
+        shrunk_queues: queues read again because their store had lost messages.
+    """
+
+    def __init__(
+        self, store: Store, checkpoints: CheckpointStore, topics: Mapping[str, Topic], context: HostContext
+    ) -> None:
+        """Args:
+        topics: every topic of the catalog as the host knows it, by name.
+        """
+        self._store = store
+        self._checkpoints = checkpoints
+        self._topics = topics
+        self._clock = context.clock
+        self._trail = context.trail
+        self._abandoned: set[str] = set()
+        self._read: dict[str, marks.Mark] = {}
+        self.shrunk_queues = 0
+
+    def abandoned(self, group: OwnedGroup) -> None:
+        """The host lets go of a group whose store has lost messages, and may take the group over again.
+
+        Then the entries that it had claimed are put back, also under the same epoch, and what it read last tells how
+        far the store had come.
+        """
+        self._abandoned.add(group.name)
+        self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
+
+    async def fence(
+        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> set[str]:
+        """Have the stores refuse every lower epoch from now on; return the groups whose own epoch they refuse.
+
+        Groups that the store cannot serve are added to `waiting`.
+        """
+        claims = [LaneClaim(group, 0, epoch) for group, epoch in wanted.items()]
+        answers = await of_each(self._store.lanes.claim(claims, 0), len(claims)) if claims else ()
+        refused = {c.lane for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
+        waiting.update({c.lane: a for c, a in zip(claims, answers, strict=True) if isinstance(a, FAILURES)})
+        epochs = {
+            queue: epoch
+            for group, epoch in wanted.items()
+            if group not in waiting
+            for queue in topics[topic_of(group)].queues(index_of(group))
+        }
+        return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}
+
+    async def prepare(
+        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> dict[str, Checkpoint]:
+        """Put back what former owners claimed; return the checkpoint from which to read each queue of the groups.
+
+        Groups that the store cannot serve are added to `waiting`.
+        """
+        bounds = await self._bounds(wanted, topics, waiting)
+        wanted = {g: e for g, e in wanted.items() if g not in waiting}
+        names = [q for g in wanted for q in topics[topic_of(g)].queues(index_of(g))]
+        saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
+        saved = {name: saved[name] for name in names if name in saved}
+        read = [name for name in names if name in self._read]
+        known = saved | {name: self._as_read(name, saved.get(name), bounds) for name in read} if read else saved
+        if shrunk := await rewinding.rewound(self._store.log, known, bounds, wanted, waiting):
+            await self._checkpoints.rewind([*shrunk.values()])
+            await self._raise_again({topic_of(group_of(name)) for name in shrunk}, topics)
+            self._record_shrunk(shrunk, known, topics)
+            saved |= shrunk
+        for name in read:
+            if group_of(name) not in waiting:
+                del self._read[name]
+        begun = []  # rows for queues without a checkpoint: a former owner might still write the first one
+        for name in names:
+            checkpoint, (head, tail) = saved.get(name), bounds[name]
+            found = checkpoint or Checkpoint(name, 0, head)
+            if not found.marks and head > self._store.log.first_offset:
+                found = found._replace(marks=(marks.dropped(head),))
+            saved[name] = found
+            if checkpoint is None and tail > head:
+                begun.append(found._replace(epoch=wanted[group_of(name)]))
+            if checkpoint is None and head > self._store.log.first_offset:
+                self._record_dropped(name, head)
+        await self._checkpoints.save(begun)
+        await self._recover(wanted, topics, waiting)
+        return saved
+
+    async def _bounds(
+        self, wanted: Iterable[str], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> dict[str, Bounds]:
+        names = [q for g in wanted for q in topics[topic_of(g)].queues(index_of(g))]
+        found: dict[str, Bounds] = {}
+        answers = await of_each(self._store.log.bounds(names), len(names)) if names else ()
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, FAILURES):
+                waiting[group_of(name)] = answer
+            else:
+                found[name] = answer
+        return found
+
+    async def _recover(
+        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+    ) -> None:
+        answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()
+        waiting.update({g: a for g, a in zip(wanted, answers, strict=True) if isinstance(a, FAILURES)})
+        if again := [(g, e) for g, e in wanted.items() if g in self._abandoned and g not in waiting]:
+            # Recover under the same epoch, too: no one holds the entries any more that were claimed before.
+            older_than_ms = int(self._clock.now() * 1000) + 1
+            put_back = await of_each(self._store.lanes.recover(again, older_than_ms), len(again))
+            waiting.update({g: a for (g, _), a in zip(again, put_back, strict=True) if isinstance(a, FAILURES)})
+            self._abandoned.difference_update(g for g, _ in again if g not in waiting)
+        recovers = [
+            Recover(topic.slot(index_of(g)), epoch)
+            for g, epoch in wanted.items()
+            if g not in waiting and (topic := topics[topic_of(g)]).is_sorted
+        ]
+        if recovers:
+            now_ms = int(self._clock.now() * 1000)
+            recovered = await of_each(self._store.sorted.recover(recovers, now_ms), len(recovers))
+            waiting.update(
+                {r.slot.name: a for r, a in zip(recovers, recovered, strict=True) if isinstance(a, FAILURES)}
+            )
+
+    def _as_read(self, name: str, checkpoint: Checkpoint | None, bounds: Mapping[str, Bounds]) -> Checkpoint:
+        """Add the newest message that this host read of a queue, before the store lost messages, to the checkpoint."""
+        checkpoint = checkpoint or Checkpoint(name, 0, bounds[name].head)
+        newest = self._read[name]
+        if checkpoint.marks and checkpoint.marks[0].offset >= newest.offset:
+            return checkpoint
+        return checkpoint._replace(marks=(newest, *checkpoint.marks))
+
+    async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
+        """Have the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
+
+        This covers all queues of each topic, whoever owns them: if a queue was empty, its owner notices no loss.
+        """
+        queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]
+        for start in range(0, len(queues), SLICE):
+            trims = [Trim(queue, 0, None, layout=layout) for queue, layout in queues[start : start + SLICE]]
+            answers = await of_each(self._store.log.trim(trims), len(trims))
+            if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
+                log.warning("%s; %d queues may still take keys by a former layout", failures[0], len(failures))
+
+    def _record_dropped(self, name: str, head: int) -> None:
+        """Record the messages that a topic (one that drops its oldest) dropped before the queue had an owner."""
+        group, priority = group_of(name), priority_of(name)
+        topic = self._topics.get(topic_of(group))
+        if self._trail.enabled and topic is not None and topic.drops_oldest:
+            place, first = topic.priorities.index(priority), self._store.log.first_offset
+            self._trail.record(events.Dropped(self._clock.now_us(), *parts_of(group), place, first, head))
+
+    def _record_shrunk(
+        self, shrunk: Mapping[str, Checkpoint], before: Mapping[str, Checkpoint], topics: Mapping[str, Topic]
+    ) -> None:
+        now_us = self._clock.now_us()
+        for name, checkpoint in shrunk.items():
+            self.shrunk_queues += 1
+            upto, known = checkpoint.next_unread, before[name].next_unread
+            log.warning(
+                "queue %s: its store came back from a crash without offsets %d to %d, or some of them; it is read again"
+                " from offset %d on. To lose nothing, publish with a durability that the store keeps",
+                name,
+                upto,
+                known - 1,
+                checkpoint.watermark,
+            )
+            if self._trail.enabled:
+                group, priority = group_of(name), priority_of(name)
+                topic = topics[topic_of(group)]  # as of the call; the topic may have been deleted meanwhile
+                index = topic.priorities.index(priority)
+                self._trail.record(events.Lost(now_us, *parts_of(group), index, upto, max(known, upto + 1)))

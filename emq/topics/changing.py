@@ -1,0 +1,100 @@
+"""What a change makes of a topic, and which changes are refused."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from emq import errors
+from emq.topics import shares
+from emq.topics.model import Topic, TopicOptions
+
+_OPTIONS = frozenset(TopicOptions.__struct_fields__)
+_CHANGEABLE = ("qps", "group_qps", "state", "options")
+REFUSED = {
+    "name": "its queues are stored under its name; create a new topic instead",
+    "priorities": (
+        "its queues are named for them, and messages of a dropped or renamed one would never be consumed; "
+        "create a new topic instead"
+    ),
+    "kind": "its messages are stored by it; create a new topic instead",
+    "slots": "messages are found by it (checksum modulo slots), so those that wait would be lost; create a new topic",
+    "active_groups": "it follows from qps and group_qps; change these",
+    "groups": "it follows from qps and group_qps; change these",
+    "divisions": "it follows from qps and group_qps; change these",
+    "layout": "it follows from the number of groups",
+    "earlier": "hosts drop an earlier layout when nothing of it is left",
+}
+"""Fields that may not change, and why."""
+
+
+def validate(name: str, changes: Iterable[str]) -> None:
+    """Raise `InvalidTopic` if a topic has no setting of these names, or the setting may not change."""
+    for key in changes:
+        if key in REFUSED:
+            raise errors.InvalidTopic(f"topic {name!r}: {key} may not change: {REFUSED[key]}")
+        if key not in _CHANGEABLE and key not in _OPTIONS:
+            raise errors.InvalidTopic(f"topic {name!r} has no setting {key!r}{alike(key, _OPTIONS | {*_CHANGEABLE})}")
+
+
+def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:
+    """Return `after`, with the divisions that lead from `before` to it."""
+    if draining is None:
+        division = before.division
+        draining = [g for g in range(after.groups) if division.position(g) is not None]
+    divisions = shares.successors(before.timeline, after.divided(draining), now_s)
+    plain = after.divided(range(after.groups))
+    if len(divisions) == 1 and divisions[0].same_shares(plain):
+        divisions = ()
+    return msgspec.structs.replace(after, divisions=divisions)
+
+
+def again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
+    """Return a new topic whose name belonged to a topic that was deleted at `ended_s`.
+
+    Its layout is above every layout of the former topic, since its queues may still refuse those. It starts nothing
+    until every host knows that the former topic is gone.
+    """
+    divisions = shares.beginning(topic.division, ended_s, now_s)
+    return msgspec.structs.replace(topic, layout=version, divisions=divisions)
+
+
+def kept(before: Topic, after: Topic) -> Topic:
+    """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
+    if after.options.merge != before.options.merge:
+        raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {REFUSED['kind']}")
+    return after
+
+
+def computed(topic: Topic, before: Topic) -> Topic:
+    """Return `topic` with the fields of `before` that EMQ keeps for a topic."""
+    return msgspec.structs.replace(
+        topic,
+        active_groups=before.active_groups,
+        groups=before.groups,
+        layout=before.layout,
+        earlier=before.earlier,
+        expiring=before.expiring,
+    )
+
+
+def merged(topic: Topic, changes: dict[str, Any]) -> Topic:
+    """Return the topic with these settings: fields, or single options by their names."""
+    options = changes.get("options", topic.options)
+    if isinstance(options, TopicOptions):
+        options = {field: getattr(options, field) for field in _OPTIONS}
+    whole = {key: value for key, value in changes.items() if key not in _OPTIONS and key != "options"}
+    single = {key: value for key, value in changes.items() if key in _OPTIONS}
+    try:
+        return msgspec.structs.replace(topic, **whole, options=msgspec.convert({**options, **single}, TopicOptions))
+    except (msgspec.ValidationError, TypeError) as exc:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+
+
+def alike(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that proposes the names most like `name`; empty if there are none."""
+    found = difflib.get_close_matches(name, [*names], n=3)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
