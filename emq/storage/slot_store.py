@@ -82,6 +82,18 @@ class Keep(enum.StrEnum):
     LOWEST = "lowest"
     HIGHEST = "highest"
 
+    def of(self, first: float, last: float) -> float:
+        """Return the one of two scores that a member keeps."""
+        match self:
+            case Keep.FIRST:
+                return first
+            case Keep.LAST:
+                return last
+            case Keep.LOWEST:
+                return min(first, last)
+            case Keep.HIGHEST:
+                return max(first, last)
+
 
 class Fold(NamedTuple):
     """A rule that makes one body of two: of the body of a waiting member, and of one that was added later.

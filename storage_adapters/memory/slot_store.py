@@ -15,7 +15,6 @@ from emq.storage.slot_store import (
     DeadMember,
     Entry,
     Fold,
-    Keep,
     Recover,
     Slot,
     SlotAdd,
@@ -72,7 +71,7 @@ class MemorySorted:
         except errors.InvalidMessage as exc:
             return exc
         slot.fold = add.fold
-        slot.wait(add.member, merged._replace(score=_kept_score(add.keep, twin.score, add.score)))
+        slot.wait(add.member, merged._replace(score=add.keep.of(twin.score, add.score)))
         return False
 
     async def claim(
@@ -148,7 +147,7 @@ class MemorySorted:
         if settle.verdict in (SlotVerdict.RETRY, SlotVerdict.YIELD):
             twin = slot.waiting.get(member)
             if twin is not None and settle.keep is not None:
-                slot.wait(member, twin._replace(score=_kept_score(settle.keep, settle.score, twin.score)))
+                slot.wait(member, twin._replace(score=settle.keep.of(settle.score, twin.score)))
             if settle.reason:
                 kept = kept.used(settle.token % 1000)
             _roll_back(settle.slot, slot, member, kept, settle.score, settle.reason, now_ms, settle.fold)
@@ -220,18 +219,6 @@ def _stale(slot: Slot, found: SortedSlot, epoch: int) -> errors.NotOwner | None:
     return errors.NotOwner(
         f"slot {slot.name!r} is owned under epoch {found.epoch}; {epoch} is stale, stop consuming it"
     )
-
-
-def _kept_score(keep: Keep, first: float, last: float) -> float:
-    match keep:
-        case Keep.FIRST:
-            return first
-        case Keep.LAST:
-            return last
-        case Keep.LOWEST:
-            return min(first, last)
-        case Keep.HIGHEST:
-            return max(first, last)
 
 
 def _roll_back(

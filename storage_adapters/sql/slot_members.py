@@ -19,7 +19,6 @@ from emq.storage.slot_store import (
     LATEST,
     RETRIES,
     Fold,
-    Keep,
     Slot,
     SlotAdd,
     SlotKind,
@@ -252,7 +251,7 @@ class Members:
             twin.fill(body, add.note)
             twin.merged += 1
             twin.changed = True
-        kept = rank_of(slot.kind, _kept(add.keep, score_of(slot.kind, twin.rank), add.score))
+        kept = rank_of(slot.kind, add.keep.of(score_of(slot.kind, twin.rank), add.score))
         twin.changed |= kept != twin.rank
         twin.rank = kept
         return False
@@ -331,7 +330,7 @@ class Members:
         twin = self._states[key][WAITING]
         if twin is not None and settle.keep is not None:
             kind = settle.slot.kind
-            rank = rank_of(kind, _kept(settle.keep, settle.score, score_of(kind, twin.rank)))
+            rank = rank_of(kind, settle.keep.of(settle.score, score_of(kind, twin.rank)))
             twin.changed |= rank != twin.rank
             twin.rank = rank
 
@@ -403,15 +402,3 @@ class Members:
         twin.changed = True
         self._drop(key, source)
         return None
-
-
-def _kept(keep: Keep, first: float, last: float) -> float:
-    match keep:
-        case Keep.FIRST:
-            return first
-        case Keep.LAST:
-            return last
-        case Keep.LOWEST:
-            return min(first, last)
-        case Keep.HIGHEST:
-            return max(first, last)

@@ -78,8 +78,8 @@ def test_what_a_failed_delivery_loses_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_merge_that_takes_the_later_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = memory_sorted._kept_score
-    monkeypatch.setattr(memory_sorted, "_kept_score", lambda keep, *scores: real(Keep.LAST, *scores))
+    real = Keep.of
+    monkeypatch.setattr(Keep, "of", lambda keep, *scores: real(Keep.LAST, *scores))
     found = outcome(topic=FOLDED)
     assert any("instead of" in v.text and "score" in v.text for v in found.violations)
 
