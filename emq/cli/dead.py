@@ -163,34 +163,25 @@ def _selection(
 
 
 def _data(letter: Letter) -> dict[str, Any]:
-    """A letter as plain values; the payload as text where it is text, else in base64."""
     history = [{"time_ms": at_ms, "time": output.when(at_ms), "reason": reason} for at_ms, reason in letter.history]
-    data = {**letter._asdict(), "died": output.when(letter.dead_ms), "history": history}
-    try:
-        data["payload"] = letter.payload.decode()
-    except UnicodeDecodeError:
-        data["payload_base64"] = data.pop("payload")
-    return data
+    return output.with_payload({**letter._asdict(), "died": output.when(letter.dead_ms), "history": history})
 
 
 def _facts(letter: Letter) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
 
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
-        ("id", letter.id),
-        ("topic", letter.topic),
-        ("group", str(letter.group)),
-        ("priority", letter.priority),
-        ("tries", str(letter.attempts)),
-        ("died", output.when(letter.dead_ms)),
-        ("reason", letter.reason),
-    ):
-        facts.add_row(name, output.plain(value))
-    facts.add_row("payload", output.payload(letter.payload))
+    facts = output.facts(
+        (
+            ("id", letter.id),
+            ("topic", letter.topic),
+            ("group", str(letter.group)),
+            ("priority", letter.priority),
+            ("tries", str(letter.attempts)),
+            ("died", output.when(letter.dead_ms)),
+            ("reason", letter.reason),
+            ("payload", output.payload(letter.payload)),
+        )
+    )
     if not letter.history:
         return facts
     reasons = [reason for _, reason in letter.history]

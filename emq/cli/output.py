@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +38,27 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *,
     for row in rows:
         made.add_row(*map(cell, row))
     return made
+
+
+def facts(lines: Iterable[tuple[str, str]]) -> Table:
+    """Names with their values, one in a line."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in lines:
+        made.add_row(name, plain(value))
+    return made
+
+
+def with_payload(data: dict[str, Any]) -> dict[str, Any]:
+    """A message as plain values: the payload as text where it is text, else in base64."""
+    try:
+        data["payload"] = data["payload"].decode()
+    except UnicodeDecodeError:
+        data["payload_base64"] = data.pop("payload")
+    return data
 
 
 def cell(value: Cell) -> str:

@@ -106,7 +106,9 @@ def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableT
     troubles = host_view.troubles(view, found, known)
     if view.record is None:
         return "\n".join(["there is no plan yet; a host that starts makes one: emq host", *troubles])
-    return Group(_facts(_lines(view, known)), "", host_view.table(view, found, wide=wide), *map(output.plain, troubles))
+    return Group(
+        output.facts(_lines(view, known)), "", host_view.table(view, found, wide=wide), *map(output.plain, troubles)
+    )
 
 
 def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
@@ -154,7 +156,7 @@ def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
         ("epoch", f"{found.epoch}{since}"),
         ("state", _state(found)),
     ]
-    return Group(_facts(lines), "", *map(output.plain, explanation(view, known, group)))
+    return Group(output.facts(lines), "", *map(output.plain, explanation(view, known, group)))
 
 
 def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
@@ -259,14 +261,3 @@ def _since_s(epoch: int) -> float | None:
     """An epoch is the time of its plan in seconds, or a little more where plans came in quick succession."""
     now = time.time()
     return float(epoch) if now - 10 * 366 * 86_400 < epoch < now + 60 else None
-
-
-def _facts(lines: Sequence[tuple[str, str]]) -> RenderableType:
-    from rich.table import Table
-
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in lines:
-        facts.add_row(name, output.plain(value))
-    return facts

@@ -119,16 +119,11 @@ async def levels(
 
 
 def _data(planned: Planned, *, next_: bool = False) -> dict[str, Any]:
-    """An entry as plain values; the payload as text where it is text, else in base64."""
     data = {**planned._asdict(), "due": output.when(planned.due_ms)}
     del data["schedule"]
     if next_:
         data["next"] = [{"number": n, "due_ms": ms, "due": output.when(ms)} for n, ms in _upcoming(planned)]
-    try:
-        data["payload"] = planned.payload.decode()
-    except UnicodeDecodeError:
-        data["payload_base64"] = data.pop("payload")
-    return data
+    return output.with_payload(data)
 
 
 def _upcoming(planned: Planned) -> list[tuple[int, int]]:
@@ -138,12 +133,12 @@ def _upcoming(planned: Planned) -> list[tuple[int, int]]:
 
 
 def _facts(planned: Planned) -> RenderableType:
-    from rich.table import Table
-
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
+    upcoming = enumerate(_upcoming(planned))
+    nexts = (
+        ("" if place else "next", f"{output.when(due_ms)}  {planned.id}.{number}")
+        for place, (number, due_ms) in upcoming
+    )
+    lines = (
         ("id", planned.id),
         ("topic", planned.topic),
         ("group", str(planned.group)),
@@ -153,9 +148,7 @@ def _facts(planned: Planned) -> RenderableType:
         ("due", output.when(planned.due_ms)),
         ("tries", str(planned.attempts)),
         ("what", planned.text or "-"),
-    ):
-        facts.add_row(name, output.plain(value))
-    for place, (number, due_ms) in enumerate(_upcoming(planned)):
-        facts.add_row("" if place else "next", f"{output.when(due_ms)}  {planned.id}.{number}")
-    facts.add_row("payload", output.payload(planned.payload))
-    return facts
+        *nexts,
+        ("payload", output.payload(planned.payload)),
+    )
+    return output.facts(lines)

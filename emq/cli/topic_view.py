@@ -144,22 +144,19 @@ def render_slots(topic: Topic, found: list[SlotView], backlog: Backlog) -> Rende
 
 
 def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
     over = f"{topic_settings.split(topic)} of up to {output.number(topic.group_qps)}"
     if topic.is_sorted:
         over = topic_settings.split(topic)
-    for name, value in (
-        ("topic", output.plain(topic.name)),
-        ("kind", topic.kind.value),
-        ("state", topic.state.value),
-        ("qps", f"{output.number(topic.qps)}, over {over}"),
-        *lines,
-        *((option, _shown(value)) for option, value in _options(topic)),
-    ):
-        facts.add_row(name, value)
-    return facts
+    return output.facts(
+        (
+            ("topic", topic.name),
+            ("kind", topic.kind.value),
+            ("state", topic.state.value),
+            ("qps", f"{output.number(topic.qps)}, over {over}"),
+            *lines,
+            *((option, _shown(value)) for option, value in _options(topic)),
+        )
+    )
 
 
 def _waiting(backlog: Backlog) -> list[tuple[str, str]]:
