@@ -312,7 +312,7 @@ async def test_the_end_is_told_without_asking_the_store(tmp_path: Path) -> None:
         assert (settled.state, settled.place, settled.reasons) == ("settled", None, ())
         await app.admin.delete("shop", force=True)
         gone = await traced(app, message_id)
-        assert (gone.topic, gone.notes) == (None, ("topic 'shop' is gone, and what it held with it",))
+        assert (gone.topic, gone.notes) == (None, ("topic 'shop' was deleted with its messages",))
 
 
 async def test_a_message_given_up_as_a_hole_is_told_so(tmp_path: Path) -> None:
