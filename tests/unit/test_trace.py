@@ -375,7 +375,7 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
         monkeypatch.setattr("emq.inspect.trace.lookup.QUEUE_SEARCH", 50)
         cut = await traced(app, ids[100], "shop")
         assert cut.state == "unknown"
-        assert cut.notes[0].startswith("only 50 messages")
+        assert cut.notes[0].startswith("the search ended after 50 messages")
 
 
 @pytest.fixture
