@@ -58,8 +58,8 @@ async def tree_of(session: Session, timeout_s: float = cluster_view.OPEN_S) -> A
     settings = session.settings
     if not meet(settings):
         raise errors.InvalidSettings(
-            "no cluster is named; give --cluster zookeeper://HOST:PORT, or the --store and --database that the hosts "
-            f"share; from {hide_password(settings.store)!r} one host alone consumes"
+            f"one host alone consumes from {hide_password(settings.store)!r}, so there is no cluster; give the --store "
+            "and --database that several hosts share, or --cluster zookeeper://HOST:PORT"
         )
     servers = f"no ZooKeeper server of {hide_password(settings.cluster)}"
     if not settings.cluster:

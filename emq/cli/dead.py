@@ -80,7 +80,7 @@ async def show(
 ) -> None:
     """Show one dead letter in full, with the history of its failed attempts.
 
-    Example: emq dead show shop 3-5d41402abc4b2a76b9719d91
+    Example: emq dead show shop 3WXbJQ4Gn1lM1
     """
     from emq.inspect import dead_letters
 

@@ -58,7 +58,7 @@ async def show(session: Session, topic: Topic) -> None:
         {**dict(zip(columns, row, strict=True)), "finished": c.finished}
         for row, (c, _, _) in zip(rows, found, strict=True)
     ]
-    shown = [(*row[:-1], epochs.shown(row[-1])) for row in rows]
+    shown = [(*row[:-1], epochs.shown(row[-1]) if row[-1] else None) for row in rows]
     session.show(data, lambda: output.table("", columns, shown, right=columns[1:]))
 
 

@@ -47,7 +47,7 @@ async def drain(
     def change(order: Order) -> Order:
         return msgspec.structs.replace(order, drain=not undo)
 
-    what = f"{host} may have groups again" if undo else f"{host} is to have no groups"
+    what = f"{host} gets groups again" if undo else f"{host} gets no groups"
     await _give(session, host, change, what, force=force, wait=wait, timeout_s=timeout, yes=yes)
 
 
@@ -79,7 +79,7 @@ async def weight(
     def change(order: Order) -> Order:
         return msgspec.structs.replace(order, weight=weight)
 
-    what = f"{host} is to have {'the weight that it is set to' if weight is None else f'weight {weight:g}'}"
+    what = f"{host} gets {'the weight of its own setting' if weight is None else f'weight {weight:g}'}"
     await _give(session, host, change, what, force=force, wait=wait, timeout_s=timeout, yes=yes)
 
 

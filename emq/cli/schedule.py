@@ -65,7 +65,7 @@ async def show(
 ) -> None:
     """Show one delayed message, retry or schedule in full, with the next occurrences of a schedule.
 
-    Example: emq schedule show reports 3-5d41402abc4b2a76b9719d91
+    Example: emq schedule show reports 3WXbJQ4Gn1lM1
     """
     from emq.inspect import planned as book
 
@@ -91,7 +91,7 @@ async def recall(
     A message is either taken back or delivered, never both. Messages that an ended schedule has already published stay.
     Exits with 1 if one of the ids does not wait.
 
-    Example: emq schedule recall reports 3-5d41402abc4b2a76b9719d91
+    Example: emq schedule recall reports 3WXbJQ4Gn1lM1
     """
     async with session.app(recorded=True) as opened:
         recalled = await opened.admin.recall(topic, ids)

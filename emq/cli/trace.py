@@ -36,7 +36,7 @@ async def trace(
     Its life comes from the trail, the files in which hosts write down each event (see the setting trail); its place
     comes from the store and from the hosts' latest snapshots. Changes nothing.
 
-    Example: emq trace 3-5d41402abc4b2a76b9719d91 --topic shop
+    Example: emq trace 3WXbJQ4Gn1lM1 --topic shop
     """
     from emq.cli import snapshots
     from emq.inspect.trace import lookup

@@ -88,7 +88,7 @@ class Router:
             route = self._routes.get(name)
         if route is None:
             await self._catalog.get(name)  # raises UnknownTopic with a hint
-            raise errors.UnknownTopic(f"no topic {name!r}; create it first")
+            raise errors.UnknownTopic(f"there is no topic {name!r}; create it first")
         if route.topic.state is State.DRAINING:
             raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
         return route

@@ -390,7 +390,7 @@ class Catalog:
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
         alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
-        raise errors.UnknownTopic(f"no topic {name!r} in {self._environment}{alike or '; create it first'}")
+        raise errors.UnknownTopic(f"there is no topic {name!r} in {self._environment}{alike or '; create it first'}")
 
     def _save(
         self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The URL of a store on Redis, taken apart."""
+"""The parts of the URL of a store on Redis."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST_SHARDS = 4_096
 class Address:
     """Attributes:
     kind: "" for one server, else "cluster" or "sentinel".
-    hosts: the servers named, as (host, port).
-    master_name: by which the sentinels know the master.
-    shards: as given, or None.
+    hosts: the servers in the URL, as (host, port).
+    master_name: name of the master at the sentinels.
+    shards: number of shards in the URL, or None.
     max_queue_qps: most operations a second that a topic may ask of one queue, or None.
-    sentinel_username, sentinel_password: of the sentinels, where they have their own.
-    shown: without user and password, for messages.
+    sentinel_username, sentinel_password: account at the sentinels, if it differs from the servers'.
+    shown: the URL without user and password, for texts.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Address:
     _single: urllib.parse.SplitResult
 
     def options(self, host: str, port: int) -> dict[str, Any]:
-        """Arguments for a connection to one server: where, as whom, over TLS or not, and the URL's other parameters."""
+        """Return the arguments of a connection to one server: address, account, TLS, and the URL's other parameters."""
         place = f"[{host}]" if ":" in host else host
         account, at, _ = self._single.netloc.rpartition("@")
         url = self._single._replace(netloc=f"{account}{at}{place}:{port}")
@@ -50,10 +50,10 @@ class Address:
 
 
 def parsed(url: str) -> Address:
-    """Take a URL apart, see `storage_adapters.redis.opening.open_store`.
+    """Read the URL of a store; `storage_adapters.redis.opening.open_store` says how it is written.
 
     Raises:
-        InvalidSettings: a part of it is wrong; the text says which.
+        InvalidSettings: a part of the URL is wrong; the text names it.
     """
     parts = urllib.parse.urlsplit(url)
     scheme, _, kind = parts.scheme.partition("+")

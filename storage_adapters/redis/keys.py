@@ -1,11 +1,11 @@
-"""Every key and channel of the Redis layout; nothing else builds a name.
+"""Every key and channel of the Redis layout; no other module builds their names.
 
 `<tag>` is `{emq:<environment>:<shard>}`, on a cluster `{emq:<environment>:<shard>.<salt>}`: the environments never
-share a key, and all keys of a shard lie in one hash slot of a cluster. The salt is chosen so that the shards' hash
+share a key, and all keys of a shard are in one hash slot of a cluster. The salt is chosen so that the shards' hash
 slots are spread evenly; see `cluster_shards`.
 
     {emq:<environment>}:shards string number of shards, which never changes
-    <tag>:head                 hash    queue -> offset of its list's first element; 1 where missing
+    <tag>:head                 hash    queue -> offset of its list's first element; 1 if missing
     <tag>:armed                hash    queue -> channel of the host to wake
     <tag>:slot_armed           hash    slot -> "<next due ms> <channel>"
     <tag>:fence                hash    group -> highest epoch seen
@@ -18,15 +18,15 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:ranks:<slot>         zset    the same ids, score = priority * 2^49 + due time, at most 2^49 - 1
     <tag>:prepared:<slot>      hash    id -> "<epoch> <claimed at ms> <due ms> <priority>"
     <tag>:dead:<slot>          zset    id, score = time of death in ms
-    <tag>:body:<slot>          hash    id -> body, in whatever state
+    <tag>:body:<slot>          hash    id -> body, in every state
     <tag>:reason:<slot>        hash    id -> why it is dead
     <tag>:taken:<slot>         zset    id that was taken for good, score = when in ms; the key expires
     <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line; on a
                                        cluster a sharded channel, and that of the first shard a plain one too, for slots
 
-The slots of sorted topics lie apart, each under a hash tag of its own, in the layout of the published RMQ: the first
-three keys, which any program may read and write that knows it. `<slot>` is `<topic>_<index>`, in the sandbox
-`sandbox:<topic>_<index>`.
+In the keys above, `<slot>` is a lane. The slots of sorted topics are separate, each under a hash tag of its own, in
+the layout of the published RMQ; other programs that know it may read and write the first three keys. Below, `<slot>` is
+`<topic>_<index>`, in the sandbox `sandbox:<topic>_<index>`.
 
     <slot>                     zset    waiting members, score = due time in ms, priority, or retries left (16 and less)
     prepare{<slot>}            zset    claimed members, score = claimed second * 1000 + retries left after this delivery
@@ -47,7 +47,7 @@ three keys, which any program may read and write that knows it. `<slot>` is `<to
     restscores{<slot>}         hash    member -> score with which it waits again after its rest
     reason{<slot>}             hash    member -> why it is dead (JSON), then the lines of its history
 
-The last eight are there only for topics with a merge key, or for members that failed.
+The last eight exist only for topics with a merge key, or for members that failed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ RANGES = 128
 
 
 class Shard:
-    """The keys of one storage shard; `name` is the part of its tag behind the environment."""
+    """The keys of one storage shard; `name` is the part of its tag after the environment."""
 
     def __init__(self, environment: str, name: int | str) -> None:
         self.environment = environment
@@ -109,7 +109,7 @@ class Shard:
 
 
 def cluster_shards(environment: str, count: int) -> list[Shard]:
-    """Return the shards of a store on a cluster: shard i lies in the i-th of equal ranges of hash slots.
+    """Return the shards of a store on a cluster: shard i is in the i-th of equal ranges of hash slots.
 
     Masters serve ranges, so the numbers of shards on two masters differ by one at most. With random places, the busiest
     of three masters would often have 27 of 64 shards.
@@ -130,7 +130,7 @@ def shard_count(environment: str) -> str:
 
 
 class SlotKeys:
-    """The keys of one slot of a sorted topic; all lie in the hash slot of `store`."""
+    """The keys of one slot of a sorted topic; all are in the hash slot of `store`."""
 
     def __init__(self, environment: str, slot: str) -> None:
         topic, index = parts_of(slot)

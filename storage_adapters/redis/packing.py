@@ -1,4 +1,4 @@
-"""Connections that pack commands in C: a read of 300 queues has 1,800 arguments, a put of 500 messages even more."""
+"""Connections that pack commands in C, since a read of 300 queues has 1,800 arguments and a large put even more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import redis.asyncio
 
 
 class _Packing:
-    """Before a connection class of the library, whose own asyncio connections pack in Python (0.6 us an argument)."""
+    """Mixin for a connection class of the library, which itself packs in Python (0.6 us an argument)."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
         if " " in str(args[0]):  # "CLIENT SETINFO" and the like come as one word; the library knows how to split them

@@ -1,4 +1,4 @@
-"""The texts of the Lua scripts, as they are sent to a server."""
+"""The texts of the Lua scripts, as the adapter sends them to a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
 
 class Script(NamedTuple):
     """Attributes:
-    digest: by which the server knows the text.
+    digest: SHA-1 of the text, by which the server finds it.
+    text: source of the script.
     """
 
     digest: str
@@ -22,12 +23,13 @@ class Script(NamedTuple):
 
 @functools.cache
 def script(name: str, allow_oom: bool = False, sharded: bool = False) -> Script:
-    """lua/<name>.lua, with what it includes in the place of the line that says so.
+    """Return the script lua/<name>.lua, with each `-- include` line replaced by the included text.
 
     Args:
-        allow_oom: it runs on a full server too.
-        sharded: queues and lanes wake through the sharded channels of a cluster. The slots of sorted topics do not:
-            each lies in a hash slot of its own, and so would its channel.
+        name: name of the file without its extension.
+        allow_oom: let the script run on a full server, too.
+        sharded: wake queues and lanes through the sharded channels of a cluster. Slots of sorted topics use plain
+            channels, since each slot is in a hash slot of its own.
     """
     text = _INCLUDE.sub(lambda line: _read(line[1]), _read(name))
     if allow_oom:

@@ -1,4 +1,4 @@
-"""Keeps a second host process away from an SQLite file, which only one may consume from."""
+"""A lock by which only one host process consumes from an SQLite file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from emq import errors
 from emq.storage.environment import Environment
 
-# The system frees a lock when its holder dies, so a file left behind by a crash blocks nobody. Hosts of one process
-# share the lock: they can agree among themselves, through an in-process membership, on who consumes what.
+# The system frees a lock when its holder dies, so a lock file left by a crash blocks no host. Hosts of one process
+# share the lock: they divide the groups among themselves through an in-process membership.
 _held: dict[Path, tuple[int, int]] = {}
 
 

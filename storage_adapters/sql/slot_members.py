@@ -57,12 +57,12 @@ def digest(member: bytes) -> str:
 
 
 def rank_of(kind: SlotKind, score: float) -> float:
-    """Where a score stands in claim order; ranks ascend, so that one index serves all kinds."""
+    """Return a score's rank in claim order; ranks ascend, so that one index serves all kinds."""
     return 0.0 - score if kind is SlotKind.PRIORITY else float(score)
 
 
 def score_of(kind: SlotKind, rank: float) -> float:
-    """Return the score of a rank, an int where it is whole."""
+    """Return the score of a rank, an int if it is whole."""
     return told_score(0.0 - rank if kind is SlotKind.PRIORITY else rank)
 
 
@@ -115,7 +115,7 @@ def noted_retries(noted: str) -> int:
 
 
 def beyond(noted: str) -> int:
-    """Deliveries of a claimed member beyond those counted down; `noted` as above."""
+    """Return the deliveries of a claimed member beyond those that its retries count; `noted` as in `retries_left`."""
     return max(0, 1 - noted_retries(noted)) if noted else 0
 
 
@@ -123,14 +123,16 @@ class Member:
     """A member in one of its states.
 
     Attributes:
-        reason: why it is dead; of one that is not, the lowest number of retries with which it was put back, as text,
-            or empty.
-        origin: the state in which its row lies in the table; None if it has none yet.
-        rank: waiting: see `rank_of`; prepared: its token; dead: when it died, in ms.
-        member: only of one without a row.
-        body, note: of bodies apart; None while they lie in the table unread.
-        changed: the row is to be moved or rewritten, but for its body and note.
-        filled: body and note are to be written, too.
+        reason: for a dead member, why it died; for others, the lowest number of retries with which the member was put
+            back, as text, or empty.
+        origin: state of its row in the table; None if it has no row yet.
+        rank: waiting: see `rank_of`; prepared: its token; dead: time of its death in ms.
+        merged: number of adds that it stands for.
+        history: its failed attempts, as text.
+        member: its content; only for a member without a row.
+        body, note: for topics with a merge key; None while they are not read from the table.
+        changed: whether to move or rewrite the row, without body and note.
+        filled: whether to write body and note, too.
     """
 
     __slots__ = ("body", "changed", "filled", "history", "member", "merged", "note", "origin", "rank", "reason")
@@ -179,14 +181,15 @@ class Member:
 
 
 class Members:
-    """The members that a transaction works on, in all their states; their slots are locked.
+    """The members that a transaction changes, in all their states; their slots are locked.
 
     Args:
-        keys: which to load.
-        folded: those of them whose bodies it may have to fold.
+        transaction: the open transaction.
+        keys: members to load.
+        folded: those of them whose bodies the transaction may fold.
 
     Attributes:
-        came: by slot's id, how many more members wait than before the transaction; below 0 for fewer.
+        came: by slot's id, the change in the number of waiting members; below 0 for fewer.
     """
 
     def __init__(self, transaction: Transaction, keys: Iterable[Key], folded: Collection[Key] = ()) -> None:
@@ -210,7 +213,7 @@ class Members:
         prepared = [key for key, states in self._states.items() if states[PREPARED] is not None]
         if prepared:
             self._resting.update((row[0], row[1]) for row in transaction.rows("rests_find", rows=prepared))
-        # Nothing merges where there is neither a waiting member nor two that may come to wait, or to be dead.
+        # A merge needs a waiting member, or two members that may wait or die in this transaction.
         twins = [key for key in set(folded) if self._states[key][WAITING] or all(self._states[key][PREPARED:])]
         if twins:
             for slot_id, id_, state, body, note in transaction.rows("members_bodies", rows=twins):
@@ -230,10 +233,10 @@ class Members:
         return self._states[key][PREPARED] is not None
 
     def add(self, key: Key, add: SlotAdd) -> bool:
-        """Let it wait, or merge it; True if it was new.
+        """Add a member, or merge it with its waiting twin; return whether it was new.
 
         Raises:
-            InvalidMessage: as `folds.apply` does; nothing of it was applied.
+            InvalidMessage: `folds.apply` raised it; nothing was applied.
         """
         slot, rank = add.slot, rank_of(add.slot.kind, add.score)
         twin = self._states[key][WAITING]
@@ -257,7 +260,7 @@ class Members:
         return False
 
     def settle(self, key: Key, settle: SlotSettle, now_ms: int) -> bool:
-        """Carry out a verdict; False if it does not apply. What cannot be folded with its twin is dead, or stays so."""
+        """Carry out a verdict; return False if it does not apply. A member that does not fold with its twin is dead."""
         verdict, source = settle.verdict, _SOURCES[settle.verdict]
         found = self._states[key][source]
         if found is None or (source == PREPARED and (found.rank != settle.token or key in self._resting)):
@@ -280,7 +283,7 @@ class Members:
         return True
 
     def end_rest(self, key: Key, slot: Slot, rest_ms: int, rank: float, fold: Fold, now_ms: int) -> None:
-        """Let a rested member wait again; leave it alone if somebody took it out of prepare meanwhile."""
+        """Let a rested member wait again, unless another program took it out of prepare meanwhile."""
         found = self._states[key][PREPARED]
         if found is not None and int(found.rank) // 1000 * 1000 == resting_ms(rest_ms):
             self._retry(key, slot, score_of(slot.kind, rank), "", fold, now_ms)
@@ -317,7 +320,7 @@ class Members:
                     moved[state].append((state, m.rank, m.merged, stored(m.reason), m.history, *key, m.origin))
         self._transaction.write("members_drop", self._dropped)
         self._transaction.write("members_add", new)
-        # One that was replayed makes way for its twin that dies.
+        # A replayed member must leave its place before its twin dies.
         self._transaction.write("members_move", moved[PREPARED])
         self._transaction.write("rests_drop", [*self._rested])
         self._transaction.write("rests_add", [(*key, *rest) for key, rest in self._rests.items()])

@@ -64,7 +64,7 @@ def test_a_void_proof_is_told_with_its_reasons_and_exit_status_2(spark: SparkSes
         ("audit trail --ledger trail", "ledger directory '{here}/trail' holds no run=..."),
         (
             "audit trail --crashed host-7",
-            "there is no source 'host-7' that could have crashed; there are host-0, host-1",
+            "there is no source 'host-7' that could have crashed; the sources are host-0, host-1",
         ),
         ("audit trail --topics none.toml", "topics 'none.toml' cannot be read"),
         ("audit trail --report no/out.html", "report 'no/out.html' cannot be written"),

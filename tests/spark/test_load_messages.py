@@ -254,7 +254,7 @@ def test_a_parquet_file_gives_the_same_and_partitions_share_the_topics(tmp_path:
 
 def test_a_time_that_is_no_number_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"who": ["a", "b"], "at": [1.0, float("nan")]}), tmp_path / "rows.parquet")
-    with pytest.raises(errors.InvalidSettings, match="row 2: at = nan is no time"):
+    with pytest.raises(errors.InvalidSettings, match="row 2: at = nan is not a time"):
         replayed(replay(tmp_path / "rows.parquet", key=None, priority=None))
 
 
@@ -285,7 +285,7 @@ def test_the_flights_of_the_demonstration_can_be_replayed() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
-        ([{"who": "a", "at": "noon"}], {}, "row 1: at = 'noon' is no time"),
+        ([{"who": "a", "at": "noon"}], {}, "row 1: at = 'noon' is not a time"),
         ([{"who": "a"}], {}, "row 1: there is no 'at'; it has who"),
         ([{"at": 1}], {}, "row 1: 'to' = 't-{who}' cannot be filled in from at"),
         ([*ROWS, ROWS[0]], {}, "row 41: at goes back; sort the file"),

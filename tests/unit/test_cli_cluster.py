@@ -260,7 +260,7 @@ def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained(
 
 @pytest.mark.parametrize("line", ["plan", "drain a", "weight a 2"])
 def test_without_a_cluster_the_remedy_is_named(emq: Shell, line: str) -> None:
-    assert "no cluster is named; give --cluster zookeeper://HOST:PORT" in run(line, 1)
+    assert "one host alone consumes from 'sqlite:///emq.db', so there is no cluster" in run(line, 1)
 
 
 def test_an_ensemble_that_does_not_answer_is_given_up_with_its_servers_and_reasons(

@@ -37,8 +37,8 @@ def test_a_drain_waits_until_the_groups_have_moved_and_says_where_to(emq: Shell)
             assert sum(done["moved_to"].values()) == before
             [a, *_] = (await emq.json(hosts.hosts))["hosts"]
             assert (a["state"], a["groups"], a["draining"]) == ("drained", 0, 0)
-            assert await emq(orders.drain, "a") == "a is to have no groups; nothing had to move\n"
-            assert "a may have groups again: " in await emq(orders.drain, "a", undo=True)
+            assert await emq(orders.drain, "a") == "a gets no groups; nothing had to move\n"
+            assert "a gets groups again: " in await emq(orders.drain, "a", undo=True)
             assert (await emq.json(hosts.hosts))["hosts"][0]["groups"] > 0
 
     scenario()
@@ -51,12 +51,12 @@ def test_a_weight_counts_at_once_and_until_it_is_reset(emq: Shell) -> None:
         async with Follower(meeting, "a"), Follower(meeting, "b"):
             await asyncio.sleep(8)
             said = await emq(orders.weight, "a", 3)
-            assert said.startswith("a is to have weight 3: ")
+            assert said.startswith("a gets weight 3: ")
             a, b = (await emq.json(hosts.hosts))["hosts"]
             assert a["quota"] > 2 * b["quota"]
             assert (a["weight"], a["ordered_weight"]) == (1.0, 3.0)
             assert "3 (set: 1)" in await emq(hosts.hosts)
-            assert "is to have the weight that it is set to" in await emq(orders.weight, "a", reset=True)
+            assert "gets the weight of its own setting" in await emq(orders.weight, "a", reset=True)
             a, b = (await emq.json(hosts.hosts))["hosts"]
             assert a["ordered_weight"] is None
             assert a["quota"] < 1.2 * b["quota"]
@@ -140,7 +140,7 @@ def test_without_waiting_and_without_a_database_an_order_is_only_written(emq: Sh
         meeting = emq.meet()
         async with Follower(meeting, "a"), Follower(meeting, "b"):
             await asyncio.sleep(5)
-            assert await emq(orders.weight, "a", 2.0, wait=False) == "a is to have weight 2\n"
+            assert await emq(orders.weight, "a", 2.0, wait=False) == "a gets weight 2\n"
             emq.known = DatabaseView([], {}, 0, [], "no database today")
             assert "nothing is planned while the database is out of reach" in await emq(orders.drain, "b")
 

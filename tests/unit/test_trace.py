@@ -311,7 +311,7 @@ async def test_the_end_is_told_without_asking_the_store(tmp_path: Path) -> None:
         assert (settled.state, settled.place, settled.reasons) == ("settled", None, ())
         await app.admin.delete("shop", force=True)
         gone = await traced(app, message_id)
-        assert (gone.topic, gone.notes) == (None, ("topic 'shop' is gone, and what it held with it",))
+        assert (gone.topic, gone.notes) == (None, ("topic 'shop' was deleted with its messages",))
 
 
 async def test_a_message_given_up_as_a_hole_is_told_so(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
         monkeypatch.setattr("emq.inspect.trace.lookup.QUEUE_SEARCH", 50)
         cut = await traced(app, ids[100], "shop")
         assert cut.state == "unknown"
-        assert cut.notes[0].startswith("only 50 messages")
+        assert cut.notes[0].startswith("the search ended after 50 messages")
 
 
 @pytest.fixture

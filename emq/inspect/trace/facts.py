@@ -22,7 +22,7 @@ class State(enum.StrEnum):
 
     WAITING = "waiting"
     CLAIMED = "claimed"
-    """Something of its lane or slot is in prepare, and it is neither waiting nor dead."""
+    """Some entry of its lane or slot is in prepare, and the message is neither waiting nor dead."""
     DEAD = "dead"
     FINISHED = "finished"
     """The message's offset was checkpointed as finished or trimmed, and the message is nowhere else."""
@@ -36,15 +36,15 @@ class Place:
         name: name of the queue, lane or slot.
         group: index in the topic.
         id: the message's id at this place: a message that left its slot has a longer id in its lane.
-        offset: in a queue.
-        due_ms: of a lane or a slot by time: when it may be claimed, milliseconds since the epoch.
-        priority: name of its priority, or the number that it has in a slot by priority; empty where there is none.
-        attempt: the number of the next delivery; in a slot it is known of retries only.
-        error: what the last attempt failed with, or why it is dead; empty if not known.
-        since_ms: since when it is dead.
+        offset: its offset in a queue.
+        due_ms: in a lane, or in a slot by time: when a host may claim it, milliseconds since 1970.
+        priority: name of its priority, or its number in a slot by priority; empty if it has none.
+        attempt: number of the next delivery; in a slot known only for retries.
+        error: error of the last attempt, or reason of its death; empty if not known.
+        since_ms: when it became a dead letter.
         ahead: ready messages that go first at its own priority, as far as the store knows them.
         above: ready messages of higher priority in its group.
-        recurring: it is an entry that publishes again and again.
+        recurring: whether it is a schedule, which publishes again and again.
     """
 
     where: Where
@@ -68,9 +68,9 @@ class Consumer(NamedTuple):
 
     Attributes:
         in_flight: messages of the topic started and not settled there.
-        limit: most of them.
-        bound: a handler takes the topic there.
-        unreachable: why it cannot reach its store or database, if so.
+        limit: most such messages.
+        bound: whether a handler takes the topic there.
+        unreachable: why it cannot reach its store or database; None if it can.
     """
 
     host: str
@@ -84,7 +84,7 @@ class Running(NamedTuple):
     """A delivery that has begun and not ended, by the trail.
 
     Attributes:
-        live: its host still is; None where that is not known.
+        live: whether its host still runs; None if not known.
     """
 
     host: str
@@ -109,15 +109,16 @@ class Failure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Facts:
-    """All that `emq.inspect.trace.waiting_reasons.why` asks.
+    """The input of `emq.inspect.trace.waiting_reasons.why`.
 
     Attributes:
         now_ms: milliseconds since the epoch.
         place: None if the store does not have it.
         hosts: live hosts in the environment.
         consumers: those of them known to have groups of the topic.
-        complete: every live host has told all its topics, so that one which none names has no consumer.
-        owner: the host that owns the message's group by the trail; None where that is not known.
+        complete: whether every live host has named all its topics, so that a topic without a name there has no
+            consumer.
+        owner: the host that owns the message's group by the trail; None if not known.
     """
 
     topic: Topic
@@ -132,5 +133,5 @@ class Facts:
 
 
 def is_host(source: str, host: str) -> bool:
-    """Whether a host is the one that a trail names: one of several processes adds its number to the source's name."""
+    """Return whether a trail's source is this host; one of several processes adds its number to the source's name."""
     return host == source or host.startswith(f"{source}-")

@@ -26,7 +26,7 @@ from emq.trail import events
 from emq.trail.events import Event
 
 Progress = Callable[[str, int, int], None]
-"""Told what is gone through, how much of it is done, and how much there is."""
+"""Takes the name of what is searched, the part that is done, and the whole."""
 
 ENDED = frozenset((events.SETTLED, events.RECALLED, events.SKIPPED, events.DROPPED))
 
@@ -48,17 +48,19 @@ class Sources(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trace:
-    """What became of a message.
+    """The life of a message.
 
     Attributes:
-        topic: None if it is gone from the catalog.
-        state: how its life ended (`settled`, `recalled`, `dead`, `skipped`, `dropped`, `finished`), `running`,
-            `waiting`, or `unknown`.
+        id: the message's id.
+        topic_name: name of its topic.
+        topic: None if the topic is not in the catalog any more.
+        state: end of its life (`settled`, `recalled`, `dead`, `skipped`, `dropped`, `finished`), or `running`,
+            `waiting` or `unknown`.
         lines: its life by the trail, in order of time.
-        events: the same as recorded.
-        place: where the store has it; None if it was not asked, or has it nowhere.
-        reasons: why it waits, the weightiest first.
-        notes: what could not be told.
+        events: the same events as recorded.
+        place: its place in the store; None if the store was not asked, or does not have it.
+        reasons: the reasons why it waits, the most important first.
+        notes: limits of this answer, a line each.
     """
 
     id: str
@@ -79,17 +81,19 @@ async def look_up(
     hosts: Sequence[HostStatistics],
     on_progress: Progress = lambda _what, _done, _all: None,
 ) -> Trace:
-    """Tell a message's life and, if it goes on, where it is and why it waits. Changes nothing.
+    """Return a message's life and, if it goes on, its place and the reasons why it waits. Changes nothing.
 
     Args:
-        message_id: as `publish` answered it, or as a handler, a dead letter or the trail names it.
-        topic_name: needed where there is no trail, or the trail has the id in several topics.
-        hosts: the snapshots of the live hosts.
+        sources: settings, catalog, store, checkpoints and clock.
+        message_id: the id that `publish` returned, or that a handler, a dead letter or the trail shows.
+        topic_name: the message's topic; needed if there is no trail, or if several topics have the id.
+        hosts: snapshots of the live hosts.
+        on_progress: takes the progress of a long search.
 
     Raises:
-        UnknownTopic: correct the name.
-        InvalidSettings: the trail's directory is not there.
-        EMQError: neither trail nor topic says where to look; the text says what to add.
+        UnknownTopic: there is no such topic; correct the name.
+        InvalidSettings: the trail's directory does not exist.
+        EMQError: there is neither a trail nor a topic to look in; the text says what to add.
     """
     message_id = events.origin(message_id)
     directory = sources.settings.trail
@@ -103,7 +107,7 @@ async def look_up(
     found = [e for e in found if e.topic == name]
     topic = await _topic(sources, name, known=bool(found))
     if topic is None or timeline.state(found) in ENDED:
-        notes = () if topic is not None else (f"topic {name!r} is gone, and what it held with it",)
+        notes = () if topic is not None else (f"topic {name!r} was deleted with its messages",)
         lines = timeline.lines(found, [], topic)
         return Trace(message_id, name, topic, timeline.state(found), lines, found, notes=notes)
     of_group = await _of_group(directory, found, on_progress) if found else []
@@ -128,11 +132,13 @@ async def _unfinished(
     )
     place, whole = await _place(finder, topic, found)
     if not whole:
-        notes.append(f"only {QUEUE_SEARCH:,} messages of the topic's queues were looked at; a trail tells the offset")
+        notes.append(
+            f"the search ended after {QUEUE_SEARCH:,} messages of the topic's queues; with a trail it knows the offset"
+        )
     if not sources.settings.trail:
         notes.append("there is no trail (the setting trail is empty): only the store could be searched")
     elif not found:
-        notes.append("the trail has nothing about it")
+        notes.append("the trail has no event of this message")
     facts = Facts(
         topic,
         now_ms,
@@ -152,7 +158,7 @@ async def _unfinished(
     return Trace(message_id, topic.name, topic, state, lines, found, place, why(facts), notes)
 
 
-_ABSENT = "it was consumed, recalled or purged, is just moving from one state to the next, or never was there"
+_ABSENT = "it was consumed, recalled or purged, is moving between two states, or was never stored"
 
 
 def _state(place: Place | None, facts: Facts, told: str) -> str:
@@ -176,7 +182,7 @@ async def _in_trail(directory: str, message_id: str, on_progress: Progress) -> l
 
 
 async def _of_group(directory: str, found: Sequence[Event], on_progress: Progress) -> list[Event]:
-    """Who has owned the message's group, and whether its offset was given up."""
+    """Return the changes of the owner of the message's group, and the ranges that gave up its offset."""
     last = next((e for e in reversed(found) if e.event == events.PUBLISHED), found[-1])
     place = None if last.offset is None or last.offset < 0 else (last.priority or 0, last.offset)
     of_group = await asyncio.to_thread(
@@ -225,9 +231,9 @@ async def _topic(sources: Sources, name: str, *, known: bool) -> Topic | None:
 
 
 async def _place(finder: Finder, topic: Topic, found: Sequence[Event]) -> tuple[Place | None, bool]:
-    """Where the store has it; the second answer is False if not everything was looked at.
+    """Return the message's place in the store, and False if the search ended early.
 
-    That something of its lane or slot is claimed counts only where the trail says that the message went there.
+    A claimed entry of its lane or slot counts only if the trail says that the message went there.
     """
     published = next((e for e in reversed(found) if e.event == events.PUBLISHED), None)
     groups = _groups(topic, published)
@@ -257,7 +263,7 @@ _TO_LANE = frozenset((events.RETRIED, events.DEAD, events.REPLAYED))
 
 
 def _groups(topic: Topic, published: Event | None) -> Sequence[int]:
-    """The groups whose lanes may hold it: its own, or any where that is not known or may have been retired."""
+    """Return the groups whose lanes may hold it: its own, or all if its own is not known or may be retired."""
     if published is None or topic.groups != topic.active_groups or published.group >= topic.groups:
         return range(topic.groups)
     return (published.group,)
@@ -290,7 +296,7 @@ def _running(found: Sequence[Event], hosts: Sequence[HostStatistics]) -> Running
 
 
 def _failure(found: Sequence[Event]) -> Failure | None:
-    """The last failed attempt, unless the message was put back since."""
+    """Return the last failed attempt; None if the message was put back since."""
     for e in reversed(found):
         if e.event == events.RETRIED and e.due_ms is not None:
             return Failure(e.attempt or 1, e.time_us // 1000, e.due_ms, e.reason or "")

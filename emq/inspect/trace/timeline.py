@@ -15,8 +15,8 @@ from emq.trail.events import Event
 
 class TimelineEntry(NamedTuple):
     """Attributes:
-    time_us: microseconds since the epoch, by the clock of the host or producer that recorded it.
-    detail: for people.
+    time_us: microseconds since 1970, by the clock of the host or producer that recorded it.
+    detail: a text for people.
     """
 
     time_us: int
@@ -25,16 +25,16 @@ class TimelineEntry(NamedTuple):
 
 
 CLAIMED = "claimed"
-"""Not recorded by itself: when a started message had come into its host's buffer."""
+"""Name of a line for which there is no event: a message that was started later came into its host's buffer."""
 
 
 def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic | None) -> list[TimelineEntry]:
-    """The lines in order of time.
+    """Return the lines in order of time.
 
     Args:
-        of_message: in order of time, see `emq.trail.lookup.of_message`.
-        of_group: see `emq.trail.lookup.of_group`; empty if not asked for.
-        topic: for the names of priorities; None if it is gone.
+        of_message: events of the message in order of time, see `emq.trail.lookup.of_message`.
+        of_group: events of its group, see `emq.trail.lookup.of_group`; may be empty.
+        topic: gives the names of priorities; None if it was deleted.
     """
     found = [*_of_message(of_message, topic)]
     if of_message:
@@ -43,9 +43,9 @@ def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic |
 
 
 def state(of_message: Sequence[Event], of_group: Sequence[Event] = ()) -> str:
-    """What the trail says of the message now: the name of the event that ended it, `started`, or `waiting`.
+    """Return the message's state by the trail: the name of the event that ended it, `started`, or `waiting`.
 
-    The empty text if the trail has nothing about it. A merge changes nothing: what it merged with was waiting.
+    The text is empty if the trail has no event of the message. A merge changes nothing, since the other message waits.
     """
     now = ""
     for e in of_message:
@@ -54,7 +54,7 @@ def state(of_message: Sequence[Event], of_group: Sequence[Event] = ()) -> str:
         elif e.event != events.MERGED or not now:
             now = "waiting"
     if now in _ENDS and sum(e.event == events.PUBLISHED for e in of_message) > 1:
-        # A publish that began while its twin was being delivered comes before that one's end, and waits still.
+        # A publish that began while its twin was delivered has an earlier time than the twin's end, and still waits.
         [life] = lives.of((_step(e) for e in of_message), [""]).values()
         now = "waiting" if life.is_open else now
     gone = [e.event for e in of_group if e.until is not None]
@@ -62,7 +62,7 @@ def state(of_message: Sequence[Event], of_group: Sequence[Event] = ()) -> str:
 
 
 def running(of_message: Sequence[Event]) -> Event | None:
-    """The delivery that has begun and not ended; None if there is none."""
+    """Return the delivery that has begun and not ended; None if none runs."""
     last = None
     for e in of_message:
         if e.event == events.STARTED:

@@ -1,18 +1,18 @@
-"""Finds the reasons why a message that has not ended is where it is.
+"""Finds the reasons why an unfinished message waits.
 
-The reasons that hold are given in this order; look at the first one first:
+The reasons that hold come in this order, the most important first:
 
-    dead           it stays until an operator replays or purges it
+    dead           it is a dead letter until an operator replays or purges it
     running        a handler has it
     claimed        a host has taken it from its lane or slot
     not due        it is delayed
-    retry, breaker it failed, and the backoff (breaker: its endpoint) has it wait
-    paused         its topic is
-    no owner       nobody consumes its group, or nothing is bound to its topic
+    retry, breaker it failed and waits for its next attempt (breaker: its endpoint failed)
+    paused         its topic is paused
+    no owner       no host consumes its group, or no handler is bound to its topic
     unreachable    its host cannot reach the store
-    in-flight      the topic has as many messages running on its host as it may
+    in-flight      the topic has its most messages in flight on this host
     priority       more urgent messages of its group go first
-    rate           its group starts only so many a second; also when nothing at all stands in its way
+    rate           its group has a limited number of starts a second; also if nothing else holds it up
 
 Reasons below "not due" matter only once the message is due; "paused" and "no owner" are given even before.
 """
@@ -50,8 +50,8 @@ class Name(enum.StrEnum):
 class Reason(NamedTuple):
     """Attributes:
     text: a line for people.
-    until_ms: when this reason ends, milliseconds since the epoch: exactly for times that are due, about for rates;
-        None where nothing but an event ends it.
+    until_ms: when this reason ends, milliseconds since 1970: exact for due times, an estimate for rates; None if only
+        an event ends it.
     """
 
     name: Name
@@ -60,7 +60,7 @@ class Reason(NamedTuple):
 
 
 def why(facts: Facts) -> list[Reason]:
-    """The reasons that hold, the weightiest first; none for a message that is nowhere or finished."""
+    """Return the reasons that hold, the most important first; none for a finished message or one without a place."""
     place = facts.place
     if place is not None and place.state is State.DEAD:
         return [_dead(facts, place)]
@@ -164,7 +164,7 @@ def _candidates(facts: Facts) -> list[Consumer]:
 
 
 LEAST_QUOTA = 1e-6
-"""Stands for none: a retired group that was thought empty gets its share back within seconds."""
+"""Quota for a group that has none: a retired group that seemed empty gets its share back within seconds."""
 
 
 def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:

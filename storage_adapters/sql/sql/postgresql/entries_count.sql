@@ -1,4 +1,4 @@
--- How many entries each lane has in each state, and the first time of that state. :names is a JSON array.
+-- Number of entries of each lane in each state, and the first time of that state. :names is a JSON array.
 SELECT g.name, e.state, count(*) AS entries, min(e.at_ms) AS first_ms
 FROM store_groups AS g
 JOIN store_entries AS e ON e.slot_id = g.id

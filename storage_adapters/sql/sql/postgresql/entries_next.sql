@@ -1,4 +1,4 @@
--- When the next waiting entry of each lane and priority is due, for the priorities that it has any of, highest first.
+-- Due time of the next waiting entry of each lane and priority, for the priorities with entries, highest first.
 -- :lanes is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
 WITH RECURSIVE found (slot_id, priority) AS (
     SELECT CAST(s.id AS bigint),

@@ -1,5 +1,5 @@
--- How many members each slot has in each state, the first rank of that state, how many rank up to a bound, and how many
--- of the slot rest.
+-- Number of members of each slot in each state, the first rank of that state, the number of members up to a bound, and
+-- the number of resting members of the slot.
 -- :rows is JSON [[name, bound], ...].
 SELECT g.name, m.state, count(*) AS members, min(m.rank) AS first,
        count(*) FILTER (WHERE m.rank <= CAST(r ->> 1 AS float8)) AS bounded,

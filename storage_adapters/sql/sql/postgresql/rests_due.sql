@@ -1,4 +1,4 @@
--- The first 1,000 members whose rest is over by a time. :rows is JSON [[number, slot_id, time], ...]; answers
+-- The first 1,000 members whose rest is over by a time. :rows is JSON [[number, slot_id, time], ...]; returns
 -- (number, slot_id, id, rest_ms, rank), the first to wait again first.
 SELECT CAST(r ->> 0 AS bigint) AS number, m.slot_id, m.id, m.rest_ms, m.rank
 FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r

@@ -1,4 +1,4 @@
--- How many entries each lane has in each state, and the first time of that state. :names is a JSON array.
+-- Number of entries of each lane in each state, and the first time of that state. :names is a JSON array.
 SELECT g.name, e.state, count(*) AS entries, min(e.at_ms) AS first_ms
 FROM json_each(:names) AS n
 CROSS JOIN store_groups AS g ON g.environment = :environment AND g.name = n.value

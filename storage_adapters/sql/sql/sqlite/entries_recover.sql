@@ -1,4 +1,4 @@
--- Return prepared entries to their lanes, due when they were before: those of lower epochs, those claimed too early.
+-- Return prepared entries to their lanes with their former due times: those of lower epochs or claimed too long ago.
 -- :rows is JSON [[slot_id, epoch], ...]; :older_than_ms may be NULL. Returns (slot_id, due_ms) of each.
 UPDATE store_entries AS e
 SET state = 0, at_ms = e.due_ms
