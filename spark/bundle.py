@@ -16,7 +16,7 @@ from pathlib import Path
 
 PACKAGES = ("emq", "storage_adapters", "spark")
 
-SUFFIXES = frozenset({".py", ".sql", ".lua", ".css", ".typed"})
+SUFFIXES = frozenset({".py", ".sql", ".lua", ".css", ".html", ".typed"})
 
 
 def write(path: Path) -> None:

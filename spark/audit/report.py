@@ -1,26 +1,25 @@
-"""The result of an audit as one HTML file with charts and tables."""
+"""The result of an audit as one HTML file with charts and tables. The page is in `templates/`."""
 
 from __future__ import annotations
 
-import html
+import math
 import time
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
+
+import jinja2
 
 from emq import errors
 from emq.durations import brief
-from spark.audit import svg
 from spark.audit.charts import Charts, Series
-from spark.audit.findings import NAMES, Kind
+from spark.audit.findings import NAMES
 from spark.audit.result import Audit
-from spark.audit.svg import ChartLine, number
 
 SMALL = 12
 """Tenants (topics) with a chart of their own."""
-SHARES = (0.5, 0.9, 0.99)
 
-_STYLE = "report.css"
+Key = list[tuple[str, str]]
+"""What a chart's colours stand for: the class of the colour ("" for none) and the text."""
 
 _COUNTS = (
     ("published", "published"),
@@ -35,6 +34,8 @@ _COUNTS = (
     ("finished_unseen", "finished by a killed host"),
     ("lost", "lost"),
 )
+_ALWAYS = ("published", "delivered", "lost")
+_SHADES = "dark is all of it, red where a second exceeded it"
 
 
 def check(path: Path) -> None:
@@ -59,46 +60,83 @@ def write(path: Path, result: Audit) -> None:
 
 def render(result: Audit) -> str:
     """Return the report as HTML text."""
-    # Broken promises come before the charts, excused findings after them.
-    broken, allowed = ([k for k in result.kinds if k.excused is x] for x in (False, True))
-    parts = (_head(result), _promises(result), _findings("Findings", broken), _pictures(result.charts))
-    body = "".join(text for part in (*parts, _findings("Allowed", allowed), _notes(result)) for text in part)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>EMQ audit</title>'
-        f"<style>{_style()}</style></head><body><main>{body}</main></body></html>\n"
+    charts, total = result.charts, result.charts.total
+    last_s = charts.first_s + charts.step_s * len(total.started)
+    every_us = [us for found in charts.waits.values() for us, _ in found] or [1e3, 1e6]
+    css, verdict = _verdict(result)
+    page = jinja2.Environment(
+        loader=jinja2.PackageLoader("spark.audit"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page.filters |= {"brief": lambda us: brief(us=us), "log10": math.log10, "number": number}
+    return page.get_template("report.html").render(
+        css=css,
+        verdict=verdict,
+        read=_read(result, last_s),
+        flaws=[*result.flaws, *(f"{letter}: {why}" for letter, why in result.unjudged.items())],
+        counts=[(result.counts[name], text) for name, text in _COUNTS if result.counts[name] or name in _ALWAYS],
+        promises=_promises(result),
+        # Broken promises come before the charts, excused findings after them.
+        broken=[kind for kind in result.kinds if not kind.excused],
+        allowed=[kind for kind in result.kinds if kind.excused],
+        notes=result.notes,
+        charts=charts,
+        total=total,
+        ends=(_clock(charts.first_s), _clock(last_s)),
+        last_s=last_s,
+        flow_key=[("p1", "published"), ("p0", "started")]
+        + ([("capkey", f"cap {number(total.cap)}")] * (total.cap > 0)),
+        flow_most=nice(max([total.cap, *total.published, *total.started])),
+        lag_key=[("", f"highest {max(total.lag, default=0):,}")],
+        lag_most=nice(max(total.lag, default=0)),
+        waits_key=_waits_key(charts),
+        curves=[[*_curve(found)] for found in charts.waits.values()],
+        decades=(math.floor(math.log10(min(every_us))), math.ceil(math.log10(max(every_us) * 1.19))),
+        pauses_key=_pauses_key(charts),
+        tenants_key=[("", f"the {len(charts.tenants)} busiest of {charts.all_tenants:,}; {_SHADES}")],
+        heat=[(series.name, _cells(series)) for series in charts.tenants],
+        small=SMALL,
     )
 
 
-def _style() -> str:
-    return resources.files(__package__).joinpath(_STYLE).read_text(encoding="utf-8")
+def number(value: float) -> str:
+    """Format a number shortly enough for an axis, such as 1.2k or 3.4M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
 
 
-def _head(result: Audit) -> Iterator[str]:
+def nice(value: float) -> float:
+    """Return the next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= value * 0.999)
+
+
+def _verdict(result: Audit) -> tuple[str, str]:
     if result.broken:
-        css, verdict = "bad", f"Broken: {', '.join(result.broken)}"
-    elif result.flaws:
-        css, verdict = "void", "Void: trail or ledger is not complete"
-    elif result.unjudged:
-        css, verdict = "void", f"Kept as far as judged; not judged: {', '.join(result.unjudged)}"
-    else:
-        css, verdict = "good", "Every promise was kept"
-    counts = result.counts
-    yield f'<header class="{css}"><h1>{html.escape(verdict)}</h1>'
+        return "bad", f"Broken: {', '.join(result.broken)}"
+    if result.flaws:
+        return "void", "Void: trail or ledger is not complete"
+    if result.unjudged:
+        return "void", f"Kept as far as judged; not judged: {', '.join(result.unjudged)}"
+    return "good", "Every promise was kept"
+
+
+def _read(result: Audit, last_s: float) -> str:
+    counts, first_s = result.counts, result.charts.first_s
     believed = f" · {result.believed}" if result.believed else ""
-    read = f"{counts['events']:,} events in {counts['segments']:,} segments"
-    yield f"<p>{read}, {_period(result.charts)}{believed}</p></header>"
-    for flaw in (*result.flaws, *(f"{letter}: {why}" for letter, why in result.unjudged.items())):
-        yield f'<p class="flaw">{html.escape(flaw)}</p>'
-    yield '<section class="counts">'
-    for name, text in _COUNTS:
-        if counts[name] or name in ("published", "delivered", "lost"):
-            yield f"<div><b>{counts[name]:,}</b>{text}</div>"
-    yield "</section>"
+    period = f"{_clock(first_s, '%Y-%m-%d %H:%M:%S')} to {_clock(last_s)} UTC"
+    return f"{counts['events']:,} events in {counts['segments']:,} segments, {period}{believed}"
 
 
-def _promises(result: Audit) -> Iterator[str]:
-    yield '<section class="promises">'
+def _promises(result: Audit) -> Iterator[tuple[str, str, str, str]]:
+    """Yield class, letter, text and verdict of each promise."""
     for letter, text in NAMES.items():
         count = result.broken.get(letter, 0)
         css, said = ("bad", f"{count:,} broken") if count else ("good", "kept")
@@ -106,104 +144,35 @@ def _promises(result: Audit) -> Iterator[str]:
             css, said = "void", "not judged"
         elif not count and result.flaws:
             css, said = "void", "not proved"
-        yield f'<div class="{css}"><b>{letter}</b><span>{html.escape(text)}</span><i>{said}</i></div>'
-    yield "</section>"
+        yield css, letter, text, said
 
 
-def _pictures(charts: Charts) -> Iterator[str]:
-    ends = (_clock(charts.first_s), _clock(charts.first_s + charts.step_s * len(charts.total.started)))
-    total = charts.total
-    yield '<section class="two">'
-    flow = [ChartLine(total.published, "p1"), ChartLine(total.started, "p0", True)]
-    yield _figure(
-        "Published and started a second",
-        f"{_key('p1', 'published')}{_key('p0', 'started')}{_cap(total)}",
-        svg.lines(flow, 560, 190, cap=total.cap, ends=ends),
-    )
-    yield _figure(
-        "Lag: published and not finished",
-        f"highest {max(total.lag, default=0):,}",
-        svg.lines([ChartLine(total.lag, "p2", True)], 560, 190, ends=ends),
-    )
-    yield _figure("Wait from publish to first start", _waits_key(charts), svg.waits(charts.waits, 560, 190))
-    last_us = (charts.first_s + charts.step_s * len(total.started)) * 1e6
-    yield _figure(
-        "Pauses when groups moved",
-        _pauses_key(charts),
-        svg.dots(charts.pauses, charts.first_s * 1e6, last_us, 560, 190, ends=ends),
-    )
-    yield "</section>"
-    yield from _tenants(charts)
+def _curve(found: Sequence[tuple[float, int]]) -> Iterator[tuple[float, float]]:
+    """Yield times in microseconds and the share of messages that waited at most so long."""
+    total, reached = sum(n for _, n in found), 0
+    yield found[0][0], 0.0
+    for us, n in found:
+        reached += n
+        yield us * 2**0.25, reached / total  # a bucket holds what waited up to a quarter of a doubling longer
 
 
-def _tenants(charts: Charts) -> Iterator[str]:
-    if not charts.tenants:
-        return
-    shown = f"the {len(charts.tenants)} busiest of {charts.all_tenants:,}"
-    rows = [(s.name, [v / (s.cap or s.peak or 1) for v in s.started]) for s in charts.tenants]
-    yield _figure(
-        "How much of its cap each tenant used",
-        f"{shown}; dark is all of it, red where a second exceeded it",
-        svg.heat(rows, 1140, [s.broken for s in charts.tenants]),
-        "wide",
-    )
-    yield '<section class="small">'
-    for series in charts.tenants[:SMALL]:
-        yield _small(series)
-    yield "</section>"
+def _cells(series: Series) -> list[str]:
+    """Return a class for each bucket: how much of its cap a tenant used, or that it was judged to have exceeded it."""
+    most = series.cap or series.peak or 1
+    return [
+        "over" if i in series.broken else f"h{min(8, math.ceil(v / most * 8))}" for i, v in enumerate(series.started)
+    ]
 
 
-def _small(series: Series) -> str:
-    rate = svg.lines([ChartLine(series.started, "p0", True)], 270, 70, cap=series.cap, axis=False)
-    lag = svg.lines([ChartLine(series.lag, "p2", True)], 270, 34, axis=False)
-    cap = f" of {number(series.cap)}" if series.cap else ""
-    return (
-        f"<figure><figcaption><b>{html.escape(series.name)}</b><span>peak {number(series.peak)}{cap}/s</span>"
-        f"</figcaption>{rate}{lag}<small>lag up to {max(series.lag, default=0):,}</small></figure>"
-    )
+# --------------------------------------------------------------------------------------------------------------- keys
 
 
-def _findings(title: str, kinds: Sequence[Kind]) -> Iterator[str]:
-    if kinds:
-        yield f"<h2>{title}</h2><table><tr><th></th><th>what</th><th>how many</th><th>for example</th></tr>"
-        yield from map(_kind, kinds)
-        yield "</table>"
-
-
-def _notes(result: Audit) -> Iterator[str]:
-    if result.notes:
-        yield "<h2>Notes</h2><ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in result.notes) + "</ul>"
-
-
-def _kind(kind: Kind) -> str:
-    css = "void" if kind.excused else "bad"
-    examples = "<br>".join(map(html.escape, kind.examples))
-    cells = f"<td>{html.escape(kind.kind)}</td><td>{kind.count:,}</td><td>{examples}</td>"
-    return f'<tr><td class="{css}">{kind.promise}</td>{cells}</tr>'
-
-
-# ----------------------------------------------------------------------------------------------------------- captions
-
-
-def _figure(title: str, text: str, picture: str, css: str = "") -> str:
-    return f'<figure class="{css}"><figcaption><b>{title}</b><span>{text}</span></figcaption>{picture}</figure>'
-
-
-def _key(css: str, text: str) -> str:
-    return f'<em class="{css}">{html.escape(text)}</em>'
-
-
-def _cap(series: Series) -> str:
-    return f'<em class="capkey">cap {number(series.cap)}</em>' if series.cap else ""
-
-
-def _waits_key(charts: Charts) -> str:
-    texts = []
+def _waits_key(charts: Charts) -> Key:
+    key = []
     for i, (priority, found) in enumerate(charts.waits.items()):
-        half, _, most = (_quantile(found, share) for share in SHARES)
-        name = charts.priorities.get(priority, f"priority {priority}")
-        texts.append(_key(f"p{i % 4}", f"{name}: p50 {brief(us=half)}, p99 {brief(us=most)}"))
-    return "".join(texts)
+        half, most = (brief(us=_quantile(found, share)) for share in (0.5, 0.99))
+        key.append((f"p{i % 4}", f"{charts.priorities.get(priority, f'priority {priority}')}: p50 {half}, p99 {most}"))
+    return key
 
 
 def _quantile(found: Sequence[tuple[float, int]], share: float) -> float:
@@ -216,24 +185,18 @@ def _quantile(found: Sequence[tuple[float, int]], share: float) -> float:
     return 0.0
 
 
-def _pauses_key(charts: Charts) -> str:
+def _pauses_key(charts: Charts) -> Key:
     if not charts.all_pauses:
-        return "no group moved"
-    texts = []
+        return [("", "no group moved")]
+    key = []
     for css, clean, what in (("good", True, "handed over"), ("bad", False, "after a crash")):
         gaps = sorted(p.gap_us for p in charts.pauses if p.clean is clean)
         if gaps:
             half, most = (brief(us=gap) for gap in (gaps[(len(gaps) - 1) // 2], gaps[-1]))
-            said = f"half within {half}, longest {most}"
-            texts.append(_key(css, f"{len(gaps):,} {what}: {said}"))
+            key.append((css, f"{len(gaps):,} {what}: half within {half}, longest {most}"))
     if charts.all_pauses > len(charts.pauses):
-        texts.append(f"the longest {len(charts.pauses):,} of {charts.all_pauses:,} moves")
-    return "".join(texts)
-
-
-def _period(charts: Charts) -> str:
-    last_s = charts.first_s + charts.step_s * len(charts.total.started)
-    return f"{_clock(charts.first_s, '%Y-%m-%d %H:%M:%S')} to {_clock(last_s)} UTC"
+        key.append(("", f" · the longest {len(charts.pauses):,} of {charts.all_pauses:,} moves"))
+    return key
 
 
 def _clock(time_s: float, shape: str = "%H:%M:%S") -> str:

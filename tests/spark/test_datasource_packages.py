@@ -74,6 +74,7 @@ def test_a_bundle_holds_what_is_read_at_run_time_and_the_entry_points(
     assert bundle.main([str(tmp_path / "emq.zip")]) == 0
     names = set(zipfile.ZipFile(tmp_path / "emq.zip").namelist())
     assert {"spark/source/datasource.py", "storage_adapters/redis/lua/read.lua", "emq/cli/__init__.py"} <= names
+    assert "spark/audit/templates/report.html" in names
     assert any(name.endswith(".sql") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
     assert not any("__pycache__" in name for name in names)

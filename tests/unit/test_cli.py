@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import io
 import json
 import time
 from pathlib import Path
@@ -10,11 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
-from emq.cli import offsets
+from emq.cli import offsets, watching
+from emq.cli.session import Session
 from emq.host import statistics
 from emq.storage.lane_store import LaneAdd
 
@@ -250,6 +254,15 @@ def test_every_data_command_prints_a_table(emq: Shell) -> None:
     assert "no host is running" in emq("stats")
     assert "drain_s" in emq("settings")
     assert "# drain_s = 10.0" in emq("settings --defaults")
+
+
+def test_top_fills_the_screen_of_a_terminal_and_no_more(emq: Shell) -> None:
+    for n in range(8):
+        emq(f"topic create t{n} --qps 1")
+    session = Session({})
+    session.out = Console(file=(screen := io.StringIO()), force_terminal=True, width=120, height=9)
+    asyncio.run(watching.top(session, count=2, interval=0.01))
+    assert [n for n in range(8) if f"t{n} " in screen.getvalue()] == [0, 1, 2, 3]
 
 
 def test_stats_mark_hosts_that_are_stale_and_leave_them_out_of_the_sums(emq: Shell) -> None:
