@@ -26,7 +26,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from emq import errors
+from emq import errors, standard_output
 
 HUNG_UP = 0
 """The status in a receipt whose caller closed the connection before the answer."""
@@ -259,6 +259,7 @@ async def _serve(behaviours: Mapping[str, str]) -> bytes:
 
 def main() -> None:
     """Entry point of the receivers' process."""
+    sys.stdout = standard_output.whole(sys.stdout)
     behaviours = msgspec.json.decode(sys.stdin.buffer.readline(), type=dict[str, str])
     log = uvloop.run(_serve(behaviours))
     try:

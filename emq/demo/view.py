@@ -118,7 +118,8 @@ class LiveScreen:
         )
         assert self._process.stdin
         self._pipe = self._process.stdin.fileno()
-        os.write(self._pipe, msgspec.json.encode(scene) + b"\n")
+        self._process.stdin.write(msgspec.json.encode(scene) + b"\n")
+        self._process.stdin.flush()
         os.set_blocking(self._pipe, False)
 
     def show(self, frame: Frame) -> None:
