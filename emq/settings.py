@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from msgspec import Meta
 from emq import errors
 from emq.storage import opening
 from emq.storage.environment import Environment
-from emq.topics import documents
+from emq.topics import documents, inputs
 
 DEFAULT_FILE = "emq.toml"
 
@@ -134,12 +133,17 @@ def _read(path: str | None) -> dict[str, Any]:
     file = pathlib.Path(path or DEFAULT_FILE)
     if path is None and not file.exists():
         return {}
+    shown = " ".join(str(file).split())
     try:
-        return tomllib.loads(file.read_text())
+        text = file.read_text()
     except OSError as exc:
-        raise errors.InvalidSettings(f"cannot read settings file {file}: {exc.strerror}") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise errors.InvalidSettings(f"settings file {file} is not valid TOML: {exc}") from exc
+        raise errors.InvalidSettings(f"cannot read settings file {shown}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise errors.InvalidSettings(f"settings file {shown} is not valid TOML: {exc}") from exc
+    except ValueError as exc:  # no file has such a name
+        raise errors.InvalidSettings(f"cannot read settings file {shown!r}: {exc}") from exc
+    values: dict[str, Any] = documents.parsed(text, "toml", f"settings file {shown}", errors.InvalidSettings)
+    return values
 
 
 def _converted(name: str, text: str, hint: Any) -> Any:
@@ -147,14 +151,14 @@ def _converted(name: str, text: str, hint: Any) -> Any:
         hint = typing.get_args(hint)[0]
     if hint is bool:
         if (lower := text.lower()) not in _BOOLEANS:
-            raise errors.InvalidSettings(f"environment variable {name}={text!r} must be true or false")
+            raise errors.InvalidSettings(f"environment variable {name}={inputs.shown(text)} must be true or false")
         return _BOOLEANS[lower]
     if hint not in (int, float):
         return text
     try:
         return hint(text)
     except ValueError:
-        raise errors.InvalidSettings(f"environment variable {name}={text!r} must be a number") from None
+        raise errors.InvalidSettings(f"environment variable {name}={inputs.shown(text)} must be a number") from None
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:

@@ -59,9 +59,12 @@ def hide_password(url: str) -> str:
     """The URL with its password, and parameters that look like one, shown as `***`; for messages and logs.
 
     A password with unescaped `@`, `/` or `?` is hidden too: everything up to the last `@` counts as user and password.
+    So is the password of a URL whose scheme was forgotten.
     """
     before, mark, rest = url.partition("://")
-    if mark and "@" in rest:
+    if not mark:
+        before, rest = "", url
+    if "@" in rest:
         account, _, place = rest.rpartition("@")
         user, colon, _ = account.partition(":")
         rest = f"{user}{colon}***@{place}" if colon else rest

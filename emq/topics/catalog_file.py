@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +9,7 @@ import msgspec
 import tomli_w
 
 from emq import errors
-from emq.topics import documents
+from emq.topics import documents, inputs
 from emq.topics.model import Topic
 
 _COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier")
@@ -41,10 +40,7 @@ def load(text: str, fmt: str) -> list[Topic]:
     """
     if fmt not in ("toml", "json"):
         raise ValueError(_unknown_format(fmt))
-    try:
-        document: Any = tomllib.loads(text) if fmt == "toml" else msgspec.json.decode(text)
-    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as exc:
-        raise errors.InvalidTopic(f"the topics are not valid {fmt.upper()}: {exc}") from exc
+    document = documents.parsed(text, fmt, "the list of topics", errors.InvalidTopic)
     entries = document.get("topics") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise errors.InvalidTopic("the file has no list 'topics'; write one entry under it for each topic")
@@ -52,7 +48,7 @@ def load(text: str, fmt: str) -> list[Topic]:
     names = [topic.name for topic in topics]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise errors.InvalidTopic(f"topic {twice!r} is in the file twice; keep one")
+        raise errors.InvalidTopic(f"topic {inputs.shown(twice)} is in the file twice; keep one")
     return topics
 
 
@@ -65,11 +61,15 @@ def _plain(topic: Topic) -> dict[str, Any]:
 
 def _topic(number: int, entry: Any) -> Topic:
     if not isinstance(entry, dict):
-        raise errors.InvalidTopic(f"entry {number} of 'topics' is {entry!r}; write a table with name and qps")
-    shown = f"topic {entry.get('name', f'number {number}')!r}"
+        raise errors.InvalidTopic(
+            f"entry {number} of 'topics' is {documents.plain(entry) or 'a list'}; write a table with name and qps"
+        )
+    name = entry.get("name")
+    source = f"topic {inputs.shown(name)}" if isinstance(name, str) else f"topic number {number}"
     if unknown := [key for key in entry if key not in _FIELDS]:
-        raise errors.InvalidTopic(f"{shown}: there is no key {unknown[0]!r}; the keys are {', '.join(_FIELDS)}")
-    return documents.converted(entry, Topic, shown, errors.InvalidTopic)
+        given = inputs.shown(unknown[0])
+        raise errors.InvalidTopic(f"{source}: there is no key {given}; the keys are {', '.join(_FIELDS)}")
+    return documents.converted(entry, Topic, source, errors.InvalidTopic)
 
 
 def _unknown_format(fmt: str) -> str:

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from emq import errors
+from emq.storage.opening import hide_password
 from emq.topics.inputs import shown
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _KEY = re.compile(r"\[\.\.\.\]|[^.\[\]]+")
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+
+
+def parsed(text: str, fmt: str, source: str, error: type[errors.EMQError]) -> Any:
+    """Return the values in a text.
+
+    Args:
+        fmt: "toml" or "json".
+        source: what errors call the document.
+        error: the class of an error.
+
+    Raises:
+        error: the text is not valid TOML or JSON; correct it.
+    """
+    try:
+        return tomllib.loads(text) if fmt == "toml" else msgspec.json.decode(text)
+    except RecursionError:
+        reason = "its values are nested too deeply"
+    except UnicodeError:
+        reason = "it has characters that UTF-8 cannot hold"
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as exc:
+        reason = " ".join(str(exc).split())
+    except ValueError:  # Python reads no integer with more than 4,300 digits
+        reason = "a number has thousands of digits"
+    raise error(f"{source} is not valid {fmt.upper()}: {reason}")
 
 
 def converted(document: object, kind: type[T], source: str, error: type[errors.EMQError]) -> T:
@@ -45,10 +71,17 @@ def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Typ
             return f"key {key!r} is missing; give it a value"
         names = [field.name for part in _parts(kind) if isinstance(part, inspect.StructType) for field in part.fields]
         return f"there is no key {key!r}; the keys are {', '.join(names)}"
-    # A table is not shown: its other values may be secrets, such as the headers of a push endpoint.
-    given = " = ".join(filter(None, (path, "" if isinstance(value, dict) else shown(value))))
+    # Where a table or a list belongs, a text may be a secret in the wrong place.
+    given = " = ".join(filter(None, (path, plain(value) if _takes_plain(kind) else ""))) or "the document"
     right = "" if ", got `" in text else " or ".join(filter(None, map(_right, _parts(kind))))
     return f"{given} must be {right}" if right else f"{given} does not fit: {text}"
+
+
+def plain(value: object) -> str:
+    """Return a wrong value as an error shows it; nothing for tables and lists, which may hold secrets."""
+    if isinstance(value, str):
+        return shown(hide_password(value))
+    return shown(value) if value is None or isinstance(value, bool | int | float) else ""
 
 
 def _value(document: object, key: str) -> object:
@@ -70,6 +103,11 @@ def _kind(kind: inspect.Type, key: str) -> inspect.Type:
         if isinstance(part, inspect.TupleType):
             return part.item_types[int(key)]
     return inspect.AnyType()
+
+
+def _takes_plain(kind: inspect.Type) -> bool:
+    containers = (inspect.StructType, inspect.DictType, inspect.ListType, inspect.VarTupleType, inspect.TupleType)
+    return any(not isinstance(part, (*containers, inspect.NoneType)) for part in _parts(kind))
 
 
 def _parts(kind: inspect.Type) -> Iterable[inspect.Type]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import msgspec
@@ -45,10 +44,7 @@ def parse(text: str, source: str = "the plan") -> Plan:
     Raises:
         InvalidSettings: as for `read`.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        raise errors.InvalidSettings(f"{source} is not valid TOML: {exc}") from exc
+    document = documents.parsed(text, "toml", source, errors.InvalidSettings)
     plan = documents.converted(document, Plan, source, errors.InvalidSettings)
     plan_check.check(plan, source)
     return plan

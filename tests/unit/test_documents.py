@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from emq import errors
-from emq.topics.documents import converted
+from emq.topics.documents import converted, parsed
 
 
 class Colour(StrEnum):
@@ -54,7 +54,7 @@ def test_a_good_document_becomes_a_struct() -> None:
         ({"parts": [{"share": 0.5}, {"share": 1}]}, "it: parts[1].share = 1 must be above 0 and below 1"),
         ({"one": {"share": float("nan")}}, "it: one.share = nan must be above 0 and below 1"),
         ({"one": {"share": 0.5, "span": [1, 0]}}, "it: one.span[1] = 0 must be at least 1"),
-        ({"one": {"share": 0.5, "span": [1]}}, "it: one.span = [1] does not fit: Expected `array` of length 2, got 1"),
+        ({"one": {"share": 0.5, "span": [1]}}, "it: one.span does not fit: Expected `array` of length 2, got 1"),
         ({"one": {}}, "it: key 'one.share' is missing; give it a value"),
         ({"parts": [{"share": 0.5, "x": 1}]}, "it: there is no key 'parts[0].x'; the keys are share, span"),
         ({"x": 1}, "it: there is no key 'x'; the keys are size, colour, mode, secrets, parts, one"),
@@ -70,4 +70,28 @@ def test_a_table_with_a_wrong_value_is_not_shown() -> None:
 
 
 def test_a_document_that_is_no_table_is_refused() -> None:
-    assert said([]) == "it: [] does not fit: Expected `object`, got `array`"
+    assert said([]) == "it: the document does not fit: Expected `object`, got `array`"
+
+
+@pytest.mark.parametrize(
+    ("text", "fmt", "reason"),
+    [
+        ("a = " + "9" * 5000, "toml", "a number has thousands of digits"),
+        ("a = " + "[" * 5000, "toml", "its values are nested too deeply"),
+        ("[" * 100_000, "json", "its values are nested too deeply"),
+        ('{"a": "\ud800"}', "json", "it has characters that UTF-8 cannot hold"),
+        ("a = \n", "toml", "Invalid value (at line 1, column 5)"),
+        ('{"a"', "json", "Input data was truncated"),
+    ],
+    ids=["digits", "deep TOML", "deep JSON", "surrogate", "TOML", "JSON"],
+)
+def test_a_text_that_cannot_be_read_is_refused_in_one_line(text: str, fmt: str, reason: str) -> None:
+    with pytest.raises(errors.InvalidSettings) as caught:
+        parsed(text, fmt, "it", errors.InvalidSettings)
+    assert str(caught.value) == f"it is not valid {fmt.upper()}: {reason}"
+
+
+@pytest.mark.parametrize("secret", [["s3cret"], [{"password": "s3cret"}], {"a": "s3cret"}, "redis://u:s3cret@h"])
+def test_no_error_shows_what_may_be_a_secret(secret: object) -> None:
+    for key in ("size", "colour", "mode", "parts", "one", "secrets"):
+        assert "s3cret" not in said({key: secret})

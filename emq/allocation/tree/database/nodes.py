@@ -2,12 +2,13 @@
 
 Every change takes the next number of one counter. The counter's row stays locked until the transaction ends, so changes
 happen one after the other. A client that reads the counter later sees all changes up to that number. Numbers follow the
-time in microseconds: a database that lost its last rows, or all of them, gives no session and no change a number that
-another one had before.
+time in microseconds, or grow by random steps where the clock is behind. So a database that lost its last rows, or all
+of them, gives no change the number of another one. Ids of sessions are random for the same reason.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -24,6 +25,9 @@ Aspect = tuple[str, Kind]
 
 MISSING = 0
 """Number of the last change of a node that is not there."""
+
+LARGEST_STEP = 1000
+"""Largest step from one number to the next where the clock is behind the numbers."""
 
 TOGETHER = 500
 """Paths in one question."""
@@ -71,10 +75,10 @@ class Glance(NamedTuple):
 
 def begin(connection: sa.Connection, timeout_s: float, process: str) -> int:
     """Begin a session; returns its id."""
-    number = _next(connection)
-    row = {"id": number, "beat": number, "timeout_ms": round(timeout_s * 1000), "process": process}
+    number, session = _next(connection), 1 + secrets.randbelow(1 << 62)
+    row = {"id": session, "beat": number, "timeout_ms": round(timeout_s * 1000), "process": process}
     connection.execute(sa.insert(_sessions).values(row))
-    return number
+    return session
 
 
 def renew(connection: sa.Connection, session: int) -> int:
@@ -191,7 +195,7 @@ def delete(connection: sa.Connection, session: int, path: str) -> None:
 
 
 def _next(connection: sa.Connection) -> int:
-    values = {"environment": _COUNTER[0], "key": _COUNTER[1]}
+    values = {"environment": _COUNTER[0], "key": _COUNTER[1], "step": 1 + secrets.randbelow(LARGEST_STEP)}
     return int(connection.execute(statements.catalog(connection, "tree_next"), values).scalar_one())
 
 

@@ -1,7 +1,7 @@
--- Take the next number of the tree's changes: the time in microseconds, or one more than the last number.
+-- Take the next number of the changes of the tree: the time in microseconds, or the last number plus :step.
 -- The row stays locked until the transaction ends, so that changes happen one after the other.
--- A database that loses rows forgets the counter, too. By the time, it gives no number a second time.
+-- A database that loses rows forgets the counter, too. By time and random steps, it gives no number twice.
 INSERT INTO emq_meta (environment, key, value)
 VALUES (:environment, :key, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-ON CONFLICT (environment, key) DO UPDATE SET value = greatest(emq_meta.value + 1, excluded.value)
+ON CONFLICT (environment, key) DO UPDATE SET value = greatest(emq_meta.value + :step, excluded.value)
 RETURNING value
