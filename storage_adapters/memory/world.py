@@ -225,8 +225,9 @@ class World:
         while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now - TAKEN_S:
             del taken[next(iter(taken))]
 
-    def is_taken(self, lane: str, id_: str) -> bool:
-        return id_ in self.taken.get(lane, ())
+    def is_taken(self, lane: str, id_: str, since_ms: int) -> bool:
+        taken = self.taken.get(lane, {}).get(id_)
+        return taken is not None and int(taken * 1000) >= since_ms
 
     def forget_taken(self, lane: str, id_: str) -> None:
         taken = self.taken.get(lane)

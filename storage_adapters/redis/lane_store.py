@@ -40,8 +40,10 @@ class RedisLanes:
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
-        async def one(shard: Shard, chunk: Sequence[LaneAdd]) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
+        async def one(
+            shard: Shard, chunk: Sequence[LaneAdd]
+        ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
             keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
             args: list[Any] = [self.clock.now_us() // 1000]
             for add in chunk:
@@ -49,7 +51,7 @@ class RedisLanes:
                 keys += (shard.dead(add.lane), shard.reason(add.lane), shard.taken(add.lane))
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
-                args += (add.reason or "", int(add.reason is not None), int(add.again))
+                args += (add.reason or "", int(add.reason is not None), "" if add.since_ms is None else add.since_ms)
             # An entry that moves here from a log queue leaves the queue only after this call.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
@@ -145,9 +147,11 @@ def _whole(score: bytes) -> int:
     return min(int(slot_requests.number(score)), 1 << 62)
 
 
-def _added(add: LaneAdd, answer: int) -> bool | errors.NotOwner | errors.QueueSealed:
+def _added(add: LaneAdd, answer: int) -> bool | errors.NotOwner | errors.QueueSealed | None:
     if answer == -2:
         return lane_sealed(add.lane)
+    if answer == -3:
+        return None
     return not_owner(add.lane, add.epoch) if answer == -1 else answer == 1
 
 

@@ -58,7 +58,7 @@ class SqlLanes:
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed | Failure]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | Failure | None]:
         """See `LaneStore.add`."""
         if not adds:
             return []
@@ -66,12 +66,12 @@ class SqlLanes:
 
     def _add(
         self, transaction: Transaction, adds: Sequence[LaneAdd]
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
         lanes = self._known.lock_groups(transaction, (add.lane for add in adds))
         keys = [(lanes[add.lane].id, stored(add.id)) for add in adds]
-        states = _states(transaction, keys)
+        states, taken_ms = _states(transaction, keys)
         now_ms = self._backend.now_ms()
-        answers: list[bool | errors.NotOwner | errors.QueueSealed] = []
+        answers: list[bool | errors.NotOwner | errors.QueueSealed | None] = []
         rows: list[tuple[Any, ...]] = []
         outdated: list[tuple[int, str]] = []
         for add, key in zip(adds, keys, strict=True):
@@ -82,13 +82,15 @@ class SqlLanes:
             if lane.sealed and add.epoch is None:
                 answers.append(lane_sealed(add.lane))
                 continue
-            taken = states.get(key) == TAKEN
-            new = not add.again if taken else key not in states
-            answers.append(new)
-            if not new:
-                continue
-            if taken:
+            if states.get(key) == TAKEN:
+                if add.since_ms is not None and taken_ms[key] >= add.since_ms:
+                    answers.append(None)
+                    continue
                 outdated.append(key)
+            elif key in states:
+                answers.append(False)
+                continue
+            answers.append(True)
             states[key] = WAITING if add.reason is None else DEAD
             if add.reason is None:
                 rows.append((*key, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
@@ -151,7 +153,7 @@ class SqlLanes:
     def _settle(self, transaction: Transaction, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
         lanes = self._known.lock_groups(transaction, (settle.lane for settle in settles))
         keys = [(lanes[settle.lane].id, stored(settle.id)) for settle in settles]
-        states = _states(transaction, keys)
+        states, _ = _states(transaction, keys)
         now_ms = self._backend.now_ms()
         answers: list[bool | errors.NotOwner] = []
         gone: list[tuple[int, str]] = []
@@ -261,9 +263,13 @@ def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneSta
     ]
 
 
-def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tuple[int, str], int]:
+def _states(
+    transaction: Transaction, entries: list[tuple[int, str]]
+) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
+    """Return the states of entries, and when those that were taken for good were taken, in ms."""
     rows = transaction.rows("entries_find", rows=entries)
-    return {(lane_id, id_): state for lane_id, id_, state in rows}
+    states = {(lane_id, id_): state for lane_id, id_, state, _ in rows}
+    return states, {(lane_id, id_): at_ms for lane_id, id_, state, at_ms in rows if state == TAKEN}
 
 
 class _Ready(NamedTuple):

@@ -82,7 +82,7 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     with pytest.raises(errors.UnknownTopic):
         await r.catalog.get("orders")
     assert await r.store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
-    again = [LaneAdd(f"orders/{n}", id_, body, 1, None, 1 << 50, again=True) for n, id_ in ((0, "taken"), (1, "b"))]
+    again = [LaneAdd(f"orders/{n}", id_, body, 1, None, 1 << 50, since_ms=0) for n, id_ in ((0, "taken"), (1, "b"))]
     assert await r.store.lanes.add(again) == [True, True]
     assert all(b.head == b.tail for b in await r.store.log.bounds(topic.all_queues()))
     assert await r.checkpoints.load_all() == {}
