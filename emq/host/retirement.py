@@ -143,6 +143,10 @@ class Retirement:
         if not after.groups == after.active_groups == topic.active_groups:
             return False
         await self._rescue(slots, topic.group(0))
+        # The deletion of the topic does not know these groups any more.
+        for part in _parts(slots):
+            served(await self._store.lanes.settle([LaneSettle(slot, "", LaneVerdict.FORGET) for slot in part]))
+            await asyncio.sleep(0)
         return True
 
     async def _rescue(self, lanes: Sequence[str], to: str) -> None:

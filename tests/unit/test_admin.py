@@ -186,6 +186,18 @@ async def test_dead_letters_of_a_retired_group_are_kept(r: Rig) -> None:
     assert await r.store.lanes.settle([LaneSettle("orders/0", "a", LaneVerdict.PURGE)]) == [True]
 
 
+async def test_nothing_is_remembered_of_what_was_taken_from_a_retired_group(r: Rig) -> None:
+    topic = await shrunk(r)
+    entries = [LaneAdd("orders/3", "recalled", b"", 1), LaneAdd("orders/3", "moved", b"", 1, reason="no")]
+    entries.append(LaneAdd("orders/0", "recalled", b"", 1))
+    await r.store.lanes.add(entries)
+    recalls = [LaneSettle(f"orders/{n}", "recalled", LaneVerdict.RECALL, for_good=True) for n in (0, 3)]
+    assert await r.store.lanes.settle(recalls) == [True, True]
+    assert await retirement(r).retire(topic)
+    again = [entry._replace(epoch=1 << 50, since_ms=0) for entry in entries]
+    assert await r.store.lanes.add(again) == [True, True, None]
+
+
 async def test_trimming_for_administration_is_not_fenced(r: Rig) -> None:
     await r.topic("orders", 10)
     await r.store.log.read([Read("orders/0/mid", 1, 1, 50)])
