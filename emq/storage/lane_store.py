@@ -18,8 +18,11 @@ from emq.storage.slot_store import PAGE_BYTES
 TAKEN_S = 3600
 """Least seconds for which a lane remembers an entry that was taken `for_good`, unless there are too many."""
 
+AHEAD_S = 86_400
+"""Most seconds by which one operator's clock may be ahead of the others' and shorten the memory of no lane."""
+
 MOST_TAKEN = 10_000
-"""Approximate number of such entries that one lane remembers, the latest ones."""
+"""Number of such entries that one lane remembers: those taken last, whatever the clocks of the operators say."""
 
 
 class LaneVerdict(enum.StrEnum):

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
-from emq.storage.lane_store import MOST_TAKEN, TAKEN_S, LaneClaim
+from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, LaneClaim
 from emq.storage.marks import Mark, digest
 from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
@@ -218,11 +218,14 @@ class World:
         (self.sealed.add if sealed else self.sealed.discard)(name)
 
     def remember_taken(self, lane: str, id_: str) -> None:
-        """Remember that an entry was taken for good; forget what was taken too long ago, or is too much."""
+        """Remember that an entry was taken for good; forget what was taken too long ago, or is too much.
+
+        The order is that of the calls, since the clock of each may differ.
+        """
         taken, now = self.taken.setdefault(lane, {}), self.clock.now()
         taken.pop(id_, None)
         taken[id_] = now
-        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now - TAKEN_S:
+        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now - TAKEN_S - AHEAD_S:
             del taken[next(iter(taken))]
 
     def is_taken(self, lane: str, id_: str, since_ms: int) -> bool:

@@ -11,6 +11,7 @@ from emq import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
+    AHEAD_S,
     MOST_TAKEN,
     TAKEN_S,
     DeadEntry,
@@ -30,7 +31,11 @@ from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 TAKEN = 3
-"""The state of a row that is left of an entry that was taken for good."""
+"""The state of a row that is left of an entry that was taken for good.
+
+Its due_ms is the time, and its at_ms the order in the lane: the time, or the at_ms before plus one if that is greater.
+Rows of older versions have the time as their at_ms, and 0 as their due_ms.
+"""
 
 EVER_MS = 1 << 62
 
@@ -160,6 +165,7 @@ class SqlLanes:
         # By entry: a call may replay a dead letter after it has buried it, and then only the last state counts.
         moved: dict[tuple[int, str], tuple[Any, ...]] = {}
         trims: dict[int, int] = {}
+        last_taken: dict[int, int] = {}
         for settle, entry in zip(settles, keys, strict=True):
             lane, verdict = lanes[settle.lane], settle.verdict
             if settle.epoch is not None and (stale := lane.fence(settle.epoch)):
@@ -179,8 +185,10 @@ class SqlLanes:
                 continue
             if verdict in (LaneVerdict.PURGE, LaneVerdict.RECALL) and settle.for_good:
                 states[entry] = TAKEN
-                moved[entry] = (TAKEN, now_ms, 0, 0, b"", "", *entry)
-                trims[lane.id] = now_ms - TAKEN_S * 1000
+                last = last_taken[lane.id] if lane.id in last_taken else _last_taken(transaction, lane.id)
+                last_taken[lane.id] = max(now_ms, last + 1)
+                moved[entry] = (TAKEN, last_taken[lane.id], now_ms, 0, b"", "", *entry)
+                trims[lane.id] = now_ms - (TAKEN_S + AHEAD_S) * 1000
             elif verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
                 del states[entry]
                 moved.pop(entry, None)
@@ -268,8 +276,12 @@ def _states(
 ) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
     """Return the states of entries, and when those that were taken for good were taken, in ms."""
     rows = transaction.rows("entries_find", rows=entries)
-    states = {(lane_id, id_): state for lane_id, id_, state, _ in rows}
-    return states, {(lane_id, id_): at_ms for lane_id, id_, state, at_ms in rows if state == TAKEN}
+    states = {(lane_id, id_): state for lane_id, id_, state, _, _ in rows}
+    return states, {(lane_id, id_): due_ms or at_ms for lane_id, id_, state, at_ms, due_ms in rows if state == TAKEN}
+
+
+def _last_taken(transaction: Transaction, lane_id: int) -> int:
+    return max((at_ms for (at_ms,) in transaction.rows("entries_taken", lane=lane_id)), default=0)
 
 
 class _Ready(NamedTuple):

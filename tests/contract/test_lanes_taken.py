@@ -9,6 +9,7 @@ from target import Target
 
 from emq.clock import ManualClock
 from emq.storage.lane_store import (
+    AHEAD_S,
     MOST_TAKEN,
     TAKEN_S,
     LaneAdd,
@@ -171,15 +172,41 @@ async def test_a_lane_remembers_the_latest_only(store: Store, target: Target) ->
     assert (await add_again(store, lane, *ids[:part])).count(True) == part
 
 
-async def test_a_lane_remembers_for_an_hour(store: Store, target: Target) -> None:
+async def test_a_lane_remembers_as_many_that_were_taken_in_one_instant(store: Store, target: Target) -> None:
+    manual_clock(store)
+    lane, part = target.slot(), 1_000
+    ids = [f"{n:05}" for n in range(MOST_TAKEN + part)]
+    for start in range(0, len(ids), part):
+        await take(store, lane, LaneVerdict.RECALL, *ids[start : start + part])
+    assert (await add_again(store, lane, *ids)).count(None) == MOST_TAKEN
+
+
+async def test_a_lane_remembers_for_an_hour_also_after_a_call_whose_clock_is_ahead(
+    store: Store, target: Target
+) -> None:
     clock = manual_clock(store)
     await take(store, target.slot(), LaneVerdict.RECALL, "a")
-    clock.advance(TAKEN_S - 1)
+    clock.advance(AHEAD_S + TAKEN_S)
     await take(store, target.slot(), LaneVerdict.RECALL, "b")
     assert await add_again(store, target.slot(), "a", "b") == [None, None]
-    clock.advance(2)
+    clock.advance(1)
     await take(store, target.slot(), LaneVerdict.RECALL, "c")
     assert await add_again(store, target.slot(), "a", "b", "c") == [True, None, None]
+
+
+async def test_a_lane_remembers_what_was_taken_last_also_after_calls_whose_clock_is_ahead(
+    store: Store, target: Target
+) -> None:
+    lane, clock, part = target.slot(), manual_clock(store), 1_000
+    before, taken_ms = clock.now(), int(clock.now() * 1000)
+    clock.advance(86_400)
+    for start in range(0, MOST_TAKEN, part):
+        await take(store, lane, LaneVerdict.RECALL, *(f"{n:05}" for n in range(start, start + part)))
+    clock.__init__(before)  # type: ignore[misc]
+    await take(store, lane, LaneVerdict.RECALL, "!1", "!2", "!3")
+    assert await add_again(store, lane, "!1", since_ms=taken_ms) == [None]
+    assert await add_again(store, lane, "!1", "!2", since_ms=taken_ms + 1) == [True, True]
+    assert await add_again(store, lane, "!3", "00000", "09999") == [None, True, None]
 
 
 @pytest.mark.parametrize("target", ["redis", "redis_cluster"], indirect=True)

@@ -1,7 +1,7 @@
 #!lua
 -- Add entries to lanes (waiting, or dead at once), leaving ids that the lane has already; wake armed lanes.
 -- KEYS  1 hash lane_armed (lane -> "due channel"), 2 hash fence, 3 zset woken, 4 set sealed, then for each
---       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken
+--       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms
 -- ARGV  1 now in ms; then for each add: lane, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1),
 --       since (ms: leave it out if it was taken for good at that time or later; empty: never leave it out)
 -- Returns 1 for each entry that was added, 0 where it is there already, -1 (stale epoch), -2 (sealed, and not fenced),
@@ -13,7 +13,7 @@
 local answer = {}
 for i = 0, (#ARGV - 1) / 9 - 1 do
   local lane, id, epoch, body, due, priority, reason, dead, since = unpack(ARGV, 2 + i * 9, 10 + i * 9)
-  local waiting, ranks, bodies, dead_set, reasons, taken = unpack(KEYS, 5 + i * 6, 10 + i * 6)
+  local waiting, ranks, bodies, dead_set, reasons, taken, times = unpack(KEYS, 5 + i * 7, 11 + i * 7)
   local new = -1
   if tonumber(epoch) < 0 and redis.call('SISMEMBER', KEYS[4], lane) == 1 then
     new = -2
@@ -21,11 +21,12 @@ for i = 0, (#ARGV - 1) / 9 - 1 do
     new = 1 - redis.call('HEXISTS', bodies, id)
   end
   if new == 1 then
-    local taken_ms = since ~= '' and redis.call('ZSCORE', taken, id)
-    if taken_ms and tonumber(taken_ms) >= tonumber(since) then
+    local order = redis.call('ZSCORE', taken, id)
+    if order and since ~= '' and tonumber(redis.call('HGET', times, id) or order) >= tonumber(since) then
       new = -3
-    else
+    elseif order then
       redis.call('ZREM', taken, id)
+      redis.call('HDEL', times, id)
     end
   end
   answer[i + 1] = new
