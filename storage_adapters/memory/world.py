@@ -164,7 +164,7 @@ _Stored = tuple[
     dict[str, tuple[float, Wakeups]],
     dict[str, int],
     set[str],
-    dict[str, dict[str, float]],
+    dict[str, dict[str, int]],
 ]
 
 
@@ -183,7 +183,7 @@ class World:
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
         self.sealed: set[str] = set()  # lanes by name, slots by address
-        self.taken: dict[str, dict[str, float]] = {}  # lane -> id of an entry taken for good -> when, the oldest first
+        self.taken: dict[str, dict[str, int]] = {}  # lane -> id of an entry taken for good -> ms, the first taken first
         self._epochs: dict[str, int] = {}
         self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
@@ -222,15 +222,15 @@ class World:
 
         The order is that of the calls, since the clock of each may differ.
         """
-        taken, now = self.taken.setdefault(lane, {}), self.clock.now()
+        taken, now_ms = self.taken.setdefault(lane, {}), self.clock.now_us() // 1000
         taken.pop(id_, None)
-        taken[id_] = now
-        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now - TAKEN_S - AHEAD_S:
+        taken[id_] = now_ms
+        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now_ms - (TAKEN_S + AHEAD_S) * 1000:
             del taken[next(iter(taken))]
 
     def is_taken(self, lane: str, id_: str, since_ms: int) -> bool:
-        taken = self.taken.get(lane, {}).get(id_)
-        return taken is not None and int(taken * 1000) >= since_ms
+        taken_ms = self.taken.get(lane, {}).get(id_)
+        return taken_ms is not None and taken_ms >= since_ms
 
     def forget_taken(self, lane: str, id_: str) -> None:
         taken = self.taken.get(lane)

@@ -101,8 +101,8 @@ MUTANTS = (
         "L",
         "a message that the store forgot in a crash is refused because of the recall of an earlier message of its id",
         "storage_adapters/memory/world.py",
-        "return taken is not None and int(taken * 1000) >= since_ms",
-        "return taken is not None",
+        "return taken_ms is not None and taken_ms >= since_ms",
+        "return taken_ms is not None",
         "tests/unit/test_settler.py::test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id",
     ),
     Mutant(
