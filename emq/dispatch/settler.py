@@ -38,17 +38,19 @@ class _Pending:
         decision: None for an acknowledgement.
         proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
             carried out that call. A repeat would act on the new claim, so the call must not be repeated.
+        since_ms: when the host claimed the entry from the lane, or first sent the message there; None before that.
         vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
             crash, or it carried out an unanswered call.
     """
 
-    __slots__ = ("decision", "group", "message", "proven", "vanished")
+    __slots__ = ("decision", "group", "message", "proven", "since_ms", "vanished")
 
     def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
         self.group = group
         self.message = m
         self.decision = decision
         self.proven = False
+        self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
         self.vanished = False
 
     @property
@@ -225,7 +227,7 @@ class Settler:
     def _lane_done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
         if not pending.moves:
             pending.group.lane_settled()
-        self._done(pending, answer or True)
+        self._done(pending, answer)
 
     def _forget(self, pending: _Pending) -> None:
         """Stop listening for a claim of the message's lane entry."""
@@ -247,12 +249,13 @@ class Settler:
 
     async def _move(self, batch: Sequence[_Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
-        adds = [_add(pending) for pending in batch]
+        now_ms = self._clock.now_us() // 1000
+        adds = [_add(pending, now_ms) for pending in batch]
         todo = [i for i, pending in enumerate(batch) if not pending.proven]
         for i in todo:
             self._sent[adds[i].lane, adds[i].id] = batch[i]
         added = await of_each(self._lanes.add([adds[i] for i in todo]), len(todo)) if todo else ()
-        answers: list[bool | errors.NotOwner | Failure] = [True] * len(batch)
+        answers: list[bool | errors.NotOwner | Failure | None] = [True] * len(batch)
         for i, answer in zip(todo, added, strict=True):
             assert not isinstance(answer, errors.QueueSealed), "an owner's add is fenced instead"
             answers[i] = answer
@@ -261,7 +264,8 @@ class Settler:
                 self._rest(pending, answer)
                 continue
             self._forget(pending)
-            self._lane_done(pending, answer)
+            # There already: an unanswered call has put it there. Left out: an operator has taken it, so it is over.
+            self._lane_done(pending, answer is not None and (answer or True))
 
     def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
@@ -374,12 +378,14 @@ def _lane_verdict(pending: _Pending) -> LaneSettle:
     return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
 
 
-def _add(pending: _Pending) -> LaneAdd:
+def _add(pending: _Pending, now_ms: int) -> LaneAdd:
     group, m, decision = pending.group, pending.message, pending.decision
     assert decision is not None
-    body, again = _body(pending), pending.vanished
+    body, since_ms = _body(pending), pending.since_ms
+    if since_ms is None:
+        pending.since_ms = now_ms
     decision = pending.decision or decision
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
-        return LaneAdd(group.name, m.id, body, now_ms, reason=decision.reason, epoch=group.epoch, again=again)
-    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority, again=again)
+        return LaneAdd(group.name, m.id, body, now_ms, decision.reason, group.epoch, since_ms=since_ms)
+    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority, since_ms=since_ms)

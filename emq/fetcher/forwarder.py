@@ -35,9 +35,11 @@ class _Entry:
     Attributes:
         to: the group that its key belongs to, by the catalog as it was read last.
         added: True if that group's lane has taken the entry, False if the entry stays, None while neither is known.
+        sent_ms: when the entry was first sent to that lane, by lane.
+        taken: an operator has taken the entry from that lane, where an unanswered call had put it.
     """
 
-    __slots__ = ("added", "body", "due_ms", "group", "message", "to")
+    __slots__ = ("added", "body", "due_ms", "group", "message", "sent_ms", "taken", "to")
 
     def __init__(self, group: OwnedGroup, m: Message, body: bytes, due_ms: int) -> None:
         self.group = group
@@ -46,6 +48,8 @@ class _Entry:
         self.due_ms = due_ms
         self.to = group.index
         self.added: bool | None = None
+        self.sent_ms: dict[str, int] = {}
+        self.taken = False
 
     @property
     def lane(self) -> str:
@@ -79,6 +83,7 @@ class Forwarder:
         """Args:
         topic_now: reads the topic of that name from the catalog.
         """
+        self._clock = context.clock
         self._events = context.events
         self._lanes = lanes
         self._topic_now = topic_now
@@ -114,7 +119,7 @@ class Forwarder:
         """Take each entry as many steps as the servers allow; return the unfinished entries."""
         try:
             await self._add([entry for entry in batch if entry.added is None])
-            await self._take_back([entry for entry in batch if entry.added])
+            await self._take_back([entry for entry in batch if entry.added and not entry.taken])
         except errors.DatabaseUnavailable:
             return batch
         decided = [entry for entry in batch if entry.added is not None]
@@ -165,10 +170,17 @@ class Forwarder:
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
         """Add entries to their other lanes; return those whose id the other lane knows already."""
-        adds = [LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority) for e in batch]
+        adds = [
+            LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority, since_ms=e.sent_ms.get(e.lane))
+            for e in batch
+        ]
+        now_ms = self._clock.now_us() // 1000
+        for entry in batch:
+            entry.sent_ms.setdefault(entry.lane, now_ms)
         answers = await of_each(self._lanes.add(adds), len(adds)) if adds else ()
         for entry, answer in zip(batch, answers, strict=True):
-            entry.added = None if isinstance(answer, FAILURES) else answer is True
+            entry.taken = answer is None
+            entry.added = None if isinstance(answer, FAILURES) else entry.taken or answer is True
         return [entry for entry, answer in zip(batch, answers, strict=True) if answer is False]
 
     async def _take_back(self, batch: list[_Entry]) -> None:

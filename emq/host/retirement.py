@@ -143,6 +143,10 @@ class Retirement:
         if not after.groups == after.active_groups == topic.active_groups:
             return False
         await self._rescue(slots, topic.group(0))
+        # The deletion of the topic does not know these groups any more.
+        for part in _parts(slots):
+            served(await self._store.lanes.settle([LaneSettle(slot, "", LaneVerdict.FORGET) for slot in part]))
+            await asyncio.sleep(0)
         return True
 
     async def _rescue(self, lanes: Sequence[str], to: str) -> None:
@@ -161,11 +165,12 @@ async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
     """Move a retired group's dead letters to another lane; return their number.
 
     Each dead letter is added there before it is dropped here. A crash in between leaves it in both lanes until the
-    call is repeated. It is dropped for good, because the host that buried it may not know that the store has done so.
+    call is repeated. If an operator purges it there meanwhile, the repeated call does not add it again. It is dropped
+    for good, because the host that buried it may not know that the store has done so.
     """
     count = 0
     while page := await store.dead(lane, limit=RESCUE_PAGE):
-        accepted(await store.add([LaneAdd(to, d.id, d.body, d.dead_ms, reason=d.reason) for d in page]))
+        accepted(await store.add([LaneAdd(to, d.id, d.body, d.dead_ms, d.reason, since_ms=d.dead_ms) for d in page]))
         served(await store.settle([LaneSettle(lane, d.id, LaneVerdict.PURGE, for_good=True) for d in page]))
         count += len(page)
     return count

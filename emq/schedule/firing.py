@@ -42,6 +42,7 @@ class _Turn(NamedTuple):
         due_ms: next due time of the schedule; None when it has ended.
         proven: ids of the entry or of occurrences that were claimed after they were sent. So the store carried out
             these calls. A repeat would act on the new claim, or deliver a handled occurrence again.
+        sent_ms: id of each occurrence whose add was sent -> when it was sent first.
         reason: why the schedule can never be fired; empty if it can.
     """
 
@@ -50,6 +51,7 @@ class _Turn(NamedTuple):
     occurrences: Sequence[tuple[int, int]]
     due_ms: int | None
     proven: set[str]
+    sent_ms: dict[str, int]
     reason: str = ""
 
     @property
@@ -65,6 +67,7 @@ class _Turn(NamedTuple):
                 due_ms,
                 epoch=group.epoch,
                 priority=m.priority,
+                since_ms=self.sent_ms.get(f"{m.id}.{number}"),
             )
             for number, due_ms in self.occurrences
             if f"{m.id}.{number}" not in self.proven
@@ -88,8 +91,8 @@ class _Turn(NamedTuple):
         """The add of a forgotten entry with its new state; only for a schedule that `stays`."""
         group, m = self.group, self.entry
         assert self.due_ms is not None
-        body, priority = message.encode_retry(m), m.priority
-        return LaneAdd(group.name, m.id, body, self.due_ms, epoch=group.epoch, priority=priority, again=True)
+        body, priority, claimed_ms = message.encode_retry(m), m.priority, m.ready_us // 1000
+        return LaneAdd(group.name, m.id, body, self.due_ms, epoch=group.epoch, priority=priority, since_ms=claimed_ms)
 
     @property
     def verdict(self) -> LaneSettle:
@@ -207,7 +210,11 @@ class Firing:
         turns = self._kept(turns, lambda group: group.stopping or group.lost)
         adds_of = [turn.adds for turn in turns]
         adds = [add for each in adds_of for add in each]
-        self._sent.update(((add.lane, add.id), turn) for turn, each in zip(turns, adds_of, strict=True) for add in each)
+        now_ms = self._clock.now_us() // 1000
+        for turn, each in zip(turns, adds_of, strict=True):
+            for add in each:
+                self._sent[add.lane, add.id] = turn
+                turn.sent_ms.setdefault(add.id, now_ms)
         answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
         placed = [each.add for turn in turns for each in turn.placed]
         places = iter(await of_each(self._slots.add(placed), len(placed)) if placed else ())
@@ -321,11 +328,11 @@ def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
         limit = max(1, min(BATCH, BATCH_BYTES // (len(m.payload) + 1)))
         occurrences, following = course.fire(schedule, now_ms, limit)
     except Exception as exc:  # a schedule that cannot be fired must not keep others from firing
-        return _Turn(group, m, (), None, set(), str(exc) or repr(exc))
+        return _Turn(group, m, (), None, set(), {}, str(exc) or repr(exc))
     if following is None:
-        return _Turn(group, m, occurrences, None, set())
+        return _Turn(group, m, occurrences, None, set(), {})
     m.schedule = following.encode()
-    return _Turn(group, m, occurrences, following.due_ms, set())
+    return _Turn(group, m, occurrences, following.due_ms, set(), {})
 
 
 def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> bytes:

@@ -18,8 +18,11 @@ from emq.storage.slot_store import PAGE_BYTES
 TAKEN_S = 3600
 """Least seconds for which a lane remembers an entry that was taken `for_good`, unless there are too many."""
 
+AHEAD_S = 86_400
+"""Most seconds by which one operator's clock may be ahead of the others' and shorten the memory of no lane."""
+
 MOST_TAKEN = 10_000
-"""Approximate number of such entries that one lane remembers, the latest ones."""
+"""Number of such entries that one lane remembers: those taken last, whatever the clocks of the operators say."""
 
 
 class LaneVerdict(enum.StrEnum):
@@ -65,8 +68,12 @@ class LaneAdd(NamedTuple):
         epoch: the owner's epoch, for a message that moves here from its log queue; None for a producer, who is not
             fenced.
         priority: from 0, the highest, to 15.
-        again: the owner had claimed the entry, and believes that the store has forgotten it in a crash. An operator may
-            have taken the entry `for_good` instead: then the store leaves it out and returns False.
+        since_ms: for an add that an earlier call may have carried out: when the host first sent it, or when it claimed
+            the entry, which the store seems to have forgotten in a crash. If an operator has taken the id `for_good` at
+            that time or later, the store leaves the entry out and returns None. An operator's earlier taking concerned
+            an earlier entry of this id, and does not count. None for a first add. The caller's clock and the operator's
+            are compared. If the operator's is behind, an entry that was taken sooner after `since_ms` than the clocks
+            differ stands again. If it is ahead, a message of an id that was taken shortly before may be left out.
     """
 
     lane: str
@@ -76,7 +83,7 @@ class LaneAdd(NamedTuple):
     reason: str | None = None
     epoch: int | None = None
     priority: int = 0
-    again: bool = False
+    since_ms: int | None = None
 
 
 class LaneClaim(NamedTuple):
@@ -112,9 +119,9 @@ class LaneSettle(NamedTuple):
     Attributes:
         epoch: the owner's epoch; None for verdicts of the administration only.
         priority: for RETRY and REPLAY.
-        for_good: for RECALL and PURGE: an operator takes the entry, so that an owner must not add it `again`. The lane
-            remembers this for `TAKEN_S`; any other add of the id makes the lane forget it. Leave it out if the entry is
-            taken to be added elsewhere.
+        for_good: for RECALL and PURGE: an operator takes the entry, so that no host's repeated add brings it back (see
+            `LaneAdd.since_ms`). The lane remembers this for `TAKEN_S`; an add of the id makes the lane forget it,
+            unless the add is left out. Leave `for_good` out if the entry is taken to be added elsewhere.
     """
 
     lane: str
@@ -162,13 +169,14 @@ class LaneStore(Protocol):
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
-    ) -> Sequence[bool | errors.NotOwner | errors.QueueSealed | Failure]:
+    ) -> Sequence[bool | errors.NotOwner | errors.QueueSealed | Failure | None]:
         """Add entries. Safe to repeat.
 
         An add with an epoch is fenced by the group's epoch, which `LogStore.read` and `claim` raise.
 
         Returns:
-            For each add: True if the entry was added; `QueueSealed` for a producer's add to a sealed lane.
+            For each add: True if the entry was added, False if the lane has the id already, None if an operator has
+            taken the id since `since_ms`; `QueueSealed` for a producer's add to a sealed lane.
         """
 
     async def claim(

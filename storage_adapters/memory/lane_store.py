@@ -37,18 +37,20 @@ class MemoryLanes:
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
         """See `LaneStore.add`. Entries live as long as the process, whatever the durability."""
         return [self._add(add) for add in adds]
 
-    def _add(self, add: LaneAdd) -> bool | errors.NotOwner | errors.QueueSealed:
+    def _add(self, add: LaneAdd) -> bool | errors.NotOwner | errors.QueueSealed | None:
         if add.epoch is not None and (stale := self._world.fence(add.lane, add.epoch)):
             return stale
         if add.epoch is None and add.lane in self._world.sealed:
             return lane_sealed(add.lane)
         lane = self._world.lanes.get(add.lane) or Lane()
-        if add.id in lane.bodies or (add.again and self._world.is_taken(add.lane, add.id)):
+        if add.id in lane.bodies:
             return False
+        if add.since_ms is not None and self._world.is_taken(add.lane, add.id, add.since_ms):
+            return None
         self._world.forget_taken(add.lane, add.id)
         self._world.lanes[add.lane] = lane
         lane.bodies[add.id] = add.body

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
-from emq.storage.lane_store import MOST_TAKEN, TAKEN_S, LaneClaim
+from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, LaneClaim
 from emq.storage.marks import Mark, digest
 from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
@@ -164,7 +164,7 @@ _Stored = tuple[
     dict[str, tuple[float, Wakeups]],
     dict[str, int],
     set[str],
-    dict[str, dict[str, float]],
+    dict[str, dict[str, int]],
 ]
 
 
@@ -183,7 +183,7 @@ class World:
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
         self.sealed: set[str] = set()  # lanes by name, slots by address
-        self.taken: dict[str, dict[str, float]] = {}  # lane -> id of an entry taken for good -> when, the oldest first
+        self.taken: dict[str, dict[str, int]] = {}  # lane -> id of an entry taken for good -> ms, the first taken first
         self._epochs: dict[str, int] = {}
         self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
@@ -218,15 +218,19 @@ class World:
         (self.sealed.add if sealed else self.sealed.discard)(name)
 
     def remember_taken(self, lane: str, id_: str) -> None:
-        """Remember that an entry was taken for good; forget what was taken too long ago, or is too much."""
-        taken, now = self.taken.setdefault(lane, {}), self.clock.now()
+        """Remember that an entry was taken for good; forget what was taken too long ago, or is too much.
+
+        The order is that of the calls, since the clock of each may differ.
+        """
+        taken, now_ms = self.taken.setdefault(lane, {}), self.clock.now_us() // 1000
         taken.pop(id_, None)
-        taken[id_] = now
-        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now - TAKEN_S:
+        taken[id_] = now_ms
+        while len(taken) > MOST_TAKEN or next(iter(taken.values())) < now_ms - (TAKEN_S + AHEAD_S) * 1000:
             del taken[next(iter(taken))]
 
-    def is_taken(self, lane: str, id_: str) -> bool:
-        return id_ in self.taken.get(lane, ())
+    def is_taken(self, lane: str, id_: str, since_ms: int) -> bool:
+        taken_ms = self.taken.get(lane, {}).get(id_)
+        return taken_ms is not None and taken_ms >= since_ms
 
     def forget_taken(self, lane: str, id_: str) -> None:
         taken = self.taken.get(lane)

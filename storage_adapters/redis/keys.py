@@ -20,7 +20,9 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in every state
     <tag>:reason:<slot>        hash    id -> why it is dead
-    <tag>:taken:<slot>         zset    id that was taken for good, score = when in ms; the key expires
+    <tag>:taken:<slot>         zset    id that was taken for good, score = when in ms, or the score before plus one if
+                                       that is greater; the key expires
+    <tag>:taken_ms:<slot>      hash    id -> when in ms, where that is not the score; the key expires
     <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line; on a
                                        cluster a sharded channel, and that of the first shard a plain one too, for slots
 
@@ -103,6 +105,9 @@ class Shard:
 
     def taken(self, slot: str) -> str:
         return f"{self._tag}:taken:{slot}"
+
+    def taken_ms(self, slot: str) -> str:
+        return f"{self._tag}:taken_ms:{slot}"
 
     def channel(self, instance: str) -> str:
         return f"{self._tag}:wake:{instance}"
@@ -215,6 +220,7 @@ _GROUP_TYPES = {
     "body": "hash",
     "reason": "hash",
     "taken": "zset",
+    "taken_ms": "hash",
 }
 _SLOT_TYPES = {"prepare": "zset", "dead": "zset", "rests": "zset"}
 

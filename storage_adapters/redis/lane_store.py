@@ -9,6 +9,7 @@ from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
+    AHEAD_S,
     MOST_TAKEN,
     TAKEN_S,
     DeadEntry,
@@ -40,16 +41,19 @@ class RedisLanes:
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
-        async def one(shard: Shard, chunk: Sequence[LaneAdd]) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
+        async def one(
+            shard: Shard, chunk: Sequence[LaneAdd]
+        ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
             keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
             args: list[Any] = [self.clock.now_us() // 1000]
             for add in chunk:
                 keys += (shard.waiting(add.lane), shard.ranks(add.lane), shard.body(add.lane))
-                keys += (shard.dead(add.lane), shard.reason(add.lane), shard.taken(add.lane))
+                keys += (shard.dead(add.lane), shard.reason(add.lane))
+                keys += (shard.taken(add.lane), shard.taken_ms(add.lane))
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
-                args += (add.reason or "", int(add.reason is not None), int(add.again))
+                args += (add.reason or "", int(add.reason is not None), "" if add.since_ms is None else add.since_ms)
             # An entry that moves here from a log queue leaves the queue only after this call.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
@@ -77,10 +81,11 @@ class RedisLanes:
     async def settle(self, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
         async def one(shard: Shard, chunk: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
             keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
-            args: list[Any] = [self.clock.now_us() // 1000, TAKEN_S * 1000, MOST_TAKEN]
+            args: list[Any] = [self.clock.now_us() // 1000, TAKEN_S * 1000, MOST_TAKEN, AHEAD_S * 1000]
             for s in chunk:
                 keys += (shard.waiting(s.lane), shard.ranks(s.lane), shard.prepared(s.lane))
-                keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane), shard.taken(s.lane))
+                keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane))
+                keys += (shard.taken(s.lane), shard.taken_ms(s.lane))
                 args += (s.lane, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
                 args += (s.due_ms, s.priority, s.body, s.reason, int(s.for_good))
             answers = await self._server.run("lane_settle", keys, args)
@@ -145,9 +150,11 @@ def _whole(score: bytes) -> int:
     return min(int(slot_requests.number(score)), 1 << 62)
 
 
-def _added(add: LaneAdd, answer: int) -> bool | errors.NotOwner | errors.QueueSealed:
+def _added(add: LaneAdd, answer: int) -> bool | errors.NotOwner | errors.QueueSealed | None:
     if answer == -2:
         return lane_sealed(add.lane)
+    if answer == -3:
+        return None
     return not_owner(add.lane, add.epoch) if answer == -1 else answer == 1
 
 

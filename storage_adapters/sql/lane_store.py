@@ -11,6 +11,7 @@ from emq import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
+    AHEAD_S,
     MOST_TAKEN,
     TAKEN_S,
     DeadEntry,
@@ -30,7 +31,11 @@ from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 TAKEN = 3
-"""The state of a row that is left of an entry that was taken for good."""
+"""The state of a row that is left of an entry that was taken for good.
+
+Its due_ms is the time, and its at_ms the order in the lane: the time, or the at_ms before plus one if that is greater.
+Rows of older versions have the time as their at_ms, and 0 as their due_ms.
+"""
 
 EVER_MS = 1 << 62
 
@@ -58,7 +63,7 @@ class SqlLanes:
 
     async def add(
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed | Failure]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | Failure | None]:
         """See `LaneStore.add`."""
         if not adds:
             return []
@@ -66,12 +71,12 @@ class SqlLanes:
 
     def _add(
         self, transaction: Transaction, adds: Sequence[LaneAdd]
-    ) -> list[bool | errors.NotOwner | errors.QueueSealed]:
+    ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
         lanes = self._known.lock_groups(transaction, (add.lane for add in adds))
         keys = [(lanes[add.lane].id, stored(add.id)) for add in adds]
-        states = _states(transaction, keys)
+        states, taken_ms = _states(transaction, keys)
         now_ms = self._backend.now_ms()
-        answers: list[bool | errors.NotOwner | errors.QueueSealed] = []
+        answers: list[bool | errors.NotOwner | errors.QueueSealed | None] = []
         rows: list[tuple[Any, ...]] = []
         outdated: list[tuple[int, str]] = []
         for add, key in zip(adds, keys, strict=True):
@@ -82,13 +87,15 @@ class SqlLanes:
             if lane.sealed and add.epoch is None:
                 answers.append(lane_sealed(add.lane))
                 continue
-            taken = states.get(key) == TAKEN
-            new = not add.again if taken else key not in states
-            answers.append(new)
-            if not new:
-                continue
-            if taken:
+            if states.get(key) == TAKEN:
+                if add.since_ms is not None and taken_ms[key] >= add.since_ms:
+                    answers.append(None)
+                    continue
                 outdated.append(key)
+            elif key in states:
+                answers.append(False)
+                continue
+            answers.append(True)
             states[key] = WAITING if add.reason is None else DEAD
             if add.reason is None:
                 rows.append((*key, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
@@ -151,13 +158,14 @@ class SqlLanes:
     def _settle(self, transaction: Transaction, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
         lanes = self._known.lock_groups(transaction, (settle.lane for settle in settles))
         keys = [(lanes[settle.lane].id, stored(settle.id)) for settle in settles]
-        states = _states(transaction, keys)
+        states, _ = _states(transaction, keys)
         now_ms = self._backend.now_ms()
         answers: list[bool | errors.NotOwner] = []
         gone: list[tuple[int, str]] = []
         # By entry: a call may replay a dead letter after it has buried it, and then only the last state counts.
         moved: dict[tuple[int, str], tuple[Any, ...]] = {}
         trims: dict[int, int] = {}
+        last_taken: dict[int, int] = {}
         for settle, entry in zip(settles, keys, strict=True):
             lane, verdict = lanes[settle.lane], settle.verdict
             if settle.epoch is not None and (stale := lane.fence(settle.epoch)):
@@ -177,8 +185,10 @@ class SqlLanes:
                 continue
             if verdict in (LaneVerdict.PURGE, LaneVerdict.RECALL) and settle.for_good:
                 states[entry] = TAKEN
-                moved[entry] = (TAKEN, now_ms, 0, 0, b"", "", *entry)
-                trims[lane.id] = now_ms - TAKEN_S * 1000
+                last = last_taken[lane.id] if lane.id in last_taken else _last_taken(transaction, lane.id)
+                last_taken[lane.id] = max(now_ms, last + 1)
+                moved[entry] = (TAKEN, last_taken[lane.id], now_ms, 0, b"", "", *entry)
+                trims[lane.id] = now_ms - (TAKEN_S + AHEAD_S) * 1000
             elif verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
                 del states[entry]
                 moved.pop(entry, None)
@@ -261,9 +271,17 @@ def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneSta
     ]
 
 
-def _states(transaction: Transaction, entries: list[tuple[int, str]]) -> dict[tuple[int, str], int]:
+def _states(
+    transaction: Transaction, entries: list[tuple[int, str]]
+) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
+    """Return the states of entries, and when those that were taken for good were taken, in ms."""
     rows = transaction.rows("entries_find", rows=entries)
-    return {(lane_id, id_): state for lane_id, id_, state in rows}
+    states = {(lane_id, id_): state for lane_id, id_, state, _, _ in rows}
+    return states, {(lane_id, id_): due_ms or at_ms for lane_id, id_, state, at_ms, due_ms in rows if state == TAKEN}
+
+
+def _last_taken(transaction: Transaction, lane_id: int) -> int:
+    return max((at_ms for (at_ms,) in transaction.rows("entries_taken", lane=lane_id)), default=0)
 
 
 class _Ready(NamedTuple):

@@ -1,4 +1,4 @@
-"""A lane remembers what an operator took for good, so that no owner adds it again."""
+"""A lane remembers what an operator took for good, so that no repeated add brings it back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from target import Target
 
 from emq.clock import ManualClock
 from emq.storage.lane_store import (
+    AHEAD_S,
     MOST_TAKEN,
     TAKEN_S,
     LaneAdd,
@@ -27,10 +28,10 @@ NOTHING = LaneState(0, 0, 0, None)
 TAKES = pytest.mark.parametrize("verdict", [LaneVerdict.RECALL, LaneVerdict.PURGE])
 
 
-def entry(lane: str, id_: str, verdict: LaneVerdict, *, epoch: int | None = None, again: bool = False) -> LaneAdd:
+def entry(lane: str, id_: str, verdict: LaneVerdict, *, epoch: int | None = None) -> LaneAdd:
     """An entry in the state that the verdict starts from."""
     reason = "hopeless" if verdict is LaneVerdict.PURGE else None
-    return LaneAdd(lane, id_, b"x", NOW_MS, reason, epoch, again=again)
+    return LaneAdd(lane, id_, b"x", NOW_MS, reason, epoch)
 
 
 async def take(store: Store, lane: str, verdict: LaneVerdict, *ids: str, for_good: bool = True) -> None:
@@ -39,8 +40,16 @@ async def take(store: Store, lane: str, verdict: LaneVerdict, *ids: str, for_goo
     assert await store.lanes.settle(settles) == [True] * len(ids)
 
 
-async def add_again(store: Store, lane: str, *ids: str, reason: str | None = None) -> list[object]:
-    return [*await store.lanes.add([LaneAdd(lane, id_, b"old", NOW_MS, reason, 1, again=True) for id_ in ids])]
+async def add_again(store: Store, lane: str, *ids: str, reason: str | None = None, since_ms: int = 0) -> list[object]:
+    return [*await store.lanes.add([LaneAdd(lane, i, b"old", NOW_MS, reason, 1, since_ms=since_ms) for i in ids])]
+
+
+def manual_clock(store: Store) -> ManualClock:
+    """The clock by which the store notes from now on when entries are taken."""
+    lanes: Any = store.lanes
+    owner = getattr(lanes, "_world", None) or getattr(lanes, "_backend", lanes)
+    owner.clock = clock = ManualClock()
+    return clock
 
 
 async def state(store: Store, lane: str) -> LaneState:
@@ -57,7 +66,7 @@ async def test_what_was_taken_for_good_is_not_added_again(
     lane, neighbour = target.slot(0), target.slot(1)
     await take(store, lane, verdict, "a", "b")
     for is_first in (True, False):
-        assert await add_again(store, lane, "a", "unknown", "b", reason=reason) == [False, is_first, False]
+        assert await add_again(store, lane, "a", "unknown", "b", reason=reason) == [None, is_first, None]
     assert await add_again(store, neighbour, "a", reason=reason) == [True]
     found = await state(store, lane)
     assert (found.waiting, found.prepared, found.dead) == ((1, 0, 0) if reason is None else (0, 0, 1))
@@ -117,8 +126,21 @@ async def test_a_retry_that_is_repeated_after_a_recall_changes_nothing(
     assert await store.lanes.settle([retry]) == [True]
     assert await other.lanes.settle([LaneSettle(lane, "a", LaneVerdict.RECALL, for_good=True)]) == [True]
     assert await store.lanes.settle([retry]) == [False]
-    assert await add_again(store, lane, "a") == [False]
+    assert await add_again(store, lane, "a") == [None]
     assert await state(other, lane) == NOTHING
+
+
+@TAKES
+async def test_what_was_taken_before_the_add_was_first_sent_does_not_count(
+    store: Store, target: Target, verdict: LaneVerdict
+) -> None:
+    lane, clock = target.slot(), manual_clock(store)
+    await take(store, lane, verdict, "a", "b")
+    taken_ms = int(clock.now() * 1000)
+    assert await add_again(store, lane, "a", since_ms=taken_ms) == [None]
+    assert await add_again(store, lane, "a", since_ms=taken_ms + 1) == [True]
+    assert await store.lanes.settle([LaneSettle(lane, "a", LaneVerdict.RECALL)]) == [True]
+    assert await add_again(store, lane, "a", "b") == [True, None], "the first add made the lane forget"
 
 
 async def test_a_failed_take_is_not_remembered(store: Store, target: Target) -> None:
@@ -137,7 +159,7 @@ async def test_a_lane_forgets_as_a_whole_and_no_other_with_it(store: Store, targ
     assert await store.lanes.settle([LaneSettle(lane, "", LaneVerdict.FORGET)] * 2) == [True, True]
     assert (await state(store, lane)).waiting == 1
     assert await add_again(store, lane, "a") == [True]
-    assert await add_again(store, neighbour, "a") == [False]
+    assert await add_again(store, neighbour, "a") == [None]
 
 
 async def test_a_lane_remembers_the_latest_only(store: Store, target: Target) -> None:
@@ -146,21 +168,45 @@ async def test_a_lane_remembers_the_latest_only(store: Store, target: Target) ->
     for start in range(0, len(ids), part):
         await take(store, lane, LaneVerdict.RECALL, *ids[start : start + part])
     latest = ids[-MOST_TAKEN + part :]
-    assert await add_again(store, lane, *latest) == [False] * len(latest)
+    assert await add_again(store, lane, *latest) == [None] * len(latest)
     assert (await add_again(store, lane, *ids[:part])).count(True) == part
 
 
-async def test_a_lane_remembers_for_an_hour(store: Store, target: Target) -> None:
-    lanes: Any = store.lanes
-    owner = getattr(lanes, "_world", None) or getattr(lanes, "_backend", lanes)
-    owner.clock = clock = ManualClock()
+async def test_a_lane_remembers_as_many_that_were_taken_in_one_instant(store: Store, target: Target) -> None:
+    manual_clock(store)
+    lane, part = target.slot(), 1_000
+    ids = [f"{n:05}" for n in range(MOST_TAKEN + part)]
+    for start in range(0, len(ids), part):
+        await take(store, lane, LaneVerdict.RECALL, *ids[start : start + part])
+    assert (await add_again(store, lane, *ids)).count(None) == MOST_TAKEN
+
+
+async def test_a_lane_remembers_for_an_hour_also_after_a_call_whose_clock_is_ahead(
+    store: Store, target: Target
+) -> None:
+    clock = manual_clock(store)
     await take(store, target.slot(), LaneVerdict.RECALL, "a")
-    clock.advance(TAKEN_S - 1)
+    clock.advance(AHEAD_S + TAKEN_S)
     await take(store, target.slot(), LaneVerdict.RECALL, "b")
-    assert await add_again(store, target.slot(), "a", "b") == [False, False]
-    clock.advance(2)
+    assert await add_again(store, target.slot(), "a", "b") == [None, None]
+    clock.advance(1)
     await take(store, target.slot(), LaneVerdict.RECALL, "c")
-    assert await add_again(store, target.slot(), "a", "b", "c") == [True, False, False]
+    assert await add_again(store, target.slot(), "a", "b", "c") == [True, None, None]
+
+
+async def test_a_lane_remembers_what_was_taken_last_also_after_calls_whose_clock_is_ahead(
+    store: Store, target: Target
+) -> None:
+    lane, clock, part = target.slot(), manual_clock(store), 1_000
+    before, taken_ms = clock.now(), int(clock.now() * 1000)
+    clock.advance(86_400)
+    for start in range(0, MOST_TAKEN, part):
+        await take(store, lane, LaneVerdict.RECALL, *(f"{n:05}" for n in range(start, start + part)))
+    clock.__init__(before)  # type: ignore[misc]
+    await take(store, lane, LaneVerdict.RECALL, "!1", "!2", "!3")
+    assert await add_again(store, lane, "!1", since_ms=taken_ms) == [None]
+    assert await add_again(store, lane, "!1", "!2", since_ms=taken_ms + 1) == [True, True]
+    assert await add_again(store, lane, "!3", "00000", "09999") == [None, True, None]
 
 
 @pytest.mark.parametrize("target", ["redis", "redis_cluster"], indirect=True)

@@ -82,7 +82,7 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     with pytest.raises(errors.UnknownTopic):
         await r.catalog.get("orders")
     assert await r.store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
-    again = [LaneAdd(f"orders/{n}", id_, body, 1, None, 1 << 50, again=True) for n, id_ in ((0, "taken"), (1, "b"))]
+    again = [LaneAdd(f"orders/{n}", id_, body, 1, None, 1 << 50, since_ms=0) for n, id_ in ((0, "taken"), (1, "b"))]
     assert await r.store.lanes.add(again) == [True, True]
     assert all(b.head == b.tail for b in await r.store.log.bounds(topic.all_queues()))
     assert await r.checkpoints.load_all() == {}
@@ -184,6 +184,18 @@ async def test_dead_letters_of_a_retired_group_are_kept(r: Rig) -> None:
     assert await retirement(r).retire(topic)
     assert [d.id for d in await r.store.lanes.dead("orders/0")] == ["a"]
     assert await r.store.lanes.settle([LaneSettle("orders/0", "a", LaneVerdict.PURGE)]) == [True]
+
+
+async def test_nothing_is_remembered_of_what_was_taken_from_a_retired_group(r: Rig) -> None:
+    topic = await shrunk(r)
+    entries = [LaneAdd("orders/3", "recalled", b"", 1), LaneAdd("orders/3", "moved", b"", 1, reason="no")]
+    entries.append(LaneAdd("orders/0", "recalled", b"", 1))
+    await r.store.lanes.add(entries)
+    recalls = [LaneSettle(f"orders/{n}", "recalled", LaneVerdict.RECALL, for_good=True) for n in (0, 3)]
+    assert await r.store.lanes.settle(recalls) == [True, True]
+    assert await retirement(r).retire(topic)
+    again = [entry._replace(epoch=1 << 50, since_ms=0) for entry in entries]
+    assert await r.store.lanes.add(again) == [True, True, None]
 
 
 async def test_trimming_for_administration_is_not_fenced(r: Rig) -> None:

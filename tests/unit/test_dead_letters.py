@@ -12,7 +12,7 @@ from emq.host import retirement
 from emq.inspect import dead_letters
 from emq.inspect.dead_letters import Selection
 from emq.message import Message
-from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, split
 from storage_adapters.memory import MemoryStore
 
@@ -115,9 +115,18 @@ async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_r
     found = {letter.id: letter async for letter in dead_letters.find(store, TOPIC)}
     assert {found[f"m{i}"].reason for i in (1, 3, 5)} == {"TimeoutError"}
     assert {letter.group for letter in found.values()} == {0}
-    buried_again = LaneAdd("orders/1", page[0].id, page[0].body, 0, page[0].reason, 1, again=True)
-    assert await store.lanes.add([buried_again]) == [False]
+    buried_again = LaneAdd("orders/1", page[0].id, page[0].body, 0, page[0].reason, 1, since_ms=0)
+    assert await store.lanes.add([buried_again]) == [None]
     assert (await store.lanes.inspect(["orders/1"]))[0].dead == 0
+
+
+async def test_a_letter_that_was_purged_after_a_move_broke_off_does_not_stand_again(store: MemoryStore) -> None:
+    [letter, *_] = await store.lanes.dead("orders/1")
+    await store.lanes.add([LaneAdd("orders/0", letter.id, letter.body, 0, letter.reason)])  # it was cut short
+    assert await store.lanes.settle([LaneSettle("orders/0", letter.id, LaneVerdict.PURGE, for_good=True)]) == [True]
+    assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0") == 6
+    assert len(await ids(store)) == 11
+    assert letter.id not in await ids(store)
 
 
 async def test_a_body_that_is_not_a_message_is_shown_as_it_is(store: MemoryStore) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import pytest
 from support.doubles import FaultyStore
 from support.rig import until
 from support.virtual import LoopClock, virtual
@@ -122,6 +123,35 @@ async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -
         await h.forward()
         assert await h.waiting() == []
         assert len(await h.lanes.dead("orders/1")) == 1
+
+
+@virtual
+@pytest.mark.parametrize("seen", [TWO, ONE])
+async def test_an_entry_that_an_operator_took_from_the_other_lane_does_not_stand_again(seen: Topic) -> None:
+    async with hosts() as h:
+        await h.add(0)
+        h.catalog = [TWO, TWO, seen]
+
+        async def take_back() -> None:
+            recall = LaneSettle("orders/1", "m", LaneVerdict.RECALL, for_good=True)
+            assert await h.lanes.settle([recall]) == [True]
+            raise errors.OutcomeUnknown("the connection broke")
+
+        h.lanes.after["add"] = take_back
+        await h.forward()
+        assert await h.waiting() == []
+
+
+@virtual
+async def test_an_entry_is_not_lost_to_an_earlier_recall_from_the_other_lane() -> None:
+    async with hosts() as h:
+        await h.add(1)
+        assert await h.lanes.settle([LaneSettle("orders/1", "m", LaneVerdict.RECALL, for_good=True)]) == [True]
+        await asyncio.sleep(0.1)
+        await h.add(0)
+        h.lanes.inject("add", before=errors.OutcomeUnknown("it never arrived"), times=1)
+        await h.forward()
+        assert await h.waiting() == [1]
 
 
 @virtual

@@ -48,7 +48,8 @@ class Losing(RecordedEvents):
 class Bench:
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
-        self.store = FaultyStore(MemoryStore(World(self.clock)))
+        self.world = World(self.clock)
+        self.store = FaultyStore(MemoryStore(self.world))
         self.topic = Topic("t", 10, priorities=("high", "low"), options=TopicOptions(**options))
         self.group = self.owned(EPOCH)
         self.trail = RecordedTrail()
@@ -383,6 +384,50 @@ async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on() -> None:
     async with b.running():
         [m] = await b.claim()
         await b.store.real.lanes.settle([LaneSettle(LANE, "s", LaneVerdict.ACK, EPOCH)])  # it comes back without it
+        b.firing.put(b.group, m)
+        await b.idle()
+    assert await b.ids() == ["s.1", "s"]
+
+
+async def test_an_occurrence_that_was_taken_back_after_an_answer_was_lost_does_not_stand_again() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+
+    async def take_back() -> None:
+        assert await planned.recall(b.store.real.lanes, split(b.topic), ["s.1"]) == {"s.1"}
+        raise errors.OutcomeUnknown("the connection broke")
+
+    b.store.lanes.after["add"] = take_back
+    async with b.running():
+        await b.fire()
+    assert b.store.lanes.calls["add"] == 2
+    assert await b.ids() == ["s"]
+
+
+async def test_an_occurrence_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
+    b = Bench()
+    await b.store.real.lanes.add([LaneAdd(LANE, "s.1", b"old", 1)])
+    assert await planned.recall(b.store.real.lanes, split(b.topic), ["s.1"]) == {"s.1"}
+    b.clock.advance(0.001)
+    await b.plan("s", every(60))
+    b.store.lanes.inject("add", before=errors.OutcomeUnknown("it never arrived"), times=1)
+    async with b.running():
+        await b.fire()
+    assert b.store.lanes.calls["add"] == 2
+    assert await b.ids() == ["s.1", "s"]
+
+
+async def test_a_schedule_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    assert await planned.recall(b.store.real.lanes, split(b.topic), ["s"]) == {"s"}
+    before = b.world.snapshot()
+    b.clock.advance(1)
+    await b.plan("s", every(60))
+    [m] = await b.claim()
+    m.ready_us = b.clock.now_us()
+    b.world.restore(before)  # the store comes back without its last writes
+    async with b.running():
         b.firing.put(b.group, m)
         await b.idle()
     assert await b.ids() == ["s.1", "s"]

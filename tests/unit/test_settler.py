@@ -36,7 +36,8 @@ EPOCH = 5
 class Bench:
     def __init__(self) -> None:
         self.clock = LoopClock()
-        self.store = FaultyStore(MemoryStore(World(self.clock)))
+        self.world = World(self.clock)
+        self.store = FaultyStore(MemoryStore(self.world))
         topic = Topic("t", 10, priorities=("p",), options=TopicOptions(max_attempts=2, backoff_s=(5.0,), jitter=0.0))
         self.group = OwnedGroup(OwnedTopic(topic), 0, EPOCH, WindowCounter(1, 0), policy_for(topic), Gauge())
         self.group.buffers = [deque()]
@@ -318,6 +319,50 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
         await b.settler.idle()
     assert (taken, b.settled, b.group.lane_out) == (1, ["a"], 0)
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
+
+
+@virtual
+@pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+@pytest.mark.parametrize("repeats", [1, 2])
+async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays_away(
+    failure: Exception, repeats: int
+) -> None:
+    b = Bench()
+    trail = b.settler._trail = RecordedTrail()
+    b.store.lanes.lose("add", times=repeats)
+    async with b.settling():
+        b.settler.failed(b.group, b.started("a"), failure)
+        await asyncio.sleep(0.1)
+        topic, store = split(b.group.owner.topic), b.store.real
+        taken = len(await planned.recall(store.lanes, topic, ["a"])) + await dead_letters.purge(store, topic)
+        await b.settler.idle()
+    assert (taken, b.settled, b.store.lanes.calls["add"]) == (1, ["a"], repeats + 1)
+    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
+    assert (b.settler.retried, b.settler.dead, trail.events) == (0, 0, [])
+
+
+@virtual
+@pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id(failure: Exception) -> None:
+    b = Bench()
+    topic, store = split(b.group.owner.topic), b.store.real
+    await store.lanes.add([LaneAdd("t/0", id_, b"old", 1) for id_ in ("delayed", "logged")])
+    assert await planned.recall(store.lanes, topic, ["delayed", "logged"]) == {"delayed", "logged"}
+    before = b.world.snapshot()
+    await asyncio.sleep(0.1)
+    await store.lanes.add([LaneAdd("t/0", "delayed", b.body("delayed"), 1)])
+    [m] = await b.claimed()
+    m.offset, m.ready_us, b.group.lane_out = -1, b.clock.now_us(), 1
+    b.world.restore(before)  # the store has lost the new message, and remembers the recall
+    b.store.lanes.fail(None, "add")
+    async with b.settling():
+        b.settler.failed(b.group, m, failure)
+        b.settler.failed(b.group, b.started("logged"), failure)
+        await asyncio.sleep(0.1)
+        b.store.lanes.heal()
+        await b.settler.idle()
+    [state] = await b.store.lanes.inspect(["t/0"])
+    assert state.waiting + state.dead == b.settler.retried + b.settler.dead == 2
 
 
 @virtual

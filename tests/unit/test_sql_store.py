@@ -14,7 +14,7 @@ import test_catalog
 from emq import errors
 from emq.database import Database
 from emq.storage.environment import Environment
-from emq.storage.lane_store import LaneAdd
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
@@ -49,6 +49,18 @@ async def test_a_store_and_a_catalog_may_share_a_file(tmp_path: Path) -> None:
     assert len(await catalog.list()) == 20
     await store.close()
     await db.close()
+
+
+async def test_what_an_older_version_noted_as_taken_counts_by_the_time_that_it_noted(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    for id_ in ("a", "b"):
+        await store.lanes.add([LaneAdd("shop/0", id_, b"x", 0)])
+        await store.lanes.settle([LaneSettle("shop/0", id_, LaneVerdict.RECALL, for_good=True)])
+    older = "UPDATE store_entries SET at_ms = 5000, due_ms = 0 WHERE state = 3 RETURNING 1"
+    await store._backend.db.run(lambda c: c.exec_driver_sql(older).all())
+    adds = [LaneAdd("shop/0", "a", b"x", 0, since_ms=5000), LaneAdd("shop/0", "b", b"x", 0, since_ms=5001)]
+    assert await store.lanes.add(adds) == [None, True]
+    await store.close()
 
 
 async def test_a_full_disk_is_answered_and_nothing_of_the_call_is_kept(tmp_path: Path) -> None:

@@ -1,29 +1,33 @@
 #!lua
 -- Add entries to lanes (waiting, or dead at once), leaving ids that the lane has already; wake armed lanes.
 -- KEYS  1 hash lane_armed (lane -> "due channel"), 2 hash fence, 3 zset woken, 4 set sealed, then for each
---       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken
+--       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms
 -- ARGV  1 now in ms; then for each add: lane, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1),
---       again (1: leave it out if it was taken for good)
--- Returns 1 for each entry that was added, 0 where it was not, -1 (stale epoch), -2 (sealed, and not fenced). Refuses
---       as a whole when memory is full (OOM), unless the caller allows it. O(adds log entries).
+--       since (ms: leave it out if it was taken for good at that time or later; empty: never leave it out)
+-- Returns 1 for each entry that was added, 0 where it is there already, -1 (stale epoch), -2 (sealed, and not fenced),
+--       -3 (taken since). Refuses as a whole when memory is full (OOM), unless the caller allows it. O(adds log entries).
 -- include whole
 -- include lane_ranks
 -- include channel
 -- include lane_waking
 local answer = {}
 for i = 0, (#ARGV - 1) / 9 - 1 do
-  local lane, id, epoch, body, due, priority, reason, dead, again = unpack(ARGV, 2 + i * 9, 10 + i * 9)
-  local waiting, ranks, bodies, dead_set, reasons, taken = unpack(KEYS, 5 + i * 6, 10 + i * 6)
+  local lane, id, epoch, body, due, priority, reason, dead, since = unpack(ARGV, 2 + i * 9, 10 + i * 9)
+  local waiting, ranks, bodies, dead_set, reasons, taken, times = unpack(KEYS, 5 + i * 7, 11 + i * 7)
   local new = -1
   if tonumber(epoch) < 0 and redis.call('SISMEMBER', KEYS[4], lane) == 1 then
     new = -2
   elseif tonumber(epoch) < 0 or highest(redis.call('HGET', KEYS[2], lane), -1) <= tonumber(epoch) then
     new = 1 - redis.call('HEXISTS', bodies, id)
   end
-  if new == 1 and again == '1' then
-    if redis.call('ZSCORE', taken, id) then new = 0 end
-  elseif new == 1 then
-    redis.call('ZREM', taken, id)
+  if new == 1 then
+    local order = redis.call('ZSCORE', taken, id)
+    if order and since ~= '' and tonumber(redis.call('HGET', times, id) or order) >= tonumber(since) then
+      new = -3
+    elseif order then
+      redis.call('ZREM', taken, id)
+      redis.call('HDEL', times, id)
+    end
   end
   answer[i + 1] = new
   -- The body comes last, for it says that the entry is there: should a key be damaged, the add can be repeated.

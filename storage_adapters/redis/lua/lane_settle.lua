@@ -2,19 +2,34 @@
 -- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them, and forget
 -- what was taken for good.
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
---       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken
--- ARGV  1 now in ms, 2 for how many ms to remember what is taken for good, 3 the most such entries of a lane; then for
---       each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason, for good (0/1)
+--       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms
+-- ARGV  1 now in ms, 2 for how many ms to remember what is taken for good, 3 the most such entries of a lane, 4 how
+--       many ms a caller's clock may be ahead; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason, for good (0/1)
 -- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
 -- include whole
 -- include lane_ranks
 -- include channel
 -- include lane_waking
+-- Remember an entry, and forget the oldest. The order is that of the calls, since the clock of each may differ.
+local function remember(taken, times, id)
+  local now, last = tonumber(ARGV[1]), tonumber(redis.call('ZREVRANGE', taken, 0, 0, 'WITHSCORES')[2] or 0)
+  redis.call('ZADD', taken, string.format('%.0f', last > now and last + 1 or now), id)
+  if last > now then redis.call('HSET', times, id, ARGV[1]) end
+  local old = redis.call('ZRANGEBYSCORE', taken, '-inf', '(' .. string.format('%.0f', now - ARGV[2] - ARGV[4]))
+  if #old == 0 then old = redis.call('ZRANGE', taken, 0, -1 - ARGV[3]) end
+  for _, each in ipairs(old) do
+    redis.call('ZREM', taken, each)
+    redis.call('HDEL', times, each)
+  end
+  redis.call('PEXPIRE', taken, ARGV[2])
+  redis.call('PEXPIRE', times, ARGV[2])
+end
+
 local answer = {}
-for i = 0, (#ARGV - 3) / 9 - 1 do
-  local lane, id, verdict, epoch, due, priority, body, reason, for_good = unpack(ARGV, 4 + i * 9, 12 + i * 9)
-  local waiting, ranks, prepared, bodies, dead, reasons, taken = unpack(KEYS, 5 + i * 7, 11 + i * 7)
+for i = 0, (#ARGV - 4) / 9 - 1 do
+  local lane, id, verdict, epoch, due, priority, body, reason, for_good = unpack(ARGV, 5 + i * 9, 13 + i * 9)
+  local waiting, ranks, prepared, bodies, dead, reasons, taken, times = unpack(KEYS, 5 + i * 8, 12 + i * 8)
   local done, leave
   epoch = tonumber(epoch)
   if epoch >= 0 and highest(redis.call('HGET', KEYS[2], lane), -1) > epoch then
@@ -23,7 +38,7 @@ for i = 0, (#ARGV - 3) / 9 - 1 do
     redis.call(verdict == 'seal' and 'SADD' or 'SREM', KEYS[4], lane)
     done = 1
   elseif verdict == 'forget' then
-    redis.call('DEL', taken)
+    redis.call('DEL', taken, times)
     done = 1
   elseif verdict == 'replay' and redis.call('SISMEMBER', KEYS[4], lane) == 1 then
     done = 0
@@ -46,10 +61,7 @@ for i = 0, (#ARGV - 3) / 9 - 1 do
   if done == 1 and leave then
     if verdict == 'ack' or verdict == 'purge' or verdict == 'recall' then
       if for_good == '1' then
-        redis.call('ZADD', taken, ARGV[1], id)
-        redis.call('ZREMRANGEBYSCORE', taken, '-inf', ARGV[1] - ARGV[2])
-        redis.call('ZREMRANGEBYRANK', taken, 0, -1 - ARGV[3])
-        redis.call('PEXPIRE', taken, ARGV[2])
+        remember(taken, times, id)
       end
       leave()
       redis.call('HDEL', bodies, id)
