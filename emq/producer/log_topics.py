@@ -94,24 +94,24 @@ class QueueProducer:
         await self._router.refresh()
         return _fit(before, await self._router.route(before.topic.name), priority)
 
-    async def publish_many(self, name: str, priority: int, messages: QueueColumns) -> list[Outcome]:
+    async def publish_many(self, route: Route, priority: int, messages: QueueColumns) -> list[Outcome]:
         """Append many messages, 500 at a time; returns the id or the error of each.
 
         After a batch with an error none is sent any more, so that no message overtakes another.
+
+        Args:
+            route: the topic that the priority and the messages were checked against.
         """
         bodies, count = messages.bodies, len(messages.bodies)
         new = self._ids.next
         ids = [new() for _ in bodies] if messages.ids is None else [id_ or new() for id_ in messages.ids]
         outcomes: list[Outcome] = []
-        route = await self._router.route(name)
         while (start := len(outcomes)) < count:
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
             try:
-                route = _fit(route, await self._router.route(name), priority)
+                route = _fit(route, await self._router.route(route.topic.name), priority)
                 failures = await self._publish_part(route, priority, messages.part(start, end), ids[start:end])
             except errors.EMQError as exc:
-                if not start:
-                    raise
                 failures = [exc] * (end - start)
             outcomes += ids[start:end] if not any(failures) else map(_or, failures, ids[start:end])
             if (failure := first_failure(failures, errors.EMQError)) is not None:
@@ -252,7 +252,7 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
         topic.is_sorted or topic.priorities[priority : priority + 1] != (names[priority],)
     ):
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} any more; it has "
+            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} in that place any more; it has "
             f"{', '.join(topic.priorities) or 'none, since it is sorted'}"
         )
     return route

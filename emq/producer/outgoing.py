@@ -56,7 +56,8 @@ class Outgoing(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Where messages of one topic go: to slots, to lanes, or to the queues of the priority with that index."""
+    """Where messages of one topic go: to slots, to lanes, or to the queues of the priority that has this index in the
+    topic as the messages are checked against it."""
 
     topic: str
     to: Literal["slots", "lanes", "queues"]

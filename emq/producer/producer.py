@@ -8,15 +8,14 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat, starmap
-from typing import cast
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, sorted_topics
 from emq.producer.expiry_notes import Expiring
-from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
+from emq.producer.outcomes import Outcome, all_published, first_failure, in_doubt, unsent
 from emq.producer.outgoing import Outgoing, Way, for_queue, for_slots
-from emq.producer.router import Router
+from emq.producer.router import Route, Router
 from emq.producer.start_times import due_ms_of
 from emq.schedule import merged_occurrences
 from emq.schedule import schedule as spec
@@ -188,7 +187,8 @@ class Producer:
         payloads = list(payloads)
         checks.check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
         checks.check_ids(message_ids or ())
-        found, count = (await self._router.route(topic)).topic, len(payloads)
+        route, count = await self._router.route(topic), len(payloads)
+        found = route.topic
         inputs.texts("key", keys if keys is not None else (key,))
         inputs.headers(headers)
         bodies, now_us = checks.bodies_of(found, payloads), self._clock.now_us()
@@ -227,7 +227,7 @@ class Producer:
             message_ids,
             None if ttl_s is None else [ttl_s] * count,
         )
-        return all_published(await self._queues.publish_many(found.name, found.priority_index(priority), columns))
+        return all_published(await self._queues.publish_many(route, found.priority_index(priority), columns))
 
     async def send(self, messages: Sequence[Outgoing]) -> list[Outcome]:
         """Publish messages of any topics in few round trips; returns what became of each, in order.
@@ -238,13 +238,16 @@ class Producer:
         time are enough for full speed.
         """
         outcomes: dict[int, Outcome] = {}
+        routes: dict[str, Route] = {}
         ways: dict[tuple[object, ...], Way | errors.EMQError] = {}
         alike: dict[Way, list[int]] = {}
         for i, m in enumerate(messages):
             said = m.topic, m.priority, m.waits
             if said not in ways:
                 try:
-                    ways[said] = m.way((await self._router.route(m.topic)).topic)
+                    if m.topic not in routes:
+                        routes[m.topic] = await self._router.route(m.topic)
+                    ways[said] = m.way(routes[m.topic].topic)
                 except errors.EMQError as exc:
                     ways[said] = exc
             if isinstance(way := ways[said], Way):
@@ -253,34 +256,42 @@ class Producer:
                 outcomes[i] = way
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def send(way: Way, places: Sequence[int]) -> None:
+        async def send(way: Way, places: Sequence[int]) -> Sequence[Outcome]:
             # Those of many topics with one message each share a call.
             async with room if len(places) > 1 else contextlib.nullcontext():
-                outcomes.update(zip(places, await self._send_alike(way, [messages[i] for i in places]), strict=True))
+                return await self._send_alike(routes[way.topic], way, [messages[i] for i in places])
 
-        await asyncio.gather(*starmap(send, alike.items()))
+        # Whatever breaks one way must not hide what became of the others.
+        answers = await asyncio.gather(*starmap(send, alike.items()), return_exceptions=True)
+        for places, answer in zip(alike.values(), answers, strict=True):
+            each = [in_doubt(answer)] * len(places) if isinstance(answer, BaseException) else answer
+            outcomes.update(zip(places, each, strict=True))
         return [outcomes[i] for i in range(len(messages))]
 
-    async def _send_alike(self, way: Way, messages: Sequence[Outgoing]) -> Sequence[Outcome]:
-        """Publish messages that go the same way; if some are not right, the others go without them."""
+    async def _send_alike(self, route: Route, way: Way, messages: Sequence[Outgoing]) -> Sequence[Outcome]:
+        """Publish messages that go the same way; if some are not right, the others go without them.
+
+        Args:
+            route: the topic for which their way was chosen.
+        """
         if way.to == "lanes" or len(messages) == 1:
             return await self._one_by_one(messages, with_ids=way.to != "slots")
         try:
-            topic = (await self._router.route(way.topic)).topic
+            topic = route.topic
             if any(m.ttl_s is not None for m in messages):
                 await self._note_expiring(topic)
             if way.to == "slots":
                 return await self._slots.publish_many(way.topic, for_slots(topic, messages, self._clock.now_us()))
-            return await self._queues.publish_many(way.topic, way.priority, for_queue(topic, messages))
+            return await self._queues.publish_many(route, way.priority, for_queue(topic, messages))
         except (errors.InvalidMessage, UnicodeEncodeError):
             pass  # nothing is published yet
         except errors.EMQError as exc:
             return [exc] * len(messages)
         half = len(messages) // 2
-        outcomes = await self._send_alike(way, messages[:half])
+        outcomes = await self._send_alike(route, way, messages[:half])
         if (failure := first_failure(outcomes, *FAILURES)) is not None:
             return [*outcomes, *[unsent(failure)] * (len(messages) - half)]
-        return [*outcomes, *await self._send_alike(way, messages[half:])]
+        return [*outcomes, *await self._send_alike(route, way, messages[half:])]
 
     async def _one_by_one(self, messages: Iterable[Outgoing], *, with_ids: bool = True) -> list[Outcome]:
         """Publish each message by itself; the calls to the store are shared."""
@@ -302,9 +313,7 @@ class Producer:
             for m in messages
         )
         outcomes = await asyncio.gather(*each, return_exceptions=True)
-        if (bug := next((o for o in outcomes if not isinstance(o, str | errors.EMQError)), None)) is not None:
-            raise bug
-        return cast("list[Outcome]", outcomes)
+        return [o if isinstance(o, str | errors.EMQError) else in_doubt(o) for o in outcomes]
 
     async def _note_expiring(self, topic: Topic) -> None:
         if not topic.may_expire:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from support.rig import Rig, rig
@@ -12,6 +14,7 @@ from emq import errors, message
 from emq.clock import ManualClock
 from emq.producer import Outcome, Outgoing
 from emq.producer.batcher import BATCH
+from emq.producer.producer import AT_ONCE
 from emq.storage.log_store import Put, Read
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import State
@@ -183,3 +186,115 @@ async def test_a_part_of_the_store_that_is_down_touches_only_its_own(r: Rig) -> 
 async def test_nothing_to_send_is_no_call(r: Rig) -> None:
     assert await r.producer.send([]) == []
     assert "put" not in r.store.log.calls
+
+
+@pytest.mark.parametrize(
+    "again", [{"priorities": ("only",)}, {"priorities": ("low", "x", "high")}, {"kind": "priority"}]
+)
+async def test_a_topic_created_again_while_its_messages_wait_takes_none_into_another_priority(
+    r: Rig, again: dict[str, Any]
+) -> None:
+    others = [f"t{i}" for i in range(AT_ONCE)]
+    for name in (*others, "victim"):
+        await r.topic(name, 50)
+    await r.producer.refresh()
+    real: Callable[..., Any] = r.store.real.log.put
+    first, created = True, asyncio.Event()
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        nonlocal first
+        if first:
+            first = False
+            await r.admin.delete("victim", force=True)
+            await r.topic("victim", 50, **again)
+            await r.producer.refresh()
+            created.set()
+        await created.wait()
+        return await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    sent = [Outgoing(name, b"x") for name in others for _ in range(2)]
+    outcomes = await r.producer.send([*sent, *[Outgoing("victim", b"x", priority="low") for _ in range(2)]])
+    assert kinds(outcomes) == [str] * len(sent) + [errors.InvalidMessage] * 2
+    assert await stored(r, "victim", "high") == await stored(r, "victim", "low") == []
+
+
+def released() -> memoryview:
+    view = memoryview(b"x")
+    view.release()
+    return view
+
+
+class NoOffset(datetime.tzinfo):
+    """A time zone that does not say how far it is from UTC."""
+
+    def utcoffset(self, _: object) -> None:
+        return None
+
+
+class NoItems(dict[str, str]):
+    """Headers that cannot be read."""
+
+    def items(self) -> NoReturn:
+        raise RuntimeError("no items")
+
+
+BREAKING: dict[str, tuple[Outgoing, type[errors.EMQError]]] = {
+    "a view that is released": (Outgoing("log", released()), errors.InvalidMessage),  # type: ignore[arg-type]
+    "a view that waits": (Outgoing("log", released(), delay_ms=5), errors.InvalidMessage),  # type: ignore[arg-type]
+    "a time zone without an offset": (
+        Outgoing("log", b"x", at=datetime.datetime(2027, 1, 1, tzinfo=NoOffset())),
+        errors.InvalidMessage,
+    ),
+    "what nobody thought of": (Outgoing("log", b"x", headers=NoItems(), delay_ms=5), errors.EMQError),
+}
+
+
+@pytest.mark.parametrize("breaking", list(BREAKING))
+async def test_a_message_that_breaks_its_publish_hides_no_other(r: Rig, breaking: str) -> None:
+    wrong, error = BREAKING[breaking]
+    good = Outgoing("urgent", b"x", priority=20)
+    outcomes = await r.producer.send([Outgoing("log", b"x"), good, wrong, Outgoing("log", b"y")])
+    assert isinstance(outcomes.pop(2), error)
+    assert kinds(outcomes) == [str] * 3
+
+
+@pytest.mark.parametrize("broken", [asyncio.CancelledError(), ValueError("a bug"), "too few"])
+async def test_a_driver_that_breaks_makes_only_its_own_call_doubtful(r: Rig, broken: BaseException | str) -> None:
+    await r.topic("other", 50)
+    real: Callable[..., Any] = r.store.real.log.put
+    calls = 0
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        nonlocal calls
+        calls += puts[0].queue.startswith("log/")
+        answers = await real(puts, durability)
+        if calls != 2 or not puts[0].queue.startswith("log/"):
+            return answers
+        if isinstance(broken, BaseException):
+            raise broken
+        return []
+
+    r.store.log.replace("put", put)
+    sent = [*(Outgoing("log", b"x") for _ in range(3 * BATCH)), Outgoing("other", b"x"), Outgoing("other", b"x")]
+    outcomes = await r.producer.send(sent)
+    assert kinds(outcomes[-2:]) == [str] * 2
+    of_log = outcomes[:-2]
+    assert [isinstance(o, str) for o in of_log] == [True] * BATCH + [False] * 2 * BATCH
+    assert all(isinstance(o, errors.OutcomeUnknown) for o in of_log[BATCH : 2 * BATCH])
+    assert kinds(of_log[2 * BATCH :]) == [errors.StoreUnavailable] * BATCH
+
+
+async def test_a_caller_that_is_cancelled_is_cancelled(r: Rig) -> None:
+    waits = asyncio.Event()
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        waits.set()
+        await asyncio.Event().wait()
+
+    r.store.log.replace("put", put)
+    task = asyncio.create_task(r.producer.send([Outgoing("log", b"x"), Outgoing("log", b"y")]))
+    await waits.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
