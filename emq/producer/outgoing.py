@@ -64,6 +64,11 @@ class Way(NamedTuple):
     priority: int = 0
 
 
+def columns_of(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) -> QueueColumns | SlotColumns:
+    """Check messages that go the same way to queues or slots; raises `InvalidMessage` if one of them is not right."""
+    return for_slots(topic, messages, now_us) if way.to == "slots" else for_queue(topic, messages)
+
+
 def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:
     """Check messages that go to the queues of one priority; raises `InvalidMessage` if one of them is not right."""
     bodies, headers = _checked(topic, messages)

@@ -14,7 +14,7 @@ from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, sorted_topics
 from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, first_failure, in_doubt, unsent
-from emq.producer.outgoing import Outgoing, Way, for_queue, for_slots
+from emq.producer.outgoing import Outgoing, Way, columns_of
 from emq.producer.router import Route, Router
 from emq.producer.start_times import due_ms_of
 from emq.schedule import merged_occurrences
@@ -212,7 +212,7 @@ class Producer:
                 each = zip(all_keys, merge_keys or repeat(None, count), strict=True)
                 told = [sorted_topics.SortedOptions(k, headers, ttl_s, merge_key) for k, merge_key in each]
             sorted_topics.check(found, bodies, told)
-            return all_published(await self._slots.publish_many(topic, sorted_topics.SlotColumns(bodies, scores, told)))
+            return all_published(await self._slots.publish_many(found, sorted_topics.SlotColumns(bodies, scores, told)))
         checks.check_no_slot_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None:
             waiting = (
@@ -280,13 +280,13 @@ class Producer:
             topic = route.topic
             if any(m.ttl_s is not None for m in messages):
                 await self._note_expiring(topic)
-            if way.to == "slots":
-                return await self._slots.publish_many(way.topic, for_slots(topic, messages, self._clock.now_us()))
-            return await self._queues.publish_many(route, way.priority, for_queue(topic, messages))
+            columns = columns_of(way, topic, messages, self._clock.now_us())
         except (errors.InvalidMessage, UnicodeEncodeError):
-            pass  # nothing is published yet
-        except errors.EMQError as exc:
-            return [exc] * len(messages)
+            pass
+        else:
+            if isinstance(columns, sorted_topics.SlotColumns):
+                return await self._slots.publish_many(topic, columns)
+            return await self._queues.publish_many(route, way.priority, columns)
         half = len(messages) // 2
         outcomes = await self._send_alike(route, way, messages[:half])
         if (failure := first_failure(outcomes, *FAILURES)) is not None:

@@ -99,17 +99,22 @@ class SlotProducer:
 
         return all_published(await self._reopened(name, 1, add))[0]
 
-    async def publish_many(self, name: str, messages: SlotColumns) -> list[Outcome]:
+    async def publish_many(self, checked: Topic, messages: SlotColumns) -> list[Outcome]:
         """Add many messages, in calls of 2,000 or 8 MiB; returns the id or the error of each.
 
         After a call that the store did not serve, none is sent any more.
+
+        Args:
+            checked: the topic that the messages were checked against.
         """
 
         async def add(topic: Topic, numbers: Sequence[int]) -> Sequence[Outcome]:
             left = messages if len(numbers) == len(messages.bodies) else messages.only(numbers)
+            if topic is not checked:
+                check(topic, left.bodies, left.told)  # all of them before the first call
             return await self._add_many(topic, *left)
 
-        return await self._reopened(name, len(messages.bodies), add)
+        return await self._reopened(checked.name, len(messages.bodies), add)
 
     async def _reopened(
         self, name: str, count: int, add: Callable[[Topic, Sequence[int]], Awaitable[Sequence[Outcome]]]
@@ -117,7 +122,7 @@ class SlotProducer:
         """Add messages to the topic as the catalog has it; again those that a slot sealed by a deletion refused.
 
         Args:
-            add: adds the messages of the numbers given.
+            add: adds the messages of the numbers given; raises only if it has added none of them.
         """
         outcomes: dict[int, Outcome] = {}
         todo: Sequence[int] = range(count)
@@ -133,8 +138,6 @@ class SlotProducer:
                     )
                 answers = await add(topic, todo)
             except errors.EMQError as exc:
-                if len(todo) == count:
-                    raise
                 answers = [exc] * len(todo)
             outcomes.update(zip(todo, answers, strict=True))
             if first_failure(answers, errors.QueueSealed) is None:
@@ -205,7 +208,7 @@ class SlotProducer:
         return _Item(topic, add, index, now_us)
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[Outcome]:
-        answers = await of_each(self._store.add([item.add for item in items], durability), len(items))
+        answers = await self._answers([item.add for item in items], durability)
         ids: list[Outcome] = []
         for item, answer in zip(items, answers, strict=True):
             ids.append(answer if isinstance(answer, errors.EMQError) else message.slot_id(item.group, item.add.member))
@@ -213,6 +216,12 @@ class SlotProducer:
         if self._trail.enabled:
             self._record(items, answers, ids)
         return ids
+
+    async def _answers(self, adds: Sequence[SlotAdd], durability: Durability) -> Sequence[bool | errors.EMQError]:
+        try:
+            return await of_each(self._store.add(adds, durability), len(adds))
+        except errors.EMQError as exc:  # the outcomes of earlier calls must not get lost
+            return [exc] * len(adds)
 
     async def _add_bare(
         self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
@@ -222,7 +231,7 @@ class SlotProducer:
         places = [crc32(payload) & mask for payload in payloads]
         each = zip(places, payloads, scores, strict=True)
         adds = [SlotAdd(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
-        answers = await of_each(self._store.add(adds, topic.options.durability), len(adds))
+        answers = await self._answers(adds, topic.options.durability)
         slot_id = message.slot_id
         ids = [slot_id(place, payload) for place, payload in zip(places, payloads, strict=True)]
         refusals = [answer for answer in answers if not isinstance(answer, bool)]

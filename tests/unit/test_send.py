@@ -15,6 +15,7 @@ from emq.clock import ManualClock
 from emq.producer import Outcome, Outgoing
 from emq.producer.batcher import BATCH
 from emq.producer.producer import AT_ONCE
+from emq.producer.sorted_topics import CHUNK
 from emq.storage.log_store import Put, Read
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import State
@@ -298,3 +299,52 @@ async def test_a_caller_that_is_cancelled_is_cancelled(r: Rig) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def created_again(r: Rig, calls: int, **settings: Any) -> list[SlotAdd]:
+    """The topic `victim` refuses this many calls, and is created again in the last; returns what is added later."""
+    real: Callable[..., Any] = r.store.real.sorted.add
+    taken: list[SlotAdd] = []
+    left = calls
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            await r.admin.delete("victim", force=True)
+            await r.topic("victim", 50, **settings)
+        if left >= 0:
+            return [errors.QueueSealed("sealed")] * len(adds)
+        taken.extend(adds)
+        return await real(adds, durability)
+
+    r.store.sorted.replace("add", add)
+    return taken
+
+
+async def test_nothing_is_summed_twice_where_a_later_message_of_the_call_is_no_number(r: Rig) -> None:
+    sums: dict[str, Any] = {"kind": "range_merge", "slots": 4, "time_range_ms": 500, "merge": "key"}
+    await r.topic("victim", 50, **sums)
+    taken = created_again(r, 3, **sums, fold="sum")
+    sent = [Outgoing("victim", b"1", merge_key="k") for _ in range(2 * CHUNK + 500)]
+    sent[CHUNK + 200] = Outgoing("victim", b"no number", merge_key="k")
+    outcomes = await r.producer.send(sent)
+    assert len(taken) == r.producer.published == kinds(outcomes).count(str)
+    assert set(kinds(outcomes)) == {errors.InvalidMessage}
+
+
+async def test_an_error_of_a_whole_call_hides_no_call_before_it(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.sorted.add
+    calls = 0
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise errors.InvalidMessage("not right")
+        return await real(adds, durability)
+
+    r.store.sorted.replace("add", add)
+    outcomes = await r.producer.send([Outgoing("sums", b"1", merge_key="k") for _ in range(2 * CHUNK)])
+    assert kinds(outcomes) == [str] * CHUNK + [errors.InvalidMessage] * CHUNK
+    assert (calls, r.producer.published) == (2, CHUNK)
