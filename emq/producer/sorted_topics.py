@@ -105,12 +105,13 @@ class SlotProducer:
         After a call that the store did not serve, none is sent any more.
 
         Args:
-            checked: the topic that the messages were checked against.
+            checked: the topic that the messages were checked against, and their scores made for.
         """
 
         async def add(topic: Topic, numbers: Sequence[int]) -> Sequence[Outcome]:
             left = messages if len(numbers) == len(messages.bodies) else messages.only(numbers)
             if topic is not checked:
+                _fit(checked, topic)
                 check(topic, left.bodies, left.told)  # all of them before the first call
             return await self._add_many(topic, *left)
 
@@ -270,6 +271,21 @@ def check(topic: Topic, payloads: Sequence[bytes], told: Sequence[SortedOptions]
     if apart:
         for payload in payloads:
             folds.check(topic.fold, payload)
+
+
+def _fit(checked: Topic, topic: Topic) -> None:
+    """Raise `InvalidMessage` if scores and options mean something else in a topic than in the one they were made for."""
+    for name, was, is_ in (
+        ("kind", checked.kind, topic.kind),
+        ("merge", checked.options.merge, topic.options.merge),
+        ("priority_policy", checked.options.priority_policy, topic.options.priority_policy),
+        ("aging_s", checked.options.aging_s, topic.options.aging_s),
+    ):
+        if is_ != was:
+            raise errors.InvalidMessage(
+                f"topic {topic.name!r} was changed while messages went to it: its {name} was {was}, and is {is_}; send "
+                "them again"
+            )
 
 
 def score_of(

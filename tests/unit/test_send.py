@@ -348,3 +348,28 @@ async def test_an_error_of_a_whole_call_hides_no_call_before_it(r: Rig) -> None:
     outcomes = await r.producer.send([Outgoing("sums", b"1", merge_key="k") for _ in range(2 * CHUNK)])
     assert kinds(outcomes) == [str] * CHUNK + [errors.InvalidMessage] * CHUNK
     assert (calls, r.producer.published) == (2, CHUNK)
+
+
+FIXED: dict[str, Any] = {"kind": "fixed_time", "slots": 4}
+URGENT: dict[str, Any] = {"kind": "priority", "slots": 4}
+SPANS: dict[str, Any] = {"kind": "range_merge", "slots": 4, "time_range_ms": 500}
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "each"),
+    [
+        (FIXED, URGENT, {"at": NOW_S + 60}),
+        (URGENT, FIXED, {"priority": 20}),
+        (URGENT, {**URGENT, "priority_policy": "aging"}, {"priority": 20}),
+        (SPANS, {**SPANS, "merge": "key"}, {}),
+        ({**SPANS, "merge": "key"}, SPANS, {"headers": {"h": "x"}}),
+    ],
+)
+async def test_scores_go_only_into_a_topic_of_the_kind_they_were_made_for(
+    r: Rig, first: dict[str, Any], again: dict[str, Any], each: dict[str, Any]
+) -> None:
+    await r.topic("victim", 50, **first)
+    taken = created_again(r, 1, **again)
+    outcomes = await r.producer.send([Outgoing("victim", b"%d" % i, **each) for i in range(3)])
+    assert kinds(outcomes) == [errors.InvalidMessage] * 3
+    assert taken == []
