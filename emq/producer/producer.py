@@ -16,7 +16,7 @@ from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, first_failure, in_doubt, unsent
 from emq.producer.outgoing import Outgoing, Way, columns_of
 from emq.producer.router import Route, Router
-from emq.producer.start_times import due_ms_of
+from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule import merged_occurrences
 from emq.schedule import schedule as spec
 from emq.schedule.delay_levels import Delay
@@ -117,7 +117,7 @@ class Producer:
             route = await self._router.route(topic)
             found, body, now_us = route.topic, checks.body_of(route.topic, payload), self._clock.now_us()
             if ttl_s is not None:
-                await self._note_expiring(found)
+                await self._note_expiring(found, ttl_s)
             if key is not None:
                 inputs.texts("key", (key,))
             if headers is not None:
@@ -195,7 +195,7 @@ class Producer:
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * count
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
         if ttl_s is not None:
-            await self._note_expiring(found)
+            await self._note_expiring(found, ttl_s)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             checks.check_no_slot_ids(found, message_ids)
             if scores is None:
@@ -277,15 +277,14 @@ class Producer:
         if way.to == "lanes" or len(messages) == 1:
             return await self._one_by_one(messages, with_ids=way.to != "slots")
         try:
-            topic = route.topic
-            if any(m.ttl_s is not None for m in messages):
-                await self._note_expiring(topic)
-            columns = columns_of(way, topic, messages, self._clock.now_us())
+            columns = columns_of(way, route.topic, messages, self._clock.now_us())
         except (errors.InvalidMessage, UnicodeEncodeError):
             pass
         else:
+            if (ttl_s := next((m.ttl_s for m in messages if m.ttl_s is not None), None)) is not None:
+                await self._note_expiring(route.topic, ttl_s)
             if isinstance(columns, sorted_topics.SlotColumns):
-                return await self._slots.publish_many(topic, columns)
+                return await self._slots.publish_many(route.topic, columns)
             return await self._queues.publish_many(route, way.priority, columns)
         half = len(messages) // 2
         outcomes = await self._send_alike(route, way, messages[:half])
@@ -315,7 +314,9 @@ class Producer:
         outcomes = await asyncio.gather(*each, return_exceptions=True)
         return [o if isinstance(o, str | errors.EMQError) else in_doubt(o) for o in outcomes]
 
-    async def _note_expiring(self, topic: Topic) -> None:
+    async def _note_expiring(self, topic: Topic, ttl_s: float) -> None:
+        """Note that the topic has messages with a time to live; first refuse one that is none."""
+        ttl_us(ttl_s)
         if not topic.may_expire:
             await self._expiring.note(topic.name)
 
@@ -354,7 +355,7 @@ class Producer:
         """
         found = (await self._router.route(topic)).topic
         if ttl_s is not None:
-            await self._note_expiring(found)
+            await self._note_expiring(found, ttl_s)
         inputs.texts("key", (key,))
         inputs.headers(headers)
         body, now_us = checks.body_of(found, payload), self._clock.now_us()

@@ -274,7 +274,7 @@ def check(topic: Topic, payloads: Sequence[bytes], told: Sequence[SortedOptions]
 
 
 def _fit(checked: Topic, topic: Topic) -> None:
-    """Raise `InvalidMessage` if scores and options mean something else in a topic than in the one they were made for."""
+    """Raise `InvalidMessage` if scores and options mean something else in `topic` than where they were checked."""
     for name, was, is_ in (
         ("kind", checked.kind, topic.kind),
         ("merge", checked.options.merge, topic.options.merge),

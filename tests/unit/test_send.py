@@ -373,3 +373,29 @@ async def test_scores_go_only_into_a_topic_of_the_kind_they_were_made_for(
     outcomes = await r.producer.send([Outgoing("victim", b"%d" % i, **each) for i in range(3)])
     assert kinds(outcomes) == [errors.InvalidMessage] * 3
     assert taken == []
+
+
+async def test_a_time_to_live_that_is_refused_is_not_noted(r: Rig) -> None:
+    refused: list[Outcome] = await r.producer.send([Outgoing("log", b"x", ttl_s=-1), Outgoing("log", b"x")])
+    assert kinds(refused) == [errors.InvalidMessage, str]
+    with pytest.raises(errors.InvalidMessage):
+        await r.producer.publish("log", b"x", ttl_s=-1)
+    with pytest.raises(errors.InvalidMessage):
+        await r.producer.publish_many("log", [b"x"], ttl_s=-1)
+    with pytest.raises(errors.InvalidMessage):
+        await r.producer.schedule("log", b"x", every_s=1, ttl_s=-1)
+    assert not (await r.catalog.get("log")).may_expire
+    await r.producer.send([Outgoing("log", b"x", ttl_s=5), Outgoing("log", b"x")])
+    assert (await r.catalog.get("log")).may_expire
+
+
+async def test_a_time_to_live_refuses_no_neighbour_while_the_database_is_away(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(name: str) -> None:
+        raise errors.DatabaseUnavailable("the database is away")
+
+    await r.producer.refresh()
+    monkeypatch.setattr(r.catalog, "note_expiring", away)
+    sent = [Outgoing("log", b"%d" % i, ttl_s=5 if i == 2 else None) for i in range(4)]
+    assert kinds(await r.producer.send(sent)) == [str] * 4
