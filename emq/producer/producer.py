@@ -285,7 +285,7 @@ class Producer:
                 await self._note_expiring(route.topic, ttl_s)
             if isinstance(columns, sorted_topics.SlotColumns):
                 return await self._slots.publish_many(route.topic, columns)
-            return await self._queues.publish_many(route, way.priority, columns)
+            return await self._queues.publish_many(route, way.priority, columns, whole=False)
         half = len(messages) // 2
         outcomes = await self._send_alike(route, way, messages[:half])
         if (failure := first_failure(outcomes, *FAILURES)) is not None:

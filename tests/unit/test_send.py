@@ -399,3 +399,72 @@ async def test_a_time_to_live_refuses_no_neighbour_while_the_database_is_away(
     monkeypatch.setattr(r.catalog, "note_expiring", away)
     sent = [Outgoing("log", b"%d" % i, ttl_s=5 if i == 2 else None) for i in range(4)]
     assert kinds(await r.producer.send(sent)) == [str] * 4
+
+
+async def test_a_topic_without_room_for_all_takes_the_first_in_few_calls(r: Rig) -> None:
+    await r.topic("small", 50, max_length=BATCH + 17)
+    sent = [Outgoing("small", b"%d" % i) for i in range(3 * BATCH)]
+    outcomes = await r.producer.send(sent)
+    assert kinds(outcomes) == [str] * (BATCH + 17) + [errors.TopicFull] * (2 * BATCH - 17)
+    assert [m.payload for m in await stored(r, "small")] == [m.payload for m in sent[: BATCH + 17]]
+    assert r.store.log.calls["put"] <= 15
+    assert r.producer.published == BATCH + 17
+
+
+async def test_a_full_queue_refuses_only_its_own(r: Rig) -> None:
+    await r.topic("parts", 100, group_qps=50, max_length=2 * BATCH)
+    await r.producer.publish_many("parts", [b"x"] * (BATCH - 10), key="one")
+    outcomes = await r.producer.send([Outgoing("parts", b"x", key="one" if i % 2 else "other") for i in range(BATCH)])
+    later = await r.producer.send([Outgoing("parts", b"x", key="one"), Outgoing("parts", b"x", key="one")])
+    assert kinds(outcomes[::2]) == [str] * (BATCH // 2)
+    assert kinds(outcomes[1::2]) == [str] * 10 + [errors.TopicFull] * (BATCH // 2 - 10)
+    assert kinds(later) == [errors.TopicFull] * 2
+
+
+async def test_nothing_overtakes_into_room_that_was_made_meanwhile(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.log.put
+    sizes: list[int] = []
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        sizes.append(len(puts[0].bodies))
+        full = 1 not in sizes[:-1]  # room is made as soon as one message alone was refused
+        return [errors.TopicFull("full")] if full else await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    await r.topic("small", 50, max_length=10 * BATCH)
+    outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(2 * BATCH)])
+    assert kinds(outcomes) == [errors.TopicFull] * 2 * BATCH
+    assert sizes == [500, 250, 125, 62, 31, 15, 7, 3, 1]
+
+
+@pytest.mark.parametrize("fault", [errors.StoreUnavailable("gone"), errors.OutcomeUnknown("?")])
+async def test_a_failure_while_a_queue_is_filled_stops_what_follows(r: Rig, fault: errors.EMQError) -> None:
+    real: Callable[..., Any] = r.store.real.log.put
+    sizes: list[int] = []
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        sizes.append(len(puts[0].bodies))
+        if len(sizes) == 3:
+            raise fault
+        return await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    await r.topic("small", 50, max_length=300)
+    outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(2 * BATCH)])
+    assert kinds(outcomes) == [str] * 250 + [type(fault)] * 250 + [errors.StoreUnavailable] * BATCH
+    assert sizes == [500, 250, 250]
+
+
+async def test_messages_that_are_sealed_while_a_queue_is_filled_are_routed_again(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.log.put
+    sizes: list[int] = []
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        sizes.append(len(puts[0].bodies))
+        return [errors.QueueSealed("sealed")] if len(sizes) == 3 else await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    await r.topic("small", 50, max_length=300)
+    outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(BATCH)])
+    assert kinds(outcomes) == [str] * 300 + [errors.TopicFull] * 200
+    assert [m.id for m in await stored(r, "small")] == outcomes[:300]
