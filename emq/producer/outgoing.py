@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from emq import errors
 from emq.producer import checks, sorted_topics
 from emq.producer.log_topics import QueueColumns
 from emq.producer.sorted_topics import SlotColumns, SortedOptions
@@ -53,6 +54,26 @@ class Outgoing(NamedTuple):
         return (
             Way(topic.name, "lanes") if self.waits else Way(topic.name, "queues", topic.priority_index(self.priority))
         )
+
+
+def said_of(m: object) -> tuple[str, str | float | None, bool]:
+    """Return what decides on a message's way: its topic, its priority, and whether it waits.
+
+    Raises:
+        InvalidMessage: it is no message, or its topic or priority can be none.
+    """
+    if not isinstance(m, Outgoing):
+        raise errors.InvalidMessage(f"message {inputs.shown(m)} is of type {type(m).__name__}; give an Outgoing")
+    if not isinstance(m.topic, str):
+        raise errors.InvalidMessage(f"topic {inputs.shown(m.topic)} is of type {type(m.topic).__name__}; give its name")
+    said = m.topic, m.priority, m.waits
+    try:
+        hash(said)
+    except TypeError:
+        raise errors.InvalidMessage(
+            f"priority {inputs.shown(m.priority)} is of type {type(m.priority).__name__}; give a name or a number"
+        ) from None
+    return said
 
 
 class Way(NamedTuple):

@@ -14,7 +14,7 @@ from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, sorted_topics
 from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, first_failure, in_doubt, unsent
-from emq.producer.outgoing import Outgoing, Way, columns_of
+from emq.producer.outgoing import Outgoing, Way, columns_of, said_of
 from emq.producer.router import Route, Router
 from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule import merged_occurrences
@@ -229,7 +229,7 @@ class Producer:
         )
         return all_published(await self._queues.publish_many(route, found.priority_index(priority), columns))
 
-    async def send(self, messages: Sequence[Outgoing]) -> list[Outcome]:
+    async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:
         """Publish messages of any topics in few round trips; returns what became of each, in order.
 
         One message's refusal does not touch the others, but if the store fails, later messages of the same queue are
@@ -237,12 +237,16 @@ class Producer:
         say when they may start are apart from the rest. Memory is bounded by the messages given: some thousand at a
         time are enough for full speed.
         """
-        outcomes: dict[int, Outcome] = {}
+        messages, outcomes = list(messages), dict[int, Outcome]()
         routes: dict[str, Route] = {}
         ways: dict[tuple[object, ...], Way | errors.EMQError] = {}
         alike: dict[Way, list[int]] = {}
         for i, m in enumerate(messages):
-            said = m.topic, m.priority, m.waits
+            try:
+                said = said_of(m)
+            except errors.InvalidMessage as exc:
+                outcomes[i] = exc
+                continue
             if said not in ways:
                 try:
                     if m.topic not in routes:

@@ -468,3 +468,25 @@ async def test_messages_that_are_sealed_while_a_queue_is_filled_are_routed_again
     outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(BATCH)])
     assert kinds(outcomes) == [str] * 300 + [errors.TopicFull] * 200
     assert [m.id for m in await stored(r, "small")] == outcomes[:300]
+
+
+STRANGE: dict[str, Any] = {
+    "none": None,
+    "a tuple": ("log", b"x"),
+    "a list as topic": Outgoing(["log"], b"x"),  # type: ignore[arg-type]
+    "no topic": Outgoing(None, b"x"),  # type: ignore[arg-type]
+    "a list as priority": Outgoing("log", b"x", priority=["high"]),  # type: ignore[arg-type]
+    "half a character as topic": Outgoing("\ud800", b"x"),
+    "half a character as priority": Outgoing("log", b"x", priority="\ud800"),
+}
+
+
+@pytest.mark.parametrize("strange", list(STRANGE))
+async def test_what_is_no_message_is_refused_alone(r: Rig, strange: str) -> None:
+    outcomes = await r.producer.send([Outgoing("log", b"a"), STRANGE[strange], Outgoing("log", b"b")])
+    assert isinstance(outcomes.pop(1), errors.InvalidMessage | errors.InvalidTopic)
+    assert kinds(outcomes) == [str, str]
+
+
+async def test_a_generator_of_messages_is_sent(r: Rig) -> None:
+    assert kinds(await r.producer.send(Outgoing("log", b"x") for _ in range(3))) == [str] * 3
