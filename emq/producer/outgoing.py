@@ -90,6 +90,22 @@ def columns_of(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int
     return for_slots(topic, messages, now_us) if way.to == "slots" else for_queue(topic, messages)
 
 
+def refusals(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) -> dict[int, errors.EMQError]:
+    """Check messages that go the same way each by itself; return the errors of those that are not right, by place."""
+    refused: dict[int, errors.EMQError] = {}
+    for i, m in enumerate(messages):
+        try:
+            columns_of(way, topic, [m], now_us)
+        except UnicodeEncodeError as exc:
+            refused[i] = inputs.unencodable(exc)
+        except errors.EMQError as exc:
+            refused[i] = exc
+        except Exception as exc:  # a value that breaks when it is read
+            refused[i] = errors.InvalidMessage(f"message cannot be read: {type(exc).__name__}: {exc}")
+            refused[i].__cause__ = exc
+    return refused
+
+
 def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:
     """Check messages that go to the queues of one priority; raises `InvalidMessage` if one of them is not right."""
     bodies, headers = _checked(topic, messages)

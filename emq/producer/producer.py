@@ -13,8 +13,8 @@ from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, sorted_topics
 from emq.producer.expiry_notes import Expiring
-from emq.producer.outcomes import Outcome, all_published, first_failure, in_doubt, unsent
-from emq.producer.outgoing import Outgoing, Way, columns_of, said_of
+from emq.producer.outcomes import Outcome, all_published, in_doubt
+from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Route, Router
 from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule import merged_occurrences
@@ -22,7 +22,6 @@ from emq.schedule import schedule as spec
 from emq.schedule.delay_levels import Delay
 from emq.schedule.schedule import Missed
 from emq.storage import folds
-from emq.storage.answers import FAILURES
 from emq.storage.store import Store
 from emq.topics import inputs
 from emq.topics.catalog import Catalog
@@ -280,21 +279,24 @@ class Producer:
         """
         if way.to == "lanes" or len(messages) == 1:
             return await self._one_by_one(messages, with_ids=way.to != "slots")
+        topic, now_us = route.topic, self._clock.now_us()
+        refused: dict[int, Outcome] = {}
         try:
-            columns = columns_of(way, route.topic, messages, self._clock.now_us())
-        except (errors.InvalidMessage, UnicodeEncodeError):
-            pass
+            columns = columns_of(way, topic, messages, now_us)
+        except Exception:  # at least one of them is not right
+            refused |= refusals(way, topic, messages, now_us)
+            messages = [m for i, m in enumerate(messages) if i not in refused]
+            columns = columns_of(way, topic, messages, now_us)
+        if (ttl_s := next((m.ttl_s for m in messages if m.ttl_s is not None), None)) is not None:
+            await self._note_expiring(topic, ttl_s)
+        if isinstance(columns, sorted_topics.SlotColumns):
+            outcomes = await self._slots.publish_many(topic, columns)
         else:
-            if (ttl_s := next((m.ttl_s for m in messages if m.ttl_s is not None), None)) is not None:
-                await self._note_expiring(route.topic, ttl_s)
-            if isinstance(columns, sorted_topics.SlotColumns):
-                return await self._slots.publish_many(route.topic, columns)
-            return await self._queues.publish_many(route, way.priority, columns, whole=False)
-        half = len(messages) // 2
-        outcomes = await self._send_alike(route, way, messages[:half])
-        if (failure := first_failure(outcomes, *FAILURES)) is not None:
-            return [*outcomes, *[unsent(failure)] * (len(messages) - half)]
-        return [*outcomes, *await self._send_alike(route, way, messages[half:])]
+            outcomes = await self._queues.publish_many(route, way.priority, columns, whole=False)
+        if not refused:
+            return outcomes
+        others = iter(outcomes)
+        return [refused[i] if i in refused else next(others) for i in range(len(refused) + len(outcomes))]
 
     async def _one_by_one(self, messages: Iterable[Outgoing], *, with_ids: bool = True) -> list[Outcome]:
         """Publish each message by itself; the calls to the store are shared."""

@@ -154,7 +154,7 @@ async def test_after_a_failure_nothing_overtakes_where_one_is_not_right_either(r
     r.store.log.fail(errors.OutcomeUnknown("?"), "put")
     outcomes = await r.producer.send([*(Outgoing("log", b"x") for _ in range(7)), Outgoing("log", bytes(2 << 20))])
     assert r.store.log.calls["put"] == 1
-    assert [*map(type, outcomes)].count(errors.OutcomeUnknown) == 4
+    assert kinds(outcomes) == [errors.OutcomeUnknown] * 7 + [errors.InvalidMessage]
 
 
 async def test_what_is_sealed_is_sent_again_and_nothing_else_is_counted_twice(r: Rig) -> None:
@@ -247,6 +247,7 @@ BREAKING: dict[str, tuple[Outgoing, type[errors.EMQError]]] = {
         Outgoing("log", b"x", at=datetime.datetime(2027, 1, 1, tzinfo=NoOffset())),
         errors.InvalidMessage,
     ),
+    "headers that break": (Outgoing("log", b"x", headers=NoItems()), errors.InvalidMessage),
     "what nobody thought of": (Outgoing("log", b"x", headers=NoItems(), delay_ms=5), errors.EMQError),
 }
 
@@ -401,11 +402,12 @@ async def test_a_time_to_live_refuses_no_neighbour_while_the_database_is_away(
     assert kinds(await r.producer.send(sent)) == [str] * 4
 
 
-async def test_a_topic_without_room_for_all_takes_the_first_in_few_calls(r: Rig) -> None:
+@pytest.mark.parametrize("bad", [False, True])
+async def test_a_topic_without_room_for_all_takes_the_first_in_few_calls(r: Rig, bad: bool) -> None:
     await r.topic("small", 50, max_length=BATCH + 17)
     sent = [Outgoing("small", b"%d" % i) for i in range(3 * BATCH)]
-    outcomes = await r.producer.send(sent)
-    assert kinds(outcomes) == [str] * (BATCH + 17) + [errors.TopicFull] * (2 * BATCH - 17)
+    outcomes = await r.producer.send([*sent, *[Outgoing("small", bytes(2 << 20))] * bad])
+    assert kinds(outcomes[: len(sent)]) == [str] * (BATCH + 17) + [errors.TopicFull] * (2 * BATCH - 17)
     assert [m.payload for m in await stored(r, "small")] == [m.payload for m in sent[: BATCH + 17]]
     assert r.store.log.calls["put"] <= 15
     assert r.producer.published == BATCH + 17
@@ -490,3 +492,13 @@ async def test_what_is_no_message_is_refused_alone(r: Rig, strange: str) -> None
 
 async def test_a_generator_of_messages_is_sent(r: Rig) -> None:
     assert kinds(await r.producer.send(Outgoing("log", b"x") for _ in range(3))) == [str] * 3
+
+
+@pytest.mark.parametrize("topic", ["log", "merged"])
+async def test_any_number_of_messages_that_are_not_right_takes_no_more_calls(r: Rig, topic: str) -> None:
+    good, bad = Outgoing(topic, b"x", key="k"), Outgoing(topic, bytes(2 << 20))
+    outcomes = await r.producer.send([good, bad] * 1_000)
+    assert kinds(outcomes) == [str, errors.InvalidMessage] * 1_000
+    assert r.store.log.calls.get("put", 0) + r.store.sorted.calls.get("add", 0) <= 2
+    assert kinds(await r.producer.send([bad] * 3)) == [errors.InvalidMessage] * 3
+    assert r.store.log.calls.get("put", 0) + r.store.sorted.calls.get("add", 0) <= 2
