@@ -156,15 +156,25 @@ class SlotProducer:
         outcomes: list[Outcome] = []
         while len(outcomes) < len(payloads):
             chunk = slice(len(outcomes), len(outcomes) + CHUNK)
+            if outcomes and (changed := await self._changed(topic)) is not None:
+                return outcomes + [changed] * (len(payloads) - len(outcomes))
             if told is None and topic.options.merge != "key":
                 outcomes += await self._add_contents(topic, payloads[chunk], scores[chunk])
             else:
                 now_us, options = self._clock.now_us(), told[chunk] if told else repeat(_NOTHING)
                 each = zip(payloads[chunk], scores[chunk], options, strict=False)
                 outcomes += await self._add_items([self._item(topic, *of_one, now_us) for of_one in each])
-            if (failure := first_failure(outcomes[chunk], *FAILURES)) is not None:
+            if (failure := first_failure(outcomes[chunk], *FAILURES, errors.QueueSealed)) is not None:
                 outcomes += [unsent(failure)] * (len(payloads) - len(outcomes))
         return outcomes
+
+    async def _changed(self, topic: Topic) -> errors.EMQError | None:
+        """Return an error if the catalog no longer has the topic as it is here: `QueueSealed` to look at it again."""
+        try:
+            now = (await self._router.route(topic.name)).topic
+        except errors.EMQError as exc:
+            return exc
+        return None if now is topic else errors.QueueSealed(f"topic {topic.name!r} was changed; look at it again")
 
     async def _add_contents(
         self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]
@@ -176,7 +186,7 @@ class SlotProducer:
     async def _add_items(self, items: Sequence[_Item]) -> Sequence[Outcome]:
         """Add items in as few calls as their sizes allow, until a call is not served; the rest is left out."""
         outcomes: list[Outcome] = []
-        while items and first_failure(outcomes, *FAILURES) is None:
+        while items and first_failure(outcomes, *FAILURES, errors.QueueSealed) is None:
             n = fitting([*map(_size, items)])
             outcomes += await self._add(items[:n], items[0].topic.options.durability)
             items = items[n:]

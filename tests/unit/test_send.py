@@ -502,3 +502,28 @@ async def test_any_number_of_messages_that_are_not_right_takes_no_more_calls(r: 
     assert r.store.log.calls.get("put", 0) + r.store.sorted.calls.get("add", 0) <= 2
     assert kinds(await r.producer.send([bad] * 3)) == [errors.InvalidMessage] * 3
     assert r.store.log.calls.get("put", 0) + r.store.sorted.calls.get("add", 0) <= 2
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_no_later_call_goes_to_a_topic_that_was_created_again_as_another_kind(r: Rig, sealed: bool) -> None:
+    await r.topic("victim", 50, **SPANS)
+    real: Callable[..., Any] = r.store.real.sorted.add
+    taken: list[SlotAdd] = []
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        if taken:
+            return await real(adds, durability)
+        taken.extend(adds)
+        answers = await real(adds, durability)
+        await r.admin.delete("victim", force=True)
+        await r.topic("victim", 50, **SPANS, merge="key", fold="sum")
+        if sealed:
+            return [errors.QueueSealed("sealed")] * len(adds)
+        await r.producer.refresh()
+        return answers
+
+    r.store.sorted.replace("add", add)
+    outcomes = await r.producer.send([Outgoing("victim", b"%d" % i) for i in range(2 * CHUNK)])
+    assert kinds(outcomes[:CHUNK]) == [errors.InvalidMessage if sealed else str] * CHUNK
+    assert kinds(outcomes[CHUNK:]) == [errors.InvalidMessage] * CHUNK
+    assert sum(lag.delayed for lag in await r.admin.slot_lag([await r.catalog.get("victim")])) == 0
