@@ -231,10 +231,10 @@ class Producer:
     async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:
         """Publish messages of any topics in few round trips; returns what became of each, in order.
 
-        One message's refusal does not touch the others, but if the store fails, later messages of the same queue are
-        refused, too, so that none overtakes another. Messages of one topic and priority keep their order; those that
-        say when they may start are apart from the rest. Memory is bounded by the messages given: some thousand at a
-        time are enough for full speed.
+        One message's refusal does not touch the others, but if the store fails or a queue is full, later messages of
+        the same queue are refused, too, so that none overtakes another. Messages of one topic and priority keep their
+        order; those that say when they may start are apart from the rest. Memory is bounded by the messages given: some
+        thousand at a time are enough for full speed.
         """
         messages, outcomes = list(messages), dict[int, Outcome]()
         routes: dict[str, Route] = {}

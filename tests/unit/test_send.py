@@ -527,3 +527,12 @@ async def test_no_later_call_goes_to_a_topic_that_was_created_again_as_another_k
     assert kinds(outcomes[:CHUNK]) == [errors.InvalidMessage if sealed else str] * CHUNK
     assert kinds(outcomes[CHUNK:]) == [errors.InvalidMessage] * CHUNK
     assert sum(lag.delayed for lag in await r.admin.slot_lag([await r.catalog.get("victim")])) == 0
+
+
+async def test_what_breaks_outside_a_call_hides_no_other_way(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(topic: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(r.producer._expiring, "note", broken)
+    sent = [Outgoing(topic, b"x", ttl_s=5 if topic == "log" else None) for topic in ("log", "log", "merged", "merged")]
+    assert kinds(await r.producer.send(sent)) == [errors.OutcomeUnknown] * 2 + [str] * 2
