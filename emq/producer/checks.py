@@ -54,6 +54,13 @@ def bodies_of(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:
     return [body_of(topic, payload) for payload in payloads]
 
 
+def _bytes_of(payload: bytes | bytearray | memoryview) -> bytes:
+    try:
+        return bytes(payload)
+    except ValueError as exc:
+        raise errors.InvalidMessage(f"payload {inputs.shown(payload)} cannot be read: {exc}") from exc
+
+
 def body_of(topic: Topic, payload: bytes | str) -> bytes:
     """Return one payload as `bodies_of` does."""
     if not isinstance(payload, str | bytes | bytearray | memoryview):
@@ -61,7 +68,7 @@ def body_of(topic: Topic, payload: bytes | str) -> bytes:
         raise errors.InvalidMessage(
             f"payload {inputs.shown(payload)} is of type {kind}; give bytes or text, such as json.dumps(...)"
         )
-    body = payload.encode() if isinstance(payload, str) else bytes(payload)
+    body = payload.encode() if isinstance(payload, str) else _bytes_of(payload)
     if len(body) > topic.options.max_payload:
         raise errors.InvalidMessage(
             f"payload of {len(body)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"

@@ -58,6 +58,24 @@ class _Single(NamedTuple):
     published_us: int
 
 
+class _Batch(NamedTuple):
+    """Messages of one call, encoded; those that follow are named by their places here."""
+
+    encoded: list[bytes]
+    ids: Sequence[str]
+    keys: Sequence[str | None]
+    has_keys: bool
+    published_us: int
+
+
+class _Refused(NamedTuple):
+    """Messages of a batch that a group's queue did not take, by their places."""
+
+    group: int
+    at: list[int]
+    why: errors.EMQError
+
+
 class QueueProducer:
     """Appends to queues."""
 
@@ -94,34 +112,50 @@ class QueueProducer:
         await self._router.refresh()
         return _fit(before, await self._router.route(before.topic.name), priority)
 
-    async def publish_many(self, name: str, priority: int, messages: QueueColumns) -> list[Outcome]:
+    async def publish_many(
+        self, route: Route, priority: int, messages: QueueColumns, *, whole: bool = True
+    ) -> list[Outcome]:
         """Append many messages, 500 at a time; returns the id or the error of each.
 
         After a batch with an error none is sent any more, so that no message overtakes another.
+
+        Args:
+            route: the topic that the priority and the messages were checked against.
+            whole: True to store a batch's messages of one queue together or not at all. Otherwise a queue without room
+                for all of them takes the first; it gets none that come later, and the other queues get theirs.
         """
         bodies, count = messages.bodies, len(messages.bodies)
         new = self._ids.next
         ids = [new() for _ in bodies] if messages.ids is None else [id_ or new() for id_ in messages.ids]
         outcomes: list[Outcome] = []
-        route = await self._router.route(name)
+        full: dict[str, errors.TopicFull] | None = None if whole else {}
         while (start := len(outcomes)) < count:
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
             try:
-                route = _fit(route, await self._router.route(name), priority)
-                failures = await self._publish_part(route, priority, messages.part(start, end), ids[start:end])
+                route = _fit(route, await self._router.route(route.topic.name), priority)
+                failures = await self._publish_part(route, priority, messages.part(start, end), ids[start:end], full)
             except errors.EMQError as exc:
-                if not start:
-                    raise
                 failures = [exc] * (end - start)
             outcomes += ids[start:end] if not any(failures) else map(_or, failures, ids[start:end])
+            if not whole:
+                failures = [None if isinstance(failure, errors.TopicFull) else failure for failure in failures]
             if (failure := first_failure(failures, errors.EMQError)) is not None:
                 outcomes += [unsent(failure)] * (count - end)
         return outcomes
 
     async def _publish_part(
-        self, route: Route, priority: int, messages: QueueColumns, ids: Sequence[str]
+        self,
+        route: Route,
+        priority: int,
+        messages: QueueColumns,
+        ids: Sequence[str],
+        full: dict[str, errors.TopicFull] | None,
     ) -> Sequence[errors.EMQError | None]:
-        """Append one batch; returns the error of each message, None for a stored message."""
+        """Append one batch; returns the error of each message, None for a stored message.
+
+        Args:
+            full: queues that get no more, and will; None to store a queue's messages together or not at all.
+        """
         bodies, keys = messages.bodies, messages.keys
         outcomes: list[errors.EMQError | None] = [None] * len(bodies)
         now_us = self._clock.now_us()
@@ -134,7 +168,7 @@ class QueueProducer:
                 m = message.Message(ids[i], bodies[i], keys[i], now_us, headers[i])
                 encoded[i] = expiring(m, route.topic, priority, ttl_s)
         todo: Sequence[int] = range(len(bodies))
-        has_keys = keys.count(None) < len(keys)
+        batch = _Batch(encoded, ids, keys, keys.count(None) < len(keys), now_us)
         for attempt in range(SEALED_TRIES):
             places: dict[int, list[int]] = {}
             for i in todo:
@@ -144,24 +178,14 @@ class QueueProducer:
                 for i in todo:
                     if keys[i] is not None:
                         encoded[i] = message.with_layout(encoded[i], layout)
-            puts = [
-                _put(route, g, priority, [encoded[i] for i in at], has_keys and any(keys[i] is not None for i in at))
-                for g, at in places.items()
-            ]
-            known = [self.tails.known(route.topic.name, group, priority) for group in places]
-            sent_us = self._clock.now_us()
-            answers = await of_each(self._log.put(puts, route.topic.options.durability), len(puts))
             todo = []
-            for (group, at), tail, answer in zip(places.items(), known, answers, strict=True):
+            for group, at, answer in await self._put_batch(route, priority, places, batch, full):
                 if isinstance(answer, errors.QueueSealed) and attempt + 1 < SEALED_TRIES:
                     todo = [*todo, *at]
-                elif isinstance(answer, errors.EMQError):
-                    for i in at:
-                        outcomes[i] = answer
-                    self._doubt(route, group, priority, answer, [ids[i] for i in at])
-                else:
-                    self.tails.put(route.topic, group, priority, tail, answer, sent_us)
-                    self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], now_us)
+                    continue
+                for i in at:
+                    outcomes[i] = answer
+                self._doubt(route, group, priority, answer, [ids[i] for i in at])
             if not todo:
                 break
             try:
@@ -171,6 +195,66 @@ class QueueProducer:
                     outcomes[i] = exc
                 break
         return outcomes
+
+    async def _put_batch(
+        self,
+        route: Route,
+        priority: int,
+        places: dict[int, list[int]],
+        batch: _Batch,
+        full: dict[str, errors.TopicFull] | None,
+    ) -> list[_Refused]:
+        """Append messages of a batch, given by group; returns those that were not stored."""
+        refused: list[_Refused] = []
+        if full:
+            closed = [group for group in places if route.queues[group][priority] in full]
+            refused += [_Refused(group, places.pop(group), full[route.queues[group][priority]]) for group in closed]
+        for group, at, answer in await self._store(route, priority, places, batch):
+            if full is None or not isinstance(answer, errors.TopicFull):
+                refused.append(_Refused(group, at, answer))
+            else:
+                refused += (left := await self._fill(route, priority, _Refused(group, at, answer), batch))
+                full.update((route.queues[group][priority], r.why) for r in left if isinstance(r.why, errors.TopicFull))
+        return refused
+
+    async def _fill(self, route: Route, priority: int, refused: _Refused, batch: _Batch) -> list[_Refused]:
+        """Append as many of the first messages as fit into a queue that has not room for all; returns the others."""
+        group, at, why = refused
+        size = len(at) // 2
+        while size:
+            failed = await self._store(route, priority, {group: at[:size]}, batch)
+            if not failed:
+                at = at[size:]
+                size = min(size, len(at))
+            elif isinstance(failed[0].why, errors.TopicFull):
+                why = failed[0].why
+                size //= 2
+            else:
+                return [*failed, _Refused(group, at[size:], unsent(failed[0].why))]
+        return [_Refused(group, at, why)]
+
+    async def _store(self, route: Route, priority: int, places: dict[int, list[int]], batch: _Batch) -> list[_Refused]:
+        """Append messages of a batch, given by group, in one call; returns those that were not stored."""
+        encoded, ids, keys, has_keys, published_us = batch
+        puts = [
+            _put(route, g, priority, [encoded[i] for i in at], has_keys and any(keys[i] is not None for i in at))
+            for g, at in places.items()
+        ]
+        known = [self.tails.known(route.topic.name, group, priority) for group in places]
+        sent_us = self._clock.now_us()
+        answers: Sequence[Sequence[int] | errors.EMQError]
+        try:
+            answers = await of_each(self._log.put(puts, route.topic.options.durability), len(puts))
+        except errors.EMQError as exc:  # the outcomes of earlier calls must not get lost
+            answers = [exc] * len(puts)
+        refused: list[_Refused] = []
+        for (group, at), tail, answer in zip(places.items(), known, answers, strict=True):
+            if isinstance(answer, errors.EMQError):
+                refused.append(_Refused(group, at, answer))
+            else:
+                self.tails.put(route.topic, group, priority, tail, answer, sent_us)
+                self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], published_us)
+        return refused
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[Outcome]:
         places: dict[str, list[int]] = {}
@@ -252,7 +336,7 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
         topic.is_sorted or topic.priorities[priority : priority + 1] != (names[priority],)
     ):
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} any more; it has "
+            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} there any more; it has "
             f"{', '.join(topic.priorities) or 'none, since it is sorted'}"
         )
     return route

@@ -31,6 +31,13 @@ def unsent(failure: errors.EMQError) -> errors.EMQError:
     return error
 
 
+def in_doubt(broken: BaseException) -> errors.OutcomeUnknown:
+    """Return the error of a message whose publish broke with an error that is none of ours."""
+    error = errors.OutcomeUnknown(f"publishing broke: {type(broken).__name__}: {broken}")
+    error.__cause__ = broken
+    return error
+
+
 def all_published(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the ids of messages that were all published, else raise the first failure.
 

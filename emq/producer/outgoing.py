@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from emq import errors
 from emq.producer import checks, sorted_topics
 from emq.producer.log_topics import QueueColumns
 from emq.producer.sorted_topics import SlotColumns, SortedOptions
@@ -55,12 +56,54 @@ class Outgoing(NamedTuple):
         )
 
 
+def said_of(m: object) -> tuple[str, str | float | None, bool]:
+    """Return what decides on a message's way: its topic, its priority, and whether it waits.
+
+    Raises:
+        InvalidMessage: it is no message, or its topic or priority can be none.
+    """
+    if not isinstance(m, Outgoing):
+        raise errors.InvalidMessage(f"message {inputs.shown(m)} is of type {type(m).__name__}; give an Outgoing")
+    if not isinstance(m.topic, str):
+        raise errors.InvalidMessage(f"topic {inputs.shown(m.topic)} is of type {type(m.topic).__name__}; give its name")
+    said = m.topic, m.priority, m.waits
+    try:
+        hash(said)
+    except TypeError:
+        raise errors.InvalidMessage(
+            f"priority {inputs.shown(m.priority)} is of type {type(m.priority).__name__}; give a name or a number"
+        ) from None
+    return said
+
+
 class Way(NamedTuple):
-    """Where messages of one topic go: to slots, to lanes, or to the queues of the priority with that index."""
+    """Where messages of one topic go: to slots, to lanes, or to the queues of the priority that has this index in the
+    topic as the messages are checked against it."""
 
     topic: str
     to: Literal["slots", "lanes", "queues"]
     priority: int = 0
+
+
+def columns_of(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) -> QueueColumns | SlotColumns:
+    """Check messages that go the same way to queues or slots; raises `InvalidMessage` if one of them is not right."""
+    return for_slots(topic, messages, now_us) if way.to == "slots" else for_queue(topic, messages)
+
+
+def refusals(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) -> dict[int, errors.EMQError]:
+    """Check messages that go the same way each by itself; return the errors of those that are not right, by place."""
+    refused: dict[int, errors.EMQError] = {}
+    for i, m in enumerate(messages):
+        try:
+            columns_of(way, topic, [m], now_us)
+        except UnicodeEncodeError as exc:
+            refused[i] = inputs.unencodable(exc)
+        except errors.EMQError as exc:
+            refused[i] = exc
+        except Exception as exc:  # a value that breaks when it is read
+            refused[i] = errors.InvalidMessage(f"message cannot be read: {type(exc).__name__}: {exc}")
+            refused[i].__cause__ = exc
+    return refused
 
 
 def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:

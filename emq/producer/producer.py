@@ -8,22 +8,20 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat, starmap
-from typing import cast
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, sorted_topics
 from emq.producer.expiry_notes import Expiring
-from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
-from emq.producer.outgoing import Outgoing, Way, for_queue, for_slots
-from emq.producer.router import Router
-from emq.producer.start_times import due_ms_of
+from emq.producer.outcomes import Outcome, all_published, in_doubt
+from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
+from emq.producer.router import Route, Router
+from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule import merged_occurrences
 from emq.schedule import schedule as spec
 from emq.schedule.delay_levels import Delay
 from emq.schedule.schedule import Missed
 from emq.storage import folds
-from emq.storage.answers import FAILURES
 from emq.storage.store import Store
 from emq.topics import inputs
 from emq.topics.catalog import Catalog
@@ -118,7 +116,7 @@ class Producer:
             route = await self._router.route(topic)
             found, body, now_us = route.topic, checks.body_of(route.topic, payload), self._clock.now_us()
             if ttl_s is not None:
-                await self._note_expiring(found)
+                await self._note_expiring(found, ttl_s)
             if key is not None:
                 inputs.texts("key", (key,))
             if headers is not None:
@@ -188,14 +186,15 @@ class Producer:
         payloads = list(payloads)
         checks.check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
         checks.check_ids(message_ids or ())
-        found, count = (await self._router.route(topic)).topic, len(payloads)
+        route, count = await self._router.route(topic), len(payloads)
+        found = route.topic
         inputs.texts("key", keys if keys is not None else (key,))
         inputs.headers(headers)
         bodies, now_us = checks.bodies_of(found, payloads), self._clock.now_us()
         all_keys: Sequence[str | None] = keys if keys is not None else [key] * count
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
         if ttl_s is not None:
-            await self._note_expiring(found)
+            await self._note_expiring(found, ttl_s)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             checks.check_no_slot_ids(found, message_ids)
             if scores is None:
@@ -212,7 +211,7 @@ class Producer:
                 each = zip(all_keys, merge_keys or repeat(None, count), strict=True)
                 told = [sorted_topics.SortedOptions(k, headers, ttl_s, merge_key) for k, merge_key in each]
             sorted_topics.check(found, bodies, told)
-            return all_published(await self._slots.publish_many(topic, sorted_topics.SlotColumns(bodies, scores, told)))
+            return all_published(await self._slots.publish_many(found, sorted_topics.SlotColumns(bodies, scores, told)))
         checks.check_no_slot_options(found, time_range_ms, scores, merge_keys)
         if due_ms is not None:
             waiting = (
@@ -227,24 +226,31 @@ class Producer:
             message_ids,
             None if ttl_s is None else [ttl_s] * count,
         )
-        return all_published(await self._queues.publish_many(found.name, found.priority_index(priority), columns))
+        return all_published(await self._queues.publish_many(route, found.priority_index(priority), columns))
 
-    async def send(self, messages: Sequence[Outgoing]) -> list[Outcome]:
+    async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:
         """Publish messages of any topics in few round trips; returns what became of each, in order.
 
-        One message's refusal does not touch the others, but if the store fails, later messages of the same queue are
-        refused, too, so that none overtakes another. Messages of one topic and priority keep their order; those that
-        say when they may start are apart from the rest. Memory is bounded by the messages given: some thousand at a
-        time are enough for full speed.
+        One message's refusal does not touch the others, but if the store fails or a queue is full, later messages of
+        the same queue are refused, too, so that none overtakes another. Messages of one topic and priority keep their
+        order; those that say when they may start are apart from the rest. Memory is bounded by the messages given: some
+        thousand at a time are enough for full speed.
         """
-        outcomes: dict[int, Outcome] = {}
+        messages, outcomes = list(messages), dict[int, Outcome]()
+        routes: dict[str, Route] = {}
         ways: dict[tuple[object, ...], Way | errors.EMQError] = {}
         alike: dict[Way, list[int]] = {}
         for i, m in enumerate(messages):
-            said = m.topic, m.priority, m.waits
+            try:
+                said = said_of(m)
+            except errors.InvalidMessage as exc:
+                outcomes[i] = exc
+                continue
             if said not in ways:
                 try:
-                    ways[said] = m.way((await self._router.route(m.topic)).topic)
+                    if m.topic not in routes:
+                        routes[m.topic] = await self._router.route(m.topic)
+                    ways[said] = m.way(routes[m.topic].topic)
                 except errors.EMQError as exc:
                     ways[said] = exc
             if isinstance(way := ways[said], Way):
@@ -253,34 +259,44 @@ class Producer:
                 outcomes[i] = way
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def send(way: Way, places: Sequence[int]) -> None:
+        async def send(way: Way, places: Sequence[int]) -> Sequence[Outcome]:
             # Those of many topics with one message each share a call.
             async with room if len(places) > 1 else contextlib.nullcontext():
-                outcomes.update(zip(places, await self._send_alike(way, [messages[i] for i in places]), strict=True))
+                return await self._send_alike(routes[way.topic], way, [messages[i] for i in places])
 
-        await asyncio.gather(*starmap(send, alike.items()))
+        # Whatever breaks one way must not hide what became of the others.
+        answers = await asyncio.gather(*starmap(send, alike.items()), return_exceptions=True)
+        for places, answer in zip(alike.values(), answers, strict=True):
+            each = [in_doubt(answer)] * len(places) if isinstance(answer, BaseException) else answer
+            outcomes.update(zip(places, each, strict=True))
         return [outcomes[i] for i in range(len(messages))]
 
-    async def _send_alike(self, way: Way, messages: Sequence[Outgoing]) -> Sequence[Outcome]:
-        """Publish messages that go the same way; if some are not right, the others go without them."""
+    async def _send_alike(self, route: Route, way: Way, messages: Sequence[Outgoing]) -> Sequence[Outcome]:
+        """Publish messages that go the same way; if some are not right, the others go without them.
+
+        Args:
+            route: the topic for which their way was chosen.
+        """
         if way.to == "lanes" or len(messages) == 1:
             return await self._one_by_one(messages, with_ids=way.to != "slots")
+        topic, now_us = route.topic, self._clock.now_us()
+        refused: dict[int, Outcome] = {}
         try:
-            topic = (await self._router.route(way.topic)).topic
-            if any(m.ttl_s is not None for m in messages):
-                await self._note_expiring(topic)
-            if way.to == "slots":
-                return await self._slots.publish_many(way.topic, for_slots(topic, messages, self._clock.now_us()))
-            return await self._queues.publish_many(way.topic, way.priority, for_queue(topic, messages))
-        except (errors.InvalidMessage, UnicodeEncodeError):
-            pass  # nothing is published yet
-        except errors.EMQError as exc:
-            return [exc] * len(messages)
-        half = len(messages) // 2
-        outcomes = await self._send_alike(way, messages[:half])
-        if (failure := first_failure(outcomes, *FAILURES)) is not None:
-            return [*outcomes, *[unsent(failure)] * (len(messages) - half)]
-        return [*outcomes, *await self._send_alike(way, messages[half:])]
+            columns = columns_of(way, topic, messages, now_us)
+        except Exception:  # at least one of them is not right
+            refused |= refusals(way, topic, messages, now_us)
+            messages = [m for i, m in enumerate(messages) if i not in refused]
+            columns = columns_of(way, topic, messages, now_us)
+        if (ttl_s := next((m.ttl_s for m in messages if m.ttl_s is not None), None)) is not None:
+            await self._note_expiring(topic, ttl_s)
+        if isinstance(columns, sorted_topics.SlotColumns):
+            outcomes = await self._slots.publish_many(topic, columns)
+        else:
+            outcomes = await self._queues.publish_many(route, way.priority, columns, whole=False)
+        if not refused:
+            return outcomes
+        others = iter(outcomes)
+        return [refused[i] if i in refused else next(others) for i in range(len(refused) + len(outcomes))]
 
     async def _one_by_one(self, messages: Iterable[Outgoing], *, with_ids: bool = True) -> list[Outcome]:
         """Publish each message by itself; the calls to the store are shared."""
@@ -302,11 +318,11 @@ class Producer:
             for m in messages
         )
         outcomes = await asyncio.gather(*each, return_exceptions=True)
-        if (bug := next((o for o in outcomes if not isinstance(o, str | errors.EMQError)), None)) is not None:
-            raise bug
-        return cast("list[Outcome]", outcomes)
+        return [o if isinstance(o, str | errors.EMQError) else in_doubt(o) for o in outcomes]
 
-    async def _note_expiring(self, topic: Topic) -> None:
+    async def _note_expiring(self, topic: Topic, ttl_s: float) -> None:
+        """Note that the topic has messages with a time to live; first refuse one that is none."""
+        ttl_us(ttl_s)
         if not topic.may_expire:
             await self._expiring.note(topic.name)
 
@@ -345,7 +361,7 @@ class Producer:
         """
         found = (await self._router.route(topic)).topic
         if ttl_s is not None:
-            await self._note_expiring(found)
+            await self._note_expiring(found, ttl_s)
         inputs.texts("key", (key,))
         inputs.headers(headers)
         body, now_us = checks.body_of(found, payload), self._clock.now_us()

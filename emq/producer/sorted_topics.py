@@ -99,17 +99,23 @@ class SlotProducer:
 
         return all_published(await self._reopened(name, 1, add))[0]
 
-    async def publish_many(self, name: str, messages: SlotColumns) -> list[Outcome]:
+    async def publish_many(self, checked: Topic, messages: SlotColumns) -> list[Outcome]:
         """Add many messages, in calls of 2,000 or 8 MiB; returns the id or the error of each.
 
         After a call that the store did not serve, none is sent any more.
+
+        Args:
+            checked: the topic that the messages were checked against, and their scores made for.
         """
 
         async def add(topic: Topic, numbers: Sequence[int]) -> Sequence[Outcome]:
             left = messages if len(numbers) == len(messages.bodies) else messages.only(numbers)
+            if topic is not checked:
+                _fit(checked, topic)
+                check(topic, left.bodies, left.told)  # all of them before the first call
             return await self._add_many(topic, *left)
 
-        return await self._reopened(name, len(messages.bodies), add)
+        return await self._reopened(checked.name, len(messages.bodies), add)
 
     async def _reopened(
         self, name: str, count: int, add: Callable[[Topic, Sequence[int]], Awaitable[Sequence[Outcome]]]
@@ -117,7 +123,7 @@ class SlotProducer:
         """Add messages to the topic as the catalog has it; again those that a slot sealed by a deletion refused.
 
         Args:
-            add: adds the messages of the numbers given.
+            add: adds the messages of the numbers given; raises only if it has added none of them.
         """
         outcomes: dict[int, Outcome] = {}
         todo: Sequence[int] = range(count)
@@ -133,8 +139,6 @@ class SlotProducer:
                     )
                 answers = await add(topic, todo)
             except errors.EMQError as exc:
-                if len(todo) == count:
-                    raise
                 answers = [exc] * len(todo)
             outcomes.update(zip(todo, answers, strict=True))
             if first_failure(answers, errors.QueueSealed) is None:
@@ -152,15 +156,25 @@ class SlotProducer:
         outcomes: list[Outcome] = []
         while len(outcomes) < len(payloads):
             chunk = slice(len(outcomes), len(outcomes) + CHUNK)
+            if outcomes and (changed := await self._changed(topic)) is not None:
+                return outcomes + [changed] * (len(payloads) - len(outcomes))
             if told is None and topic.options.merge != "key":
                 outcomes += await self._add_contents(topic, payloads[chunk], scores[chunk])
             else:
                 now_us, options = self._clock.now_us(), told[chunk] if told else repeat(_NOTHING)
                 each = zip(payloads[chunk], scores[chunk], options, strict=False)
                 outcomes += await self._add_items([self._item(topic, *of_one, now_us) for of_one in each])
-            if (failure := first_failure(outcomes[chunk], *FAILURES)) is not None:
+            if (failure := first_failure(outcomes[chunk], *FAILURES, errors.QueueSealed)) is not None:
                 outcomes += [unsent(failure)] * (len(payloads) - len(outcomes))
         return outcomes
+
+    async def _changed(self, topic: Topic) -> errors.EMQError | None:
+        """Return an error if the catalog no longer has the topic as it is here: `QueueSealed` to look at it again."""
+        try:
+            now = (await self._router.route(topic.name)).topic
+        except errors.EMQError as exc:
+            return exc
+        return None if now is topic else errors.QueueSealed(f"topic {topic.name!r} was changed; look at it again")
 
     async def _add_contents(
         self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]
@@ -172,7 +186,7 @@ class SlotProducer:
     async def _add_items(self, items: Sequence[_Item]) -> Sequence[Outcome]:
         """Add items in as few calls as their sizes allow, until a call is not served; the rest is left out."""
         outcomes: list[Outcome] = []
-        while items and first_failure(outcomes, *FAILURES) is None:
+        while items and first_failure(outcomes, *FAILURES, errors.QueueSealed) is None:
             n = fitting([*map(_size, items)])
             outcomes += await self._add(items[:n], items[0].topic.options.durability)
             items = items[n:]
@@ -205,7 +219,7 @@ class SlotProducer:
         return _Item(topic, add, index, now_us)
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[Outcome]:
-        answers = await of_each(self._store.add([item.add for item in items], durability), len(items))
+        answers = await self._answers([item.add for item in items], durability)
         ids: list[Outcome] = []
         for item, answer in zip(items, answers, strict=True):
             ids.append(answer if isinstance(answer, errors.EMQError) else message.slot_id(item.group, item.add.member))
@@ -213,6 +227,12 @@ class SlotProducer:
         if self._trail.enabled:
             self._record(items, answers, ids)
         return ids
+
+    async def _answers(self, adds: Sequence[SlotAdd], durability: Durability) -> Sequence[bool | errors.EMQError]:
+        try:
+            return await of_each(self._store.add(adds, durability), len(adds))
+        except errors.EMQError as exc:  # the outcomes of earlier calls must not get lost
+            return [exc] * len(adds)
 
     async def _add_bare(
         self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
@@ -222,7 +242,7 @@ class SlotProducer:
         places = [crc32(payload) & mask for payload in payloads]
         each = zip(places, payloads, scores, strict=True)
         adds = [SlotAdd(slots[place], payload, score, keep, b"", b"", LATEST, share) for place, payload, score in each]
-        answers = await of_each(self._store.add(adds, topic.options.durability), len(adds))
+        answers = await self._answers(adds, topic.options.durability)
         slot_id = message.slot_id
         ids = [slot_id(place, payload) for place, payload in zip(places, payloads, strict=True)]
         refusals = [answer for answer in answers if not isinstance(answer, bool)]
@@ -261,6 +281,21 @@ def check(topic: Topic, payloads: Sequence[bytes], told: Sequence[SortedOptions]
     if apart:
         for payload in payloads:
             folds.check(topic.fold, payload)
+
+
+def _fit(checked: Topic, topic: Topic) -> None:
+    """Raise `InvalidMessage` if scores and options mean something else in `topic` than where they were checked."""
+    for name, was, is_ in (
+        ("kind", checked.kind, topic.kind),
+        ("merge", checked.options.merge, topic.options.merge),
+        ("priority_policy", checked.options.priority_policy, topic.options.priority_policy),
+        ("aging_s", checked.options.aging_s, topic.options.aging_s),
+    ):
+        if is_ != was:
+            raise errors.InvalidMessage(
+                f"topic {topic.name!r} was changed while messages went to it: its {name} was {was}, and is {is_}; send "
+                "them again"
+            )
 
 
 def score_of(

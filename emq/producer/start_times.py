@@ -61,7 +61,7 @@ def ttl_us(ttl_s: object) -> int:
 
 def _instant_ms(at: datetime.datetime | float, now_ms: int) -> int:
     if isinstance(at, datetime.datetime):
-        if at.tzinfo is None:
+        if at.utcoffset() is None:
             raise errors.InvalidMessage(f"at {at.isoformat()} has no time zone; give one, such as datetime.UTC")
         at = at.timestamp()
     if not (0 <= number("at", at) <= now_ms / 1000 + MAX_DELAY_S):

@@ -39,12 +39,17 @@ FAILURES = (errors.StoreUnavailable, errors.StoreFull)
 async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Failure]:
     """Await a call; return one answer for each of its `entries`, even if the whole call failed."""
     try:
-        return await call
+        answers = await call
+        if len(answers) == entries:
+            return answers
+        return [Unexpected(f"the store gave {len(answers)} answers for {entries} entries")] * entries
     except FAILURES as exc:
         return [exc] * entries
-    except (errors.EMQError, asyncio.CancelledError):
+    except errors.EMQError:
         raise
-    except Exception as exc:
+    except (Exception, asyncio.CancelledError) as exc:
+        if isinstance(exc, asyncio.CancelledError) and ((task := asyncio.current_task()) is None or task.cancelling()):
+            raise  # the caller is cancelled; otherwise only something within the driver was
         log.debug("a call of %d entries broke", entries, exc_info=exc)
         failure = Unexpected(f"{type(exc).__name__}: {str(exc)[:MAX_TEXT]}")
         failure.__cause__ = exc

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from support.rig import Rig, rig
@@ -12,6 +14,8 @@ from emq import errors, message
 from emq.clock import ManualClock
 from emq.producer import Outcome, Outgoing
 from emq.producer.batcher import BATCH
+from emq.producer.producer import AT_ONCE
+from emq.producer.sorted_topics import CHUNK
 from emq.storage.log_store import Put, Read
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import State
@@ -150,7 +154,7 @@ async def test_after_a_failure_nothing_overtakes_where_one_is_not_right_either(r
     r.store.log.fail(errors.OutcomeUnknown("?"), "put")
     outcomes = await r.producer.send([*(Outgoing("log", b"x") for _ in range(7)), Outgoing("log", bytes(2 << 20))])
     assert r.store.log.calls["put"] == 1
-    assert [*map(type, outcomes)].count(errors.OutcomeUnknown) == 4
+    assert kinds(outcomes) == [errors.OutcomeUnknown] * 7 + [errors.InvalidMessage]
 
 
 async def test_what_is_sealed_is_sent_again_and_nothing_else_is_counted_twice(r: Rig) -> None:
@@ -183,3 +187,352 @@ async def test_a_part_of_the_store_that_is_down_touches_only_its_own(r: Rig) -> 
 async def test_nothing_to_send_is_no_call(r: Rig) -> None:
     assert await r.producer.send([]) == []
     assert "put" not in r.store.log.calls
+
+
+@pytest.mark.parametrize(
+    "again", [{"priorities": ("only",)}, {"priorities": ("low", "x", "high")}, {"kind": "priority"}]
+)
+async def test_a_topic_created_again_while_its_messages_wait_takes_none_into_another_priority(
+    r: Rig, again: dict[str, Any]
+) -> None:
+    others = [f"t{i}" for i in range(AT_ONCE)]
+    for name in (*others, "victim"):
+        await r.topic(name, 50)
+    await r.producer.refresh()
+    real: Callable[..., Any] = r.store.real.log.put
+    first, created = True, asyncio.Event()
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        nonlocal first
+        if first:
+            first = False
+            await r.admin.delete("victim", force=True)
+            await r.topic("victim", 50, **again)
+            await r.producer.refresh()
+            created.set()
+        await created.wait()
+        return await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    sent = [Outgoing(name, b"x") for name in others for _ in range(2)]
+    outcomes = await r.producer.send([*sent, *[Outgoing("victim", b"x", priority="low") for _ in range(2)]])
+    assert kinds(outcomes) == [str] * len(sent) + [errors.InvalidMessage] * 2
+    assert await stored(r, "victim", "high") == await stored(r, "victim", "low") == []
+
+
+def released() -> memoryview:
+    view = memoryview(b"x")
+    view.release()
+    return view
+
+
+class NoOffset(datetime.tzinfo):
+    """A time zone that does not say how far it is from UTC."""
+
+    def utcoffset(self, _: object) -> None:
+        return None
+
+
+class NoItems(dict[str, str]):
+    """Headers that cannot be read."""
+
+    def items(self) -> NoReturn:
+        raise RuntimeError("no items")
+
+
+BREAKING: dict[str, tuple[Outgoing, type[errors.EMQError]]] = {
+    "a view that is released": (Outgoing("log", released()), errors.InvalidMessage),  # type: ignore[arg-type]
+    "a view that waits": (Outgoing("log", released(), delay_ms=5), errors.InvalidMessage),  # type: ignore[arg-type]
+    "a time zone without an offset": (
+        Outgoing("log", b"x", at=datetime.datetime(2027, 1, 1, tzinfo=NoOffset())),
+        errors.InvalidMessage,
+    ),
+    "headers that break": (Outgoing("log", b"x", headers=NoItems()), errors.InvalidMessage),
+    "what nobody thought of": (Outgoing("log", b"x", headers=NoItems(), delay_ms=5), errors.EMQError),
+}
+
+
+@pytest.mark.parametrize("breaking", list(BREAKING))
+async def test_a_message_that_breaks_its_publish_hides_no_other(r: Rig, breaking: str) -> None:
+    wrong, error = BREAKING[breaking]
+    good = Outgoing("urgent", b"x", priority=20)
+    outcomes = await r.producer.send([Outgoing("log", b"x"), good, wrong, Outgoing("log", b"y")])
+    assert isinstance(outcomes.pop(2), error)
+    assert kinds(outcomes) == [str] * 3
+
+
+@pytest.mark.parametrize("broken", [asyncio.CancelledError(), ValueError("a bug"), "too few"])
+async def test_a_driver_that_breaks_makes_only_its_own_call_doubtful(r: Rig, broken: BaseException | str) -> None:
+    await r.topic("other", 50)
+    real: Callable[..., Any] = r.store.real.log.put
+    calls = 0
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        nonlocal calls
+        calls += puts[0].queue.startswith("log/")
+        answers = await real(puts, durability)
+        if calls != 2 or not puts[0].queue.startswith("log/"):
+            return answers
+        if isinstance(broken, BaseException):
+            raise broken
+        return []
+
+    r.store.log.replace("put", put)
+    sent = [*(Outgoing("log", b"x") for _ in range(3 * BATCH)), Outgoing("other", b"x"), Outgoing("other", b"x")]
+    outcomes = await r.producer.send(sent)
+    assert kinds(outcomes[-2:]) == [str] * 2
+    of_log = outcomes[:-2]
+    assert [isinstance(o, str) for o in of_log] == [True] * BATCH + [False] * 2 * BATCH
+    assert all(isinstance(o, errors.OutcomeUnknown) for o in of_log[BATCH : 2 * BATCH])
+    assert kinds(of_log[2 * BATCH :]) == [errors.StoreUnavailable] * BATCH
+
+
+async def test_a_caller_that_is_cancelled_is_cancelled(r: Rig) -> None:
+    waits = asyncio.Event()
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        waits.set()
+        await asyncio.Event().wait()
+
+    r.store.log.replace("put", put)
+    task = asyncio.create_task(r.producer.send([Outgoing("log", b"x"), Outgoing("log", b"y")]))
+    await waits.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def created_again(r: Rig, calls: int, **settings: Any) -> list[SlotAdd]:
+    """The topic `victim` refuses this many calls, and is created again in the last; returns what is added later."""
+    real: Callable[..., Any] = r.store.real.sorted.add
+    taken: list[SlotAdd] = []
+    left = calls
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            await r.admin.delete("victim", force=True)
+            await r.topic("victim", 50, **settings)
+        if left >= 0:
+            return [errors.QueueSealed("sealed")] * len(adds)
+        taken.extend(adds)
+        return await real(adds, durability)
+
+    r.store.sorted.replace("add", add)
+    return taken
+
+
+async def test_nothing_is_summed_twice_where_a_later_message_of_the_call_is_no_number(r: Rig) -> None:
+    sums: dict[str, Any] = {"kind": "range_merge", "slots": 4, "time_range_ms": 500, "merge": "key"}
+    await r.topic("victim", 50, **sums)
+    taken = created_again(r, 3, **sums, fold="sum")
+    sent = [Outgoing("victim", b"1", merge_key="k") for _ in range(2 * CHUNK + 500)]
+    sent[CHUNK + 200] = Outgoing("victim", b"no number", merge_key="k")
+    outcomes = await r.producer.send(sent)
+    assert len(taken) == r.producer.published == kinds(outcomes).count(str)
+    assert set(kinds(outcomes)) == {errors.InvalidMessage}
+
+
+async def test_an_error_of_a_whole_call_hides_no_call_before_it(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.sorted.add
+    calls = 0
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise errors.InvalidMessage("not right")
+        return await real(adds, durability)
+
+    r.store.sorted.replace("add", add)
+    outcomes = await r.producer.send([Outgoing("sums", b"1", merge_key="k") for _ in range(2 * CHUNK)])
+    assert kinds(outcomes) == [str] * CHUNK + [errors.InvalidMessage] * CHUNK
+    assert (calls, r.producer.published) == (2, CHUNK)
+
+
+FIXED: dict[str, Any] = {"kind": "fixed_time", "slots": 4}
+URGENT: dict[str, Any] = {"kind": "priority", "slots": 4}
+SPANS: dict[str, Any] = {"kind": "range_merge", "slots": 4, "time_range_ms": 500}
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "each"),
+    [
+        (FIXED, URGENT, {"at": NOW_S + 60}),
+        (URGENT, FIXED, {"priority": 20}),
+        (URGENT, {**URGENT, "priority_policy": "aging"}, {"priority": 20}),
+        (SPANS, {**SPANS, "merge": "key"}, {}),
+        ({**SPANS, "merge": "key"}, SPANS, {"headers": {"h": "x"}}),
+    ],
+)
+async def test_scores_go_only_into_a_topic_of_the_kind_they_were_made_for(
+    r: Rig, first: dict[str, Any], again: dict[str, Any], each: dict[str, Any]
+) -> None:
+    await r.topic("victim", 50, **first)
+    taken = created_again(r, 1, **again)
+    outcomes = await r.producer.send([Outgoing("victim", b"%d" % i, **each) for i in range(3)])
+    assert kinds(outcomes) == [errors.InvalidMessage] * 3
+    assert taken == []
+
+
+async def test_a_time_to_live_that_is_refused_is_not_noted(r: Rig) -> None:
+    refused: list[Outcome] = await r.producer.send([Outgoing("log", b"x", ttl_s=-1), Outgoing("log", b"x")])
+    assert kinds(refused) == [errors.InvalidMessage, str]
+    with pytest.raises(errors.InvalidMessage):
+        await r.producer.publish("log", b"x", ttl_s=-1)
+    with pytest.raises(errors.InvalidMessage):
+        await r.producer.publish_many("log", [b"x"], ttl_s=-1)
+    with pytest.raises(errors.InvalidMessage):
+        await r.producer.schedule("log", b"x", every_s=1, ttl_s=-1)
+    assert not (await r.catalog.get("log")).may_expire
+    await r.producer.send([Outgoing("log", b"x", ttl_s=5), Outgoing("log", b"x")])
+    assert (await r.catalog.get("log")).may_expire
+
+
+async def test_a_time_to_live_refuses_no_neighbour_while_the_database_is_away(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(name: str) -> None:
+        raise errors.DatabaseUnavailable("the database is away")
+
+    await r.producer.refresh()
+    monkeypatch.setattr(r.catalog, "note_expiring", away)
+    sent = [Outgoing("log", b"%d" % i, ttl_s=5 if i == 2 else None) for i in range(4)]
+    assert kinds(await r.producer.send(sent)) == [str] * 4
+
+
+@pytest.mark.parametrize("bad", [False, True])
+async def test_a_topic_without_room_for_all_takes_the_first_in_few_calls(r: Rig, bad: bool) -> None:
+    await r.topic("small", 50, max_length=BATCH + 17)
+    sent = [Outgoing("small", b"%d" % i) for i in range(3 * BATCH)]
+    outcomes = await r.producer.send([*sent, *[Outgoing("small", bytes(2 << 20))] * bad])
+    assert kinds(outcomes[: len(sent)]) == [str] * (BATCH + 17) + [errors.TopicFull] * (2 * BATCH - 17)
+    assert [m.payload for m in await stored(r, "small")] == [m.payload for m in sent[: BATCH + 17]]
+    assert r.store.log.calls["put"] <= 15
+    assert r.producer.published == BATCH + 17
+
+
+async def test_a_full_queue_refuses_only_its_own(r: Rig) -> None:
+    await r.topic("parts", 100, group_qps=50, max_length=2 * BATCH)
+    await r.producer.publish_many("parts", [b"x"] * (BATCH - 10), key="one")
+    outcomes = await r.producer.send([Outgoing("parts", b"x", key="one" if i % 2 else "other") for i in range(BATCH)])
+    later = await r.producer.send([Outgoing("parts", b"x", key="one"), Outgoing("parts", b"x", key="one")])
+    assert kinds(outcomes[::2]) == [str] * (BATCH // 2)
+    assert kinds(outcomes[1::2]) == [str] * 10 + [errors.TopicFull] * (BATCH // 2 - 10)
+    assert kinds(later) == [errors.TopicFull] * 2
+
+
+async def test_nothing_overtakes_into_room_that_was_made_meanwhile(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.log.put
+    sizes: list[int] = []
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        sizes.append(len(puts[0].bodies))
+        full = 1 not in sizes[:-1]  # room is made as soon as one message alone was refused
+        return [errors.TopicFull("full")] if full else await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    await r.topic("small", 50, max_length=10 * BATCH)
+    outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(2 * BATCH)])
+    assert kinds(outcomes) == [errors.TopicFull] * 2 * BATCH
+    assert sizes == [500, 250, 125, 62, 31, 15, 7, 3, 1]
+
+
+@pytest.mark.parametrize("fault", [errors.StoreUnavailable("gone"), errors.OutcomeUnknown("?")])
+async def test_a_failure_while_a_queue_is_filled_stops_what_follows(r: Rig, fault: errors.EMQError) -> None:
+    real: Callable[..., Any] = r.store.real.log.put
+    sizes: list[int] = []
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        sizes.append(len(puts[0].bodies))
+        if len(sizes) == 3:
+            raise fault
+        return await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    await r.topic("small", 50, max_length=300)
+    outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(2 * BATCH)])
+    assert kinds(outcomes) == [str] * 250 + [type(fault)] * 250 + [errors.StoreUnavailable] * BATCH
+    assert sizes == [500, 250, 250]
+
+
+async def test_messages_that_are_sealed_while_a_queue_is_filled_are_routed_again(r: Rig) -> None:
+    real: Callable[..., Any] = r.store.real.log.put
+    sizes: list[int] = []
+
+    async def put(puts: Sequence[Put], durability: Any) -> Any:
+        sizes.append(len(puts[0].bodies))
+        return [errors.QueueSealed("sealed")] if len(sizes) == 3 else await real(puts, durability)
+
+    r.store.log.replace("put", put)
+    await r.topic("small", 50, max_length=300)
+    outcomes = await r.producer.send([Outgoing("small", b"x") for _ in range(BATCH)])
+    assert kinds(outcomes) == [str] * 300 + [errors.TopicFull] * 200
+    assert [m.id for m in await stored(r, "small")] == outcomes[:300]
+
+
+STRANGE: dict[str, Any] = {
+    "none": None,
+    "a tuple": ("log", b"x"),
+    "a list as topic": Outgoing(["log"], b"x"),  # type: ignore[arg-type]
+    "no topic": Outgoing(None, b"x"),  # type: ignore[arg-type]
+    "a list as priority": Outgoing("log", b"x", priority=["high"]),  # type: ignore[arg-type]
+    "half a character as topic": Outgoing("\ud800", b"x"),
+    "half a character as priority": Outgoing("log", b"x", priority="\ud800"),
+}
+
+
+@pytest.mark.parametrize("strange", list(STRANGE))
+async def test_what_is_no_message_is_refused_alone(r: Rig, strange: str) -> None:
+    outcomes = await r.producer.send([Outgoing("log", b"a"), STRANGE[strange], Outgoing("log", b"b")])
+    assert isinstance(outcomes.pop(1), errors.InvalidMessage | errors.InvalidTopic)
+    assert kinds(outcomes) == [str, str]
+
+
+async def test_a_generator_of_messages_is_sent(r: Rig) -> None:
+    assert kinds(await r.producer.send(Outgoing("log", b"x") for _ in range(3))) == [str] * 3
+
+
+@pytest.mark.parametrize("topic", ["log", "merged"])
+async def test_any_number_of_messages_that_are_not_right_takes_no_more_calls(r: Rig, topic: str) -> None:
+    good, bad = Outgoing(topic, b"x", key="k"), Outgoing(topic, bytes(2 << 20))
+    outcomes = await r.producer.send([good, bad] * 1_000)
+    assert kinds(outcomes) == [str, errors.InvalidMessage] * 1_000
+    assert r.store.log.calls.get("put", 0) + r.store.sorted.calls.get("add", 0) <= 2
+    assert kinds(await r.producer.send([bad] * 3)) == [errors.InvalidMessage] * 3
+    assert r.store.log.calls.get("put", 0) + r.store.sorted.calls.get("add", 0) <= 2
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_no_later_call_goes_to_a_topic_that_was_created_again_as_another_kind(r: Rig, sealed: bool) -> None:
+    await r.topic("victim", 50, **SPANS)
+    real: Callable[..., Any] = r.store.real.sorted.add
+    taken: list[SlotAdd] = []
+
+    async def add(adds: Sequence[SlotAdd], durability: Any) -> Any:
+        if taken:
+            return await real(adds, durability)
+        taken.extend(adds)
+        answers = await real(adds, durability)
+        await r.admin.delete("victim", force=True)
+        await r.topic("victim", 50, **SPANS, merge="key", fold="sum")
+        if sealed:
+            return [errors.QueueSealed("sealed")] * len(adds)
+        await r.producer.refresh()
+        return answers
+
+    r.store.sorted.replace("add", add)
+    outcomes = await r.producer.send([Outgoing("victim", b"%d" % i) for i in range(2 * CHUNK)])
+    assert kinds(outcomes[:CHUNK]) == [errors.InvalidMessage if sealed else str] * CHUNK
+    assert kinds(outcomes[CHUNK:]) == [errors.InvalidMessage] * CHUNK
+    assert sum(lag.delayed for lag in await r.admin.slot_lag([await r.catalog.get("victim")])) == 0
+
+
+async def test_what_breaks_outside_a_call_hides_no_other_way(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(topic: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(r.producer._expiring, "note", broken)
+    sent = [Outgoing(topic, b"x", ttl_s=5 if topic == "log" else None) for topic in ("log", "log", "merged", "merged")]
+    assert kinds(await r.producer.send(sent)) == [errors.OutcomeUnknown] * 2 + [str] * 2
