@@ -200,7 +200,7 @@ def test_lines_are_published_in_order_each_as_it_says(emq: Shell) -> None:
         ('{"payload": "c", "colour": 1}', "line 3 is not a message"),
         ('{"topic": "t"}', "line 3 is not a message"),
         ('{"payload": "c", "priority": "urgent"}', "line 3: topic 't' has no priority 'urgent'"),
-        ('{"payload": "c", "topic": "nothing"}', "line 3: no topic 'nothing'"),
+        ('{"payload": "c", "topic": "nothing"}', "line 3: there is no topic 'nothing'"),
         ('{"payload": "cccccccccccccccc"}', "line 3: payload of 16 bytes"),
     ],
 )
