@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from emq.quota import pacing
 from emq.quota.borrowing import Sister
 from emq.quota.counter import Counter as GroupCounter
-from emq.topics.catalog import _divided
+from emq.topics.changing import divided
 from emq.topics.model import Topic, TopicOptions, split
 from emq.topics.shares import LEARN_S, MICRO, Division, Share, beginning, share_of, smooth_burst
 
@@ -149,7 +149,7 @@ class World:
             after = split(msgspec.structs.replace(before, qps=value))
         elif isinstance(value, frozenset):
             after, draining = before, value
-        self.topic = _divided(before, after, draining, self.now)
+        self.topic = divided(before, after, draining, self.now)
         self.all = [d for d in self.all if d.since_s <= self.now]  # what was to come may never be in force
         self.all += [d for d in self.topic.timeline if d.since_s > self.now]
         self.known.append((self.now, self.topic))
@@ -202,7 +202,7 @@ def test_however_often_a_topic_is_changed_the_last_change_counts_within_seconds(
     for value in wanted:
         now += every_s
         known = topic.timeline
-        topic = _divided(topic, split(msgspec.structs.replace(topic, qps=value)), None, now)
+        topic = divided(topic, split(msgspec.structs.replace(topic, qps=value)), None, now)
         assert topic.division.since_s <= now + LEARN_S + 1
         assert len(topic.timeline) <= LEARN_S + 2
         lost = [d for d in known if now < d.since_s <= now + LEARN_S and d not in topic.timeline]

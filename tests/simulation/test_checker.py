@@ -241,7 +241,7 @@ BRIEF = TopicPlan("varied", 4.0, 4.0, 250.0, options={**LOG, "ttl_s": 3.0})
 def test_expired_messages_that_fill_the_memory_while_the_store_is_full_are_found(
     planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("emq.groups.owned", "support.simulation.memory"):
+    for module in ("emq.groups.capacity", "support.simulation.memory"):
         monkeypatch.setattr(f"{module}.MAX_BUFFER", 50)
     if planted:
         monkeypatch.setattr(OwnedTopic, "is_overfull", lambda self: False)
