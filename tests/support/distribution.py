@@ -3,8 +3,9 @@
 xdist hands out *units*: the tests of one `xdist_group` make a unit, in the order of the collection, and one worker runs
 all tests of a unit. A test with that mark keeps its group. The others are dealt with here:
 
-- Tests that ask for the Spark session, or for the ensemble of ZooKeeper, make one unit each. Both take much memory and
-  time to start, so a run has one of each; and no two clusters of host processes compete for the machine.
+- The tests of Spark make one unit, and so do those that ask for the ensemble of ZooKeeper. Both take much memory and
+  time to start, so a run has one of each; and no two clusters of host processes compete for the machine. Commands that
+  are tested begin a Spark session where the worker has none, so all of `spark/` belongs to the unit.
 - Unit and contract tests are short: a file is a unit.
 - Any other test is a unit of its own. A file whose tests share a fixture that is dear says so by the mark.
 
@@ -17,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-SHARED = {"spark": "spark", "zookeeper_ensemble": "ensemble"}
-"""Fixtures of the whole run that only one worker makes, and the unit of their tests."""
+ENSEMBLE = "zookeeper_ensemble"
+"""The fixture of the whole run that only one worker makes."""
 
 SHORT = ("unit/", "contract/")
 """Directories whose files are units."""
 
 LONG_UNITS = ("spark", "ensemble")
-LONG_PLACES = ("simulation/test_simulation.py", "day/", "spark/", "simulation/", "integration/", "property/")
+LONG_PLACES = ("simulation/test_simulation.py", "day/", "simulation/", "integration/", "property/")
 """What comes first: these units, then what is at these places below `tests`."""
 
 TESTS = Path(__file__).parents[1]
@@ -45,10 +46,11 @@ def _unit(item: pytest.Item) -> str:
     mark = item.get_closest_marker("xdist_group")
     if mark is not None:
         return str(mark.args[0])
-    for fixture in getattr(item, "fixturenames", ()):
-        if fixture in SHARED:
-            return SHARED[fixture]
     path = _path(item)
+    if path.startswith("spark/"):
+        return "spark"
+    if ENSEMBLE in getattr(item, "fixturenames", ()):
+        return "ensemble"
     return path if path.startswith(SHORT) else ""
 
 

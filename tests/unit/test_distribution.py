@@ -43,12 +43,12 @@ def test_units_are_the_session_of_spark_the_ensemble_files_of_short_tests_and_lo
     ]
     distribute(items)
     assert [item.told() for item in items] == [
+        ("spark/test_f.py", ["spark"]),
         ("spark/test_h.py", ["spark"]),  # before the session is there
         ("spark/test_g.py", ["spark"]),
         ("integration/test_c.py", ["ensemble"]),
         ("simulation/test_simulation.py", []),
         ("day/test_e.py", []),
-        ("spark/test_f.py", []),
         ("simulation/test_i.py", []),
         ("integration/test_d.py", []),
         ("integration/test_d.py", ["own"]),
