@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar, cast
 
@@ -32,7 +33,13 @@ def unsent(failure: errors.EMQError) -> errors.EMQError:
 
 
 def in_doubt(broken: BaseException) -> errors.OutcomeUnknown:
-    """Return the error of a message whose publish broke with an error that is none of ours."""
+    """Return the error of a message whose publish broke with an error that is none of ours.
+
+    Raises:
+        BaseException: `broken` itself, if it is to end the process.
+    """
+    if not isinstance(broken, Exception | asyncio.CancelledError):
+        raise broken
     error = errors.OutcomeUnknown(f"publishing broke: {type(broken).__name__}: {broken}")
     error.__cause__ = broken
     return error

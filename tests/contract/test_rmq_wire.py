@@ -508,7 +508,7 @@ async def test_one_call_claims_more_slots_and_members_than_a_script_call_takes(s
 
 async def test_slots_of_different_places_are_answered_in_the_order_asked(store: Store, topic: str) -> None:
     assert isinstance(store, RedisStore)
-    apart = RedisSorted(store._server, "online", "channel", lambda key: key_slot(key.encode()))
+    apart = RedisSorted(store.sorted._server, "online", "channel", lambda key: key_slot(key.encode()))
     slots = [slot_of(topic, index=index) for index in (5, 1, 5, 3, 1)]
     adds = [SlotAdd(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n, slot in enumerate(slots)]
     assert await apart.add([*adds, adds[0]]) == [True] * 5 + [False]

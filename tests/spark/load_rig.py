@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from emq_data import Data
 
 from emq.producer import Outcome
 from emq.producer.log_topics import QueueColumns, QueueProducer
+from emq.producer.router import Route
 from emq.settings import Settings
 from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail
@@ -87,8 +89,10 @@ def on_call(monkeypatch: pytest.MonkeyPatch, act: Publish) -> None:
     real = QueueProducer.publish_many
     calls = iter(range(1 << 30))
 
-    async def publish_many(self: QueueProducer, name: str, priority: int, messages: QueueColumns) -> list[Outcome]:
-        return await act(next(calls), real, self, name, priority, messages)
+    async def publish_many(
+        self: QueueProducer, route: Route, priority: int, messages: QueueColumns, *, whole: bool = True
+    ) -> list[Outcome]:
+        return await act(next(calls), partial(real, whole=whole), self, route, priority, messages)
 
     monkeypatch.setattr(QueueProducer, "publish_many", publish_many)
 
