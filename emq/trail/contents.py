@@ -1,7 +1,8 @@
 """Times of messages whose ids follow from contents and come back (T): too early, or after they had expired.
 
 What such an id is delivered for may be any of several publishes, see `emq.trail.lives`. A delivery that begins before
-all of those are due that were published since the one before is too early for each of them.
+all of those are due that were published since the one before is too early for each of them. A publish that began after
+the host had claimed a message is for a later delivery, also if the message was not started yet.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def _too_early(rows: Any, slack_us: int) -> Iterator[str]:
     if not pc.any(pc.is_valid(rows["due_ms"])).as_py():
         return
     begun: dict[str, list[int | None]] = defaultdict(list)
-    ordered = rows.sort_by([("time_us", "ascending"), ("event", "ascending")])
+    claimed = pc.if_else(pc.greater(rows["ready_us"], 0), rows["ready_us"], None)
+    begun_us = pc.if_else(pc.equal(rows["event"], events.STARTED), claimed, rows["published_us"])
+    rows = rows.append_column("begun_us", pc.coalesce(begun_us, rows["time_us"]))
+    ordered = rows.sort_by([("begun_us", "ascending"), ("event", "ascending")])
     columns = lists(ordered, "event", "name", "time_us", "due_ms", "attempt")
     for event, name, time_us, due_ms, attempt in zip(*columns, strict=True):
         if event == events.STARTED:

@@ -52,7 +52,7 @@ def is_due() -> Column:
 
 
 def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
-    """Report starts before the due time of every message published since the delivery before.
+    """Report starts before the due time of every message published since the delivery before was claimed.
 
     Args:
         rows: events of ids that may come back.
@@ -60,7 +60,9 @@ def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
     event = F.col("event")
     chosen = only(rows, SENT, events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED)
     is_start, is_publish = event == events.STARTED, event.isin(SENT, events.PUBLISHED)
-    order = Window.partitionBy("topic", "id").orderBy("time_us", "event")
+    claimed = F.when(F.col("ready_us") > 0, F.col("ready_us"))
+    begun = F.coalesce(F.when(is_start, claimed).otherwise(F.col("published_us")), F.col("time_us"))
+    order = Window.partitionBy("topic", "id").orderBy(begun, "event")
     before = F.coalesce(F.sum(is_start.cast("int")).over(order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
     start = F.when(is_start, F.struct("time_us", "attempt", "group", "priority", "source"))
     deliveries = (

@@ -163,6 +163,16 @@ def a_content_that_came_back_twice(t: Told) -> None:
         t.deliver(CONTENT, ms + 500, -1, published_us=None)
 
 
+def a_content_is_published_again_before_its_claimed_twins_start(t: Told) -> None:
+    t.own()
+    t.publish(CONTENT, offset=None, due_ms=at(100) // 1000)
+    t.publish(CONTENT, 520, offset=None, due_ms=at(600) // 1000)
+    t.deliver(CONTENT, 540, -1, published_us=None, ready_us=at(500))
+    t.publish(CONTENT, 680, offset=None, due_ms=at(1000) // 1000)
+    t.deliver(CONTENT, 700, -1, published_us=None, ready_us=at(650))
+    t.deliver(CONTENT, 1010, -1, published_us=None, ready_us=at(1005))
+
+
 def dead_replayed_and_recalled(t: Told) -> None:
     t.own()
     t.publish("a")
@@ -189,5 +199,6 @@ LAWFUL: tuple[tuple[Planter, dict[str, Any]], ...] = (
     (a_high_one_has_waited_for_less_than_it_takes_to_read, {"still_queued": ["high"]}),
     (a_host_that_had_nothing_to_do, {}),
     (a_content_that_came_back_twice, {}),
+    (a_content_is_published_again_before_its_claimed_twins_start, {}),
     (dead_replayed_and_recalled, {}),
 )
