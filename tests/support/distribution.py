@@ -9,6 +9,8 @@ all tests of a unit. A test with that mark keeps its group. The others are dealt
 - Unit and contract tests are short: a file is a unit.
 - Any other test is a unit of its own. A file whose tests share a fixture that is dear says so by the mark.
 
+pytest 9.2 has no place for the groups of xdist 3.8: with these two, each test is a unit, in the order of this module.
+
 The units that take longest come first, so that at the end no worker is left alone with a long one.
 """
 
