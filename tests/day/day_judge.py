@@ -69,8 +69,9 @@ def dropped(e: Evidence) -> list[Sent]:
     """What a topic that drops its oldest messages may have dropped: what was never handled and had enough behind it.
 
     The newest `MAX_LENGTH` are never dropped, nor what was put back for another attempt, since a lane is not full.
+    A message that a killed host ran, and whose end it could not save, is in its queue as before.
     """
-    begun = {(run.topic, run.name) for run in e.runs}
+    begun = {(run.topic, run.name) for run in e.runs if not _at_risk(run, e)}
     found = []
     for topic, all_sent in _grouped(e.sent, lambda sent: sent.topic):
         if topic in e.dropping:

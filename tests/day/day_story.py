@@ -85,6 +85,7 @@ def good_day() -> Evidence:
     for i in range(25):
         e.sent.append(sent("dropping-0", f"{i}:ok", 20 + i / 100))
     e.runs += [run("dropping-0", f"{i}:ok", 21 + i / 2) for i in range(5, 25)]
+    e.runs.append(run("dropping-0", "4:ok", 59.8, ended_us=None, outcome=""))  # killed in it, and dropped afterwards
     # Deleted with force while it holds messages, one of which runs a little later still; and created again.
     e.sent += [sent("plain-forced", f"0.{i}:ok", 30) for i in range(4)]
     e.forced.append(("plain-forced", BEGIN_US + 31 * SECOND))
