@@ -57,7 +57,7 @@ FINEST_S = 0.1
 """Seconds of rows that a paced publish sends at a time."""
 
 
-class Outcome(NamedTuple):
+class RowCounts(NamedTuple):
     """Attributes:
     published: rows that this attempt published.
     skipped: rows that an earlier attempt had noted as published.
@@ -80,7 +80,7 @@ class Publication:
     """
 
     def __init__(self, app: App, notes: Notes, piece: Piece, attempt: str, per_second: float = 0.0) -> None:
-        self.outcome = Outcome()
+        self.outcome = RowCounts()
         self._app = app
         self._notes = notes
         self._piece = piece
@@ -129,7 +129,7 @@ class Publication:
             await self._send(rows)
         self._row, self._digest = end, digest
 
-    async def end(self) -> Outcome:
+    async def end(self) -> RowCounts:
         """Note that every row is published.
 
         Raises:

@@ -18,7 +18,7 @@ from emq.producer import Outgoing
 from spark.source.connection import Connection, connected_app
 from spark.source.notes import Notes, Piece
 from spark.source.options import Options
-from spark.source.publication import Outcome, Publication, chunk_size
+from spark.source.publication import Publication, RowCounts, chunk_size
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,7 +35,7 @@ class Written(WriterCommitMessage):
     """The result of one task."""
 
     run: str
-    outcome: Outcome
+    outcome: RowCounts
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -84,7 +84,7 @@ async def test_a_task_that_is_not_disturbed_publishes_every_row_once(app: App, n
     publication = await begun(app, notes)
     for start in range(0, 30, 10):
         await publication.publish(rows(*range(start, start + 10), key="k", headers={"a": "b"}))
-    assert await publication.end() == sp.Outcome(published=30)
+    assert await publication.end() == sp.RowCounts(published=30)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(30)}
 
 
@@ -99,7 +99,7 @@ async def test_a_task_that_died_between_the_put_and_its_note_is_repeated_without
     second = await begun(app, notes, "b")
     await second.publish(rows(*range(7)))  # chunks need not be those of the first attempt
     await second.publish(rows(*range(7, 25)))
-    assert await second.end() == sp.Outcome(published=15 - stored, skipped=10, found=stored)
+    assert await second.end() == sp.RowCounts(published=15 - stored, skipped=10, found=stored)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(25)}
 
 
@@ -111,7 +111,7 @@ async def test_a_third_attempt_finds_what_the_first_two_published(
             await (await begun(app, notes, attempt)).publish(rows(*range(10)))
     third = await begun(app, notes, "c")
     await third.publish(rows(*range(10)))
-    assert await third.end() == sp.Outcome(published=3, found=7)
+    assert await third.end() == sp.RowCounts(published=3, found=7)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
 
 
@@ -129,7 +129,7 @@ async def test_a_put_of_unknown_outcome_is_cleared_up_by_the_same_task(
     monkeypatch.setattr(app.producer, "send", flaky)
     publication = await begun(app, notes)
     await publication.publish(rows(*range(10)))
-    assert await publication.end() == sp.Outcome(published=7, found=3)
+    assert await publication.end() == sp.RowCounts(published=7, found=3)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
 
 
@@ -160,7 +160,7 @@ async def test_what_a_superseded_attempt_has_on_its_way_is_waited_for(
     await sent.wait()
     heir = await begun(app, notes, "b")
     await heir.publish(rows(*range(5)))
-    assert await heir.end() == sp.Outcome(found=5)
+    assert await heir.end() == sp.RowCounts(found=5)
     await zombie
     assert await published(app) == {f"run.3.{n}": 1 for n in range(5)}
 
@@ -176,7 +176,7 @@ async def test_an_attempt_that_failed_in_order_is_not_waited_for(
     second = await begun(app, notes, "b")
     await first.let_go()  # as if it had been late: the note is another's now
     await second.publish(rows(0, 1))
-    assert await second.end() == sp.Outcome(published=1, found=1)
+    assert await second.end() == sp.RowCounts(published=1, found=1)
 
 
 async def test_an_attempt_that_dawdles_looks_whether_it_was_superseded_before_it_sends_more(
@@ -194,7 +194,7 @@ async def test_an_attempt_that_dawdles_looks_whether_it_was_superseded_before_it
 
 
 async def test_a_finished_piece_that_is_repeated_publishes_nothing(app: App, notes: Notes) -> None:
-    for attempt, outcome in (("a", sp.Outcome(published=10)), ("b", sp.Outcome(skipped=10))):
+    for attempt, outcome in (("a", sp.RowCounts(published=10)), ("b", sp.RowCounts(skipped=10))):
         publication = await begun(app, notes, attempt)
         await publication.publish(rows(*range(10)))
         assert await publication.end() == outcome
@@ -238,7 +238,7 @@ async def test_rows_that_share_an_id_are_each_published(
         await (await begun(app, notes, "a")).publish(same)
     again = await begun(app, notes, "b")
     await again.publish(same)
-    assert await again.end() == sp.Outcome(published=2, found=1)
+    assert await again.end() == sp.RowCounts(published=2, found=1)
     assert await published(app) == {"same": 3}
 
 
@@ -251,7 +251,7 @@ async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_cou
     await app.store.log.trim([Trim(q, 5, None) for q in topic.all_queues()])  # four of the ten
     again = await begun(app, notes, "b")
     await again.publish(rows(*range(10), key="one queue"))
-    assert await again.end() == sp.Outcome(published=4, found=6, perhaps_twice=4)
+    assert await again.end() == sp.RowCounts(published=4, found=6, perhaps_twice=4)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
 
 
@@ -295,7 +295,7 @@ async def test_a_paced_publish_takes_its_time(app: App, notes: Notes) -> None:
     started = time.monotonic()
     await publication.publish(rows(*range(100)))
     assert time.monotonic() - started > 0.3
-    assert await publication.end() == sp.Outcome(published=100)
+    assert await publication.end() == sp.RowCounts(published=100)
 
 
 async def test_notes_of_a_write_that_is_done_are_dropped_and_those_of_others_stay(app: App, notes: Notes) -> None:

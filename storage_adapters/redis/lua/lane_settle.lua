@@ -4,7 +4,8 @@
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
 --       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms
 -- ARGV  1 now in ms, 2 for how many ms to remember what is taken for good, 3 the most such entries of a lane, 4 how
---       many ms a caller's clock may be ahead; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms, priority, body, reason, for good (0/1)
+--       many ms a caller's clock may be ahead; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms,
+--       priority, body, reason, for good (0/1)
 -- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
 -- include whole
