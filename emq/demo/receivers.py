@@ -1,7 +1,8 @@
 """Local HTTP receivers that stand for the tenants of a push platform.
 
-All receivers live in one process of their own. `Receivers` is the parent's side; `python -m emq.demo.receivers` is the
-process it starts.
+Senders and receivers share a machine in the demonstration, so all receivers live in one process of their own and in
+one lean protocol: it understands POST and GET with a Content-Length body, keep-alive and pipelining, and nothing
+else. `Receivers` is the parent's side; `python -m emq.demo.receivers` is the process it starts.
 
 The child reads its behaviours from standard input and answers its ports on standard output. End of input means stop,
 which also ends it when the parent dies; then it prints its log and exits.
@@ -19,12 +20,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import quote
 
 import msgspec
 import uvloop
-from aiohttp import web
 
 from emq import errors, standard_output
 
@@ -34,6 +34,10 @@ HUNG_UP = 0
 _NO_CONTENT = 204
 _FAILURE = 500
 _STOP_TIMEOUT_S = 30.0
+_PAUSE_BYTES = 1 << 16
+"""Stop reading a connection that sent this much ahead of its answers."""
+_MAX_BYTES = 64 << 20
+"""Close a connection whose one request is larger."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -198,63 +202,161 @@ class _Tenant:
         return _NO_CONTENT
 
 
-class _Server:
-    """Answers calls. Receipts are JSON lines in one byte array: a tenth of the memory of objects, ready to be sent."""
+class _Log:
+    """Receipts as JSON lines in one byte array: a tenth of the memory of objects, and ready to be sent."""
 
-    def __init__(self, behaviours: Mapping[str, str]) -> None:
-        self._tenants = {_path(name): _Tenant(name, Behaviour.parse(text)) for name, text in behaviours.items()}
-        self._counts: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
+    def __init__(self) -> None:
+        self.lines = bytearray()
+        self.counts: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
         self._encode_into = msgspec.json.Encoder().encode_into
-        self.log = bytearray()
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
-        """Answer one request; cancelled if the caller hangs up."""
-        await request.content.read()
+    def add(self, tenant: str, arrived_us: int, request: _Request, status: int) -> None:
+        self.counts[tenant][status] += 1
+        self._encode_into((tenant, arrived_us, request.id, request.attempt, status), self.lines, -1)
+        self.lines += b"\n"
+
+
+class _Request(NamedTuple):
+    method: bytes
+    path: bytes
+    id: str
+    attempt: int
+
+
+class _Malformed(Exception):
+    """The bytes are not a request that this server understands."""
+
+
+def _parse_request(data: bytes) -> tuple[_Request, int] | None:
+    """The first request in `data` and its length in bytes; None if it is not complete."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head = data[: end + 2]
+    folded = head.lower()
+    if b"\r\ntransfer-encoding:" in folded:
+        raise _Malformed("chunked bodies are not supported")
+    try:
+        method, path, _ = head[: head.index(b"\r\n")].split(b" ")
+        size = end + 4 + int(_header(head, folded, b"content-length") or 0)
+        if size > _MAX_BYTES:
+            raise _Malformed(f"a request of {size} bytes")
+        if len(data) < size:
+            return None
+        message_id = _header(head, folded, b"webhook-id").decode("latin-1")
+        return _Request(method, path, message_id, int(_header(head, folded, b"emq-attempt") or 0)), size
+    except ValueError as exc:
+        raise _Malformed(f"bad request head: {exc}") from exc
+
+
+def _header(head: bytes, folded: bytes, name: bytes) -> bytes:
+    at = folded.find(b"\r\n" + name + b":")
+    if at < 0:
+        return b""
+    at += len(name) + 3
+    return head[at : head.index(b"\r\n", at)].strip()
+
+
+def _response(status: str, body: bytes | bytearray = b"") -> bytes:
+    # A 204 must not carry a Content-Length (RFC 9110, 8.6).
+    length = b"" if status.startswith("204") else b"Content-Length: %d\r\n" % len(body)
+    return b"HTTP/1.1 " + status.encode() + b"\r\n" + length + b"\r\n" + body
+
+
+_ANSWERS = {_NO_CONTENT: _response("204 No Content"), _FAILURE: _response("500 Internal Server Error")}
+_NOT_FOUND = _response("404 Not Found")
+_BAD_REQUEST = _response("400 Bad Request")
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. Requests are answered in their order, so one that waits holds up those pipelined behind it."""
+
+    def __init__(self, tenants: Mapping[bytes, _Tenant], log: _Log) -> None:
+        self._tenants = tenants
+        self._log = log
+        self._data = b""
+        self._waiting: tuple[asyncio.TimerHandle, str, int, _Request] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting:
+            timer, tenant, arrived_us, request = self._waiting
+            timer.cancel()
+            self._waiting = None
+            self._log.add(tenant, arrived_us, request, HUNG_UP)
+
+    def data_received(self, data: bytes) -> None:
+        self._data = self._data + data if self._data else data
+        if not self._waiting:
+            self._serve()
+        elif len(self._data) > _PAUSE_BYTES:
+            self._transport.pause_reading()
+
+    def _serve(self) -> None:
+        """Answer the complete requests in the buffer, up to the first that has to wait."""
+        while self._data and not self._waiting:
+            try:
+                parsed = _parse_request(self._data)
+            except _Malformed:
+                self._transport.write(_BAD_REQUEST)
+                self._transport.close()
+                return
+            if parsed is None:
+                return
+            request, size = parsed
+            self._data = self._data[size:]
+            self._answer(request)
+
+    def _answer(self, request: _Request) -> None:
         arrived_us = time.time_ns() // 1000
-        tenant = self._tenants.get(request.raw_path)
+        tenant = self._tenants.get(request.path)
         if tenant is None:
-            return self._report(request.raw_path)
-        status, answered = tenant.next_status(), HUNG_UP
-        try:
-            if tenant.delay_s:
-                await asyncio.sleep(tenant.delay_s)
-            answered = status
-        finally:
-            headers = request.headers
-            receipt = Receipt(
-                tenant.name, arrived_us, headers.get("webhook-id", ""), int(headers.get("emq-attempt", 0)), answered
-            )
-            self._counts[tenant.name][answered] += 1
-            self._encode_into(receipt, self.log, -1)
-            self.log += b"\n"
-        return web.Response(status=status)
+            self._transport.write(self._report(request.path))
+        elif tenant.delay_s:
+            timer = asyncio.get_running_loop().call_later(tenant.delay_s, self._answer_late, tenant.next_status())
+            self._waiting = timer, tenant.name, arrived_us, request
+        else:
+            status = tenant.next_status()
+            self._transport.write(_ANSWERS[status])
+            self._log.add(tenant.name, arrived_us, request, status)
 
-    def _report(self, path: str) -> web.Response:
-        if path == "/log":
-            return web.Response(body=bytes(self.log))
-        if path == "/counts":
-            return web.Response(body=msgspec.json.encode(self._counts))
-        return web.Response(status=404)
+    def _answer_late(self, status: int) -> None:
+        assert self._waiting
+        _, tenant, arrived_us, request = self._waiting
+        self._waiting = None
+        self._transport.write(_ANSWERS[status])
+        self._log.add(tenant, arrived_us, request, status)
+        self._transport.resume_reading()
+        self._serve()
+
+    def _report(self, path: bytes) -> bytes:
+        if path == b"/log":
+            return _response("200 OK", self._log.lines)
+        if path == b"/counts":
+            return _response("200 OK", msgspec.json.encode(self._log.counts))
+        return _NOT_FOUND
 
 
 async def _serve(behaviours: Mapping[str, str]) -> bytes:
     """Listen until standard input ends; returns the log."""
-    server = _Server(behaviours)
+    tenants = {_path(name).encode(): _Tenant(name, Behaviour.parse(text)) for name, text in behaviours.items()}
+    log = _Log()
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), stopped.set)
     # Bound but not listening: connections to it are refused, and nobody else gets the port meanwhile.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        protocols = web.Server(server.answer, handler_cancellation=True, access_log=None)
-        listener = await loop.create_server(protocols, "127.0.0.1", 0, backlog=4096)
-        ports = _Ports(listener.sockets[0].getsockname()[1], closed.getsockname()[1])
+        server = await loop.create_server(lambda: _Connection(tenants, log), "127.0.0.1", 0, backlog=4096)
+        ports = _Ports(server.sockets[0].getsockname()[1], closed.getsockname()[1])
         sys.stdout.buffer.write(msgspec.json.encode(ports) + b"\n")
         sys.stdout.buffer.flush()
         await stopped.wait()
         loop.remove_reader(sys.stdin.fileno())
-        listener.close()
-        return bytes(server.log)
+        server.close()
+    return bytes(log.lines)
 
 
 def main() -> None:
