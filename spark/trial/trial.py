@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
 from emq import errors, servers
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import Holding
 from emq.allocation.tree.protocol import Tree
 from emq.app import App
 from emq.settings import Settings
+from emq.trail import events
 from emq.trail.sink import NullTrail
 from spark.audit import offset_audit
 from spark.audit import store as audit_store
@@ -164,11 +167,15 @@ async def _crash(
     due: asyncio.Future[None],
     say: Callable[[str], object],
 ) -> Crash:
-    """Kill the first host when its time comes, let another join, and return when the new host has its share."""
+    """Kill the first host when its time comes, let another join, and return when the new host has its share.
+
+    The time is `KILL_AT`, or later on a slow machine: the death of a host that has begun no message would prove little.
+    """
     await cluster.until_shared(publishing)
     either: set[asyncio.Future[Any]] = {publishing, due}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     first = hosts.running[0]
+    await cluster.until_begun(first)
     moved = len(await cluster.held_by(first))
     if not moved:
         raise errors.EMQError(f"{first.name} had no groups when it was to be killed; give the plan more topics")
@@ -201,6 +208,7 @@ class _Cluster:
     def __init__(self, tree: Tree, settings: Settings, hosts: TrialHosts) -> None:
         self._tree = tree
         self._environment = settings.environment
+        self._trail = Path(settings.trail)
         self._hosts = hosts
 
     async def held_by(self, host: TrialHost) -> set[str]:
@@ -221,6 +229,17 @@ class _Cluster:
         """Return when each group has an owner, and the host that was killed has none."""
         await self._until(lambda seen: not seen.of(without.name) and _all_held(seen), f"new owners of {without.name}'s")
 
+    async def until_begun(self, host: TrialHost) -> None:
+        """Return when the host has begun messages, as its trail shows (up to a second later)."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not await asyncio.to_thread(_begun, self._trail, host.name):
+            self._hosts.check()
+            if time.monotonic() > deadline:
+                raise errors.EMQError(
+                    f"{host.name} began no message within {PATIENCE_S:g} s; give the plan more topics"
+                )
+            await asyncio.sleep(LOOK_S)
+
     async def _look(self) -> cluster_view.View:
         return await cluster_view.read(self._tree, self._environment)
 
@@ -235,6 +254,12 @@ class _Cluster:
             if time.monotonic() > deadline:
                 raise errors.EMQError(f"did not see {what} within {PATIENCE_S:g} s")
             await asyncio.sleep(LOOK_S)
+
+
+def _begun(trail: Path, host: str) -> bool:
+    """Return whether the trail of `host` has the start of a message."""
+    segments = trail.glob(f"{host}-*.parquet")
+    return any(events.STARTED in pq.read_table(path, columns=["event"])["event"].to_pylist() for path in segments)
 
 
 def _all_held(seen: cluster_view.View) -> bool:

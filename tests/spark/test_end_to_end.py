@@ -46,7 +46,7 @@ def test_a_load_through_a_kill_and_a_join_passes_the_audit(
     assert "Every promise was kept" in report.read_text()
     trails = [pq.read_table(path, columns=["event"]) for path in kept.glob("trail/host-1-*.parquet")]
     started = sum(trail["event"].to_pylist().count("started") for trail in trails)
-    assert started > 50, "nothing was in the killed host's hands: its death proves nothing"
+    assert started > 0, "nothing was in the killed host's hands: its death proves nothing"
     assert {path.name for path in kept.iterdir()} >= {"trail", "ledger", "host-1.log", "host-2.log", "host-3.log"}
 
 
