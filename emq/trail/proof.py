@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from emq import errors
 from emq.trail import checks, events, faults, keys, outcomes, segments, waiting
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
-from emq.trail.takeovers import Takeovers
+from emq.trail.takeovers import UNTOLD_US, CutShort, Takeovers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +193,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     left = waiting.of(table, owners.crashes)
     order = (
         keys.overlaps(starts, ends, takeovers, slack_us),
-        keys.overlaps(*_by_slot(of_origins, starts, expected.serial), takeovers, slack_us),
+        keys.overlaps(*_by_slot(of_origins, starts, expected.serial, ledger.cut_short), takeovers, slack_us),
         keys.disorder(starts, _losses(table), slack_us, left),
     )
     single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
@@ -232,12 +232,13 @@ def _starts(table: Any) -> list[checks.Start]:
 
 
 def _by_slot(
-    table: Any, starts: Sequence[checks.Start], serial: Collection[str]
+    table: Any, starts: Sequence[checks.Start], serial: Collection[str], cut_short: Collection[CutShort]
 ) -> tuple[list[checks.Start], list[checks.End]]:
     """Starts and ends of these topics, with their slot for a key.
 
     A failure is recorded once the store knows of it, and the slot's next message starts as soon as the handler has
-    returned; so a delivery that failed counts as over at once.
+    returned; so a delivery that failed counts as over at once. A delivery of a killed host that has no end may have
+    failed in the last second of the trail, before the store's answer came.
     """
     mine = [start._replace(key=start.place) for start in starts if start.topic in serial]
     begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)
@@ -252,7 +253,21 @@ def _by_slot(
         if event != events.SETTLED:
             time_us = max((at for at in begun[name, attempt, source] if at <= time_us), default=time_us)
         ends.append(checks.End(time_us, name, attempt, source, event != events.RETRIED))
+    ends.extend(_untold(mine, ends, cut_short))
     return mine, ends
+
+
+def _untold(
+    starts: Iterable[checks.Start], ends: Iterable[checks.End], cut_short: Collection[CutShort]
+) -> Iterator[checks.End]:
+    """Yield the failures that a killed host may not have recorded any more, each at the earliest possible time."""
+    told = {(end.name, end.attempt, end.source) for end in ends}
+    for start in starts:
+        for run in cut_short:
+            is_of_run = run.source == start.source and run.first_us <= start.time_us <= run.last_us
+            if is_of_run and (start.name, start.attempt, start.source) not in told:
+                time_us = max(start.time_us, run.last_us - UNTOLD_US)
+                yield checks.End(time_us, start.name, start.attempt, start.source, final=False)
 
 
 def _ends(table: Any) -> list[checks.End]:

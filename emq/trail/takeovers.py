@@ -16,6 +16,10 @@ from typing import NamedTuple
 UNSAVED_US = 5_000_000
 """Microseconds before an abrupt end whose work may be in no checkpoint; see `max_unsaved_s`."""
 
+UNTOLD_US = 1_000_000
+"""Microseconds before an abrupt end in which a delivery may have failed untold: a failure is recorded once the store
+knows of it, and the killed host may still have waited for the store."""
+
 
 class CutShort(NamedTuple):
     """A trail of one source that was not closed.

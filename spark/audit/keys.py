@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
+from emq.trail.takeovers import UNTOLD_US
 from spark.audit.events import ENDINGS, NEVER_US, only, origin
 from spark.audit.findings import found_in
 
@@ -23,7 +24,8 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
         rows: events with their key.
         cut_short: source, first and last event of each run that was cut short, in microseconds since the epoch.
         failures_run: a failed delivery counts as running until the store knew of the failure. If False, the delivery
-            counts as ended at its start, because no event tells when its handler returned.
+            counts as ended at its start, because no event tells when its handler returned; and a delivery without an
+            end on a host whose trail was cut short may have failed in the last second of that trail.
     """
     keyed = only(rows, events.STARTED, *ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
     is_start = F.col("event") == events.STARTED
@@ -43,7 +45,8 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
     anew = F.coalesce(F.when(F.col("next.is_start"), F.col("next.time_us")), F.lit(NEVER_US))
     for source, first_us, last_us in cut_short:
         is_cut = (F.col("source") == source) & F.col("time_us").between(first_us, last_us)
-        until = until.when(is_cut, F.least(anew, F.lit(last_us)))
+        over_us = last_us if failures_run else last_us - UNTOLD_US
+        until = until.when(is_cut, F.least(anew, F.greatest(F.col("time_us"), F.lit(over_us))))
     until = until.otherwise(anew)
     return chosen.where("is_start").withColumn("until_us", until).drop("next", "is_start", "succeeds")
 

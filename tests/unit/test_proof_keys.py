@@ -110,3 +110,14 @@ def test_two_of_a_slot_at_a_time_are_found_where_its_messages_run_one_by_one(sto
     proof = tell(story, deliveries, Expectations(still_queued=0, serial=["shop"]))
     assert (broken(proof), proof.key_order.count) == ("K", 1)
     assert prove(story.directory).ok
+
+
+@pytest.mark.parametrize(("last_ms", "found"), [(1_010, 0), (1_030, 1)])
+def test_a_failure_that_a_killed_host_had_no_answer_for_ends_its_delivery(
+    story: Story, last_ms: float, found: int
+) -> None:
+    """The next message of the slot started at 20 ms; "a" may have failed in the last second of the trail."""
+    deliveries = [Delivery("a", 10, None), Delivery("b", 20, 21, offset=1), Delivery("c", last_ms, last_ms, offset=2)]
+    story.publish(*deliveries).deliver(*deliveries).trail().flush()
+    cut_short(story)
+    assert prove(story.directory, Expectations(serial=["shop"])).key_order.count == found
