@@ -265,7 +265,7 @@ def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_onc
         if was_claimed:
             claim = lane_store.LaneClaim("t/0", 1, 1)
             evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
-        evidence.store_lost({}, {}, [])
+        evidence.store_lost({}, {}, [], {})
         settle = lane_store.LaneSettle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
         evidence.applied("h1", "lanes.settle", [[settle]], [True])
         evidence.started("h1", 1, _from_lane(), "")

@@ -50,10 +50,11 @@ UNINFORMING = (
 
 
 class Snapshot(NamedTuple):
-    """The store at some time, with what it held of merge keys."""
+    """The store at some time, with what it held of merge keys, and the names of its messages by queue and offset."""
 
     kept: object
     folding: Any
+    offsets: dict[str, dict[int, str]]
 
 
 class Cluster:
@@ -154,7 +155,8 @@ class Cluster:
 
     def snapshot(self) -> Snapshot:
         """What the store has now, and what is known of it."""
-        return Snapshot(self.keeper.snapshot(), self.evidence.folding.snapshot())
+        offsets = {queue: dict(names) for queue, names in self.evidence.offsets.items()}
+        return Snapshot(self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets)
 
     def lose(self, snapshot: Snapshot | None) -> None:
         """The store comes back as it was at a snapshot, or empty."""
@@ -162,7 +164,7 @@ class Cluster:
         self.evidence.folding.lost(None if snapshot is None else snapshot.folding)
         queues, lanes, slots = self.keeper.contents()
         members = [member for name, found in slots.items() if not self.evidence.folding.keeps(name) for member in found]
-        self.evidence.store_lost(queues, lanes, members)
+        self.evidence.store_lost(queues, lanes, members, {} if snapshot is None else snapshot.offsets)
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
@@ -202,7 +204,7 @@ class Cluster:
     # --------------------------------------------------------------------------------------------------------- the end
 
     def heal(self) -> None:
-        """End every fault; at least one host is there."""
+        """End every fault; at least one host is there to stay."""
         self.ensemble.quorum = True
         self.ensemble.delay, self.ensemble.loses_answer = (lambda: 0.0), (lambda operation, path: False)
         self.store.network.heal()
@@ -210,7 +212,7 @@ class Cluster:
             member.heal()
             self.ensemble.heal(member.tree)
             member.go_on(tree_first=True)
-        if not self.alive:
+        if all(member.leaving for member in self.alive):
             self.join()
 
     async def quiet(self) -> bool:
@@ -246,7 +248,7 @@ class Cluster:
     async def stop(self) -> None:
         """Stop the hosts cleanly."""
         for member in list(self.alive):
-            member.host.stop()
+            member.leave()
         tasks = [member.task for member in self.alive if member.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=60.0)

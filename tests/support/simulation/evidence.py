@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from emq import errors, message
@@ -309,9 +309,17 @@ class Evidence:
         self.progress.dropped(topic)
 
     def store_lost(
-        self, queues: dict[str, tuple[int, dict[int, bytes]]], lanes: dict[str, bytes], members: Sequence[bytes]
+        self,
+        queues: dict[str, tuple[int, dict[int, bytes]]],
+        lanes: dict[str, bytes],
+        members: Sequence[bytes],
+        known: Mapping[str, Mapping[int, str]],
     ) -> None:
-        """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots."""
+        """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots.
+
+        `known` are the names by queue and offset of the time to which the store went back: a store that lost
+        everything and then comes back as it was before has cut off messages of which only these names tell.
+        """
 
         def names(bodies: Iterable[bytes]) -> set[str]:
             return {self.name_of(body) for body in bodies}
@@ -334,6 +342,7 @@ class Evidence:
                 self.progress.unnoticed.add(queue)
             for offset in [o for o in offsets if o >= tail]:
                 del offsets[offset]
+            offsets.update({o: name for o, name in known.get(queue, {}).items() if o < tail})
             offsets.update(there)
         self.acknowledged.clear()
         self.due_ms.clear()

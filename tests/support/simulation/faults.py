@@ -51,7 +51,7 @@ async def join(cluster: Cluster, event: Event) -> None:
 
 async def leave(cluster: Cluster, event: Event) -> None:
     if len(cluster.alive) > 1 and (member := _host(cluster, event)) is not None:
-        member.host.stop()
+        member.leave()
 
 
 async def weight(cluster: Cluster, event: Event) -> None:
@@ -152,7 +152,7 @@ async def roll(cluster: Cluster, event: Event) -> None:
     for member in list(cluster.alive):
         if cluster.evidence.now > END_S or member.task is None or member not in cluster.alive:
             continue
-        member.host.stop()
+        member.leave()
         _, late = await asyncio.wait([member.task], timeout=SESSION_S)
         if not late and not any(other.name == member.name for other in cluster.alive):
             cluster.join(member.name)

@@ -139,6 +139,7 @@ class Member:
     life: name and which of its lives; what the evidence calls it.
     ahead_s: how far its machine's wall clock is ahead of the true time.
     loops: of the host, each a task that goes on until it stops.
+    leaving: it was told to stop.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Member:
             Seat(self.tree, ENVIRONMENT, name, self._next_generation, self.clock), weight=weight
         )
         self.running: set[int] = set()
+        self.leaving = False
         self.handlers = Handlers()
         self.handlers.bind("*", self._handle)
         self._receivers: list[JudgedReceiver] = []
@@ -253,6 +255,11 @@ class Member:
             self.tree.thaw()
         self.process.go_on()
         self.tree.thaw()
+
+    def leave(self) -> None:
+        """Stop in order."""
+        self.leaving = True
+        self.host.stop()
 
     def heal(self) -> None:
         self.store.wakes = Wakes.WELL
