@@ -72,7 +72,7 @@ class Evidence:
         forgotten: names of works of which nothing was left then; no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
-        claimed: entries of lanes that a host has claimed and not settled: (lane, its entry's id).
+        claimed: what a host has claimed and not settled: (lane, its entry's id), (slot, member).
         claimed_twice: those that were claimed when the store lost its last writes, and may wait there again: of each
             the host may have two, and start one when the other waits for its next attempt or is done.
         confirmed_at: when a publish returned, by name of the work.
@@ -112,7 +112,7 @@ class Evidence:
         self.acknowledged: set[tuple[str, str | bytes]] = set()  # (lane, its entry's id), (slot, member): none is left
         self.in_lanes: dict[tuple[str, str], str] = {}  # entries of lanes that wait or run: names of their works
         self.doubled: set[str] = set()
-        self.claimed: set[tuple[str, str]] = set()
+        self.claimed: set[tuple[str, str | bytes]] = set()
         self.claimed_twice: set[tuple[str, str | bytes]] = set()
         self.progress = Progress(self)
         self.epochs = Epochs(self)
@@ -290,11 +290,15 @@ class Evidence:
     def _slot_claimed(self, by: str, claim: slot_store.SlotClaim, claimed: slot_store.SlotClaimed) -> None:
         if claim.slot.apart:
             self.folding.claimed(claim, claimed)
+        else:
+            self.claimed.update((claim.slot.name, entry.member) for entry in claimed.entries)
 
     def _slot_settled(self, by: str, settle: slot_store.SlotSettle, was_prepared: bool) -> None:
         if settle.slot.apart:
             self.folding.told(settle, was_prepared)
-        elif was_prepared and settle.verdict is slot_store.SlotVerdict.ACK:
+            return
+        self.claimed.discard((settle.slot.name, settle.member))
+        if was_prepared and settle.verdict is slot_store.SlotVerdict.ACK:
             self.acknowledged.add((settle.slot.name, settle.member))
             self.note(settle.slot.name, f"slot member {Work.parse(settle.member).name} is acknowledged")
 
