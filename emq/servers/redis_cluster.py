@@ -109,9 +109,8 @@ class RedisCluster:
         """Introduce the nodes to each other, deal the hash slots out, and wait until all of them are served."""
         first, masters = self.nodes[0], self.nodes[: self._first_masters]
         for i, node in enumerate(self.nodes):
-            node.ask(
-                "CLUSTER", "SET-CONFIG-EPOCH", i + 1
-            )  # equal epochs would collide, and the nodes would have to resolve that first
+            # Each node gets its own epoch, or the nodes would first have to settle whose epoch is higher.
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
         for node in self.nodes[1:]:
             first.ask("CLUSTER", "MEET", LOOPBACK, node.port, node.bus)
         for i, node in enumerate(masters):
