@@ -13,8 +13,8 @@ MAX_IN_FLIGHT = 20_000
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""While topics wait for places in flight, `LOOK_AGAIN` of them are looked at again every `LOOK_AGAIN_S` seconds, even
-if no place became free."""
+"""Number of topics waiting for places in flight that are looked at again every `LOOK_AGAIN_S` seconds, even if no place
+became free."""
 
 
 class Flight:
@@ -43,7 +43,7 @@ class Flight:
 
     @property
     def waiting(self) -> int:
-        """Number of topics that wait for a place."""
+        """The number of topics that wait for a place."""
         return len(self._crowd)
 
     def enter(self, group: OwnedGroup, n: int, size: int) -> None:
@@ -94,7 +94,7 @@ class Flight:
             room -= 1
 
     def stop(self) -> None:
-        """Look at no topic again because of the time."""
+        """Stop looking at topics again every `LOOK_AGAIN_S`."""
         self._stopped = True
         if self._looking is not None:
             self._looking.cancel()

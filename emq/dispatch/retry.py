@@ -75,7 +75,7 @@ def _dead(failure: BaseException, reason: str) -> Decision:
 
 
 def asked_s(failure: BaseException) -> float | None:
-    """Seconds that the handler asked to wait, from 0 to `LONGEST_S`; None if it did not ask.
+    """Return the seconds that the handler asked to wait, from 0 to `LONGEST_S`; None if it did not ask.
 
     A subclass of `Retry` may have set `after_s` to anything.
     """

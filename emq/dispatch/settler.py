@@ -127,7 +127,7 @@ class Settler:
         if decision.due_ms is None:
             return decision
         if 0 < m.expires_us < decision.due_ms * 1000:
-            decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives
+            decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # a message waits no longer than it lives
         return decision if m.member is None else _in_slot(group, m, decision, now)
 
     def expired(self, group: OwnedGroup, m: message.Message) -> None:
@@ -264,7 +264,7 @@ class Settler:
                 self._rest(pending, answer)
                 continue
             self._forget(pending)
-            # There already: an unanswered call has put it there. Left out: an operator has taken it, so it is over.
+            # False: an unanswered call has put the entry there already. None: an operator has taken it, so it is over.
             self._lane_done(pending, answer is not None and (answer or True))
 
     def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:

@@ -139,7 +139,7 @@ def _most_held(queue: OwnedQueue) -> int:
 
 
 def is_ahead(queue: OwnedQueue) -> bool:
-    """True if the queue may be read no further before its group's progress is saved."""
+    """Return True if the queue may be read no further before its group's progress is saved."""
     return queue.group.ahead + queue.capacity > queue.group.allowance and _left(queue) <= 0
 
 

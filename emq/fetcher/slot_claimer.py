@@ -56,11 +56,11 @@ LOOKED_AT_PER_S = 5_000
 often."""
 
 HELD_BACK_S = 0.05
-"""Seconds until a slot is looked at again whose topic has used up its share of the host's memory."""
+"""Seconds until the loop looks again at a slot whose topic has used up its share of the host's memory."""
 
 UNSURE_S = 0.05
-"""Seconds until a slot is looked at again from which nothing may be claimed because verdicts on its members are in
-doubt."""
+"""Seconds until the loop looks again at a slot from which nothing may be claimed because verdicts on its members are
+in doubt."""
 
 
 class _Wanted(NamedTuple):
@@ -150,7 +150,7 @@ class SlotClaimer(Claims):
             slot.more = False
             if room:
                 self._wait_for_room(slot)
-            self._at(slot, 0)  # to give back
+            self._at(slot, 0)  # the claim loop gives the members back
             if not room:
                 slot.more = True
 
@@ -220,7 +220,7 @@ class SlotClaimer(Claims):
             return
         self._plan_look(slot, now)
         if owner.handler is None or slot.thirsty:
-            return  # a resumed topic is looked at again
+            return  # the slots of a resumed topic are looked at again
         if slot.buffered or group.busy:
             slot.more = True
         elif owner.room() <= owner.coming:
@@ -315,12 +315,12 @@ class SlotClaimer(Claims):
                 slot.known = True
                 try:
                     self._buffer(wanted, answer, now_ms)
-                except Exception as exc:  # of one slot only
+                except Exception as exc:  # a failure of one slot must not stop the others
                     self._events.broken("slots", slot.group, exc)
             else:
                 late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
         if late:
-            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # then the next owner rolls them back
+            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # the next owner rolls them back
                 await self._store.settle(late)
 
     def _claimed(self, slot: OwnedSlot) -> None:
@@ -330,7 +330,7 @@ class SlotClaimer(Claims):
             self._at(slot, 0)
 
     def _failed(self, slot: OwnedSlot, failure: Failure, now_ms: int) -> None:
-        slot.suspect.add(now_ms // 1000)  # the members of a lost answer are in prepare, but on no host
+        slot.suspect.add(now_ms // 1000)  # the members of a lost answer are in prepare, but no host has them
         self._rest(slot, failure)
 
     def _rest(self, slot: OwnedSlot, failure: Failure) -> None:
@@ -413,7 +413,7 @@ class SlotClaimer(Claims):
         for slot in slots:
             mine = [answer for (of, _, _), answer in answers if of is slot]
             gone = {id(m): member for (of, m, member), a in answers if of is slot and not isinstance(a, FAILURES)}
-            # Members that the store could not take stay in `returning`, and nothing else happens to them before.
+            # Members that the store could not take stay in `returning`; nothing else happens to them until it can.
             slot.returning = [m for m in slot.returning if id(m) not in gone]
             slot.let_go(list(gone.values()))
             if any(isinstance(answer, errors.NotOwner) for answer in mine):
@@ -440,7 +440,7 @@ class SlotClaimer(Claims):
         gone: set[int] = set()
         back: set[tuple[str, str]] = set()
         for (slot, key, m), answer in zip(asked, answers, strict=True):
-            if answer is not False:  # also one of which it is not known
+            if answer is not False:  # also after a failure: the store may have taken the member back
                 back.add((slot.address, key))
             if answer is True:
                 gone.add(id(m))
@@ -470,7 +470,7 @@ class SlotClaimer(Claims):
         lost = []
         for slot, state in zip(slots, states, strict=True):
             if isinstance(state, FAILURES):
-                continue  # it is looked at again in the next round
+                continue  # the next round looks at the slot again
             due_ms = slot.due_ms(state.next_score)
             if due_ms is not None and not slot.more:
                 if due_ms > now_ms:

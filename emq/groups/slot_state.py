@@ -9,7 +9,7 @@ from emq.storage.slot_store import Slot
 
 
 class SlotState:
-    """What a host knows of a slot: the set of members, sorted by score, from which a group of a sorted topic claims.
+    """The host's knowledge of a slot: the set of members, sorted by score, from which a group of a sorted topic claims.
 
     Attributes:
         slot: the slot's name and rules in the store.

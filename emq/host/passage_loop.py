@@ -76,7 +76,7 @@ class PassageLoop:
     async def run(self) -> None:
         """Run a pass every quarter of a second while keys move. Ends by cancellation."""
         while True:
-            # With many groups less often, since each pass looks at each of them.
+            # With many groups, passes come less often, since each pass looks at every group.
             groups = sum(len(owner.groups) for owner in self._ownership.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
             if not (owners := [*self._ownership.moving()]):
@@ -139,7 +139,7 @@ class PassageLoop:
                     break
                 passed.append((group, p._replace(passed=True)))
         if passed:
-            await self._ownership.save()  # a crash must not repeat what the groups have passed
+            await self._ownership.save()  # a crash must not repeat messages that the groups have passed
             await self._passages.note(await self._still_owned(passed))
 
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:

@@ -44,7 +44,7 @@ GROUPS_PER_S = 5_000
 
 
 class Parts(NamedTuple):
-    """The parts of a host whose counters the recorder reads. Those that `ownership` tells of groups are its `loops`."""
+    """The parts of a host whose counters the recorder reads; other parts are in `ownership.loops`."""
 
     ownership: Ownership
     puller: Puller

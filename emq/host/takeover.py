@@ -28,7 +28,7 @@ MANY = 5_000
 
 
 class Takeover:
-    """What a host does in the stores before it starts messages of groups: first `fence`, then `prepare`.
+    """Prepares the stores before the host starts messages of groups: first call `fence`, then `prepare`.
 
     Attributes:
         shrunk_queues: queues read again because their store had lost messages.
@@ -52,8 +52,8 @@ class Takeover:
     def abandoned(self, group: OwnedGroup) -> None:
         """The host lets go of a group whose store has lost messages, and may take the group over again.
 
-        Then the entries that it had claimed are put back, also under the same epoch, and what it read last tells how
-        far the store had come.
+        At the next takeover, the entries that the host had claimed are put back, also under the same epoch. The newest
+        message that the host read of each queue tells how far the store had come.
         """
         self._abandoned.add(group.name)
         self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
@@ -80,7 +80,7 @@ class Takeover:
     async def prepare(
         self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
     ) -> dict[str, Checkpoint]:
-        """Put back what former owners claimed; return the checkpoint from which to read each queue of the groups.
+        """Put back entries that former owners claimed; return the checkpoint from which to read each queue.
 
         Groups that the store cannot serve are added to `waiting`.
         """
@@ -133,7 +133,7 @@ class Takeover:
         answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()
         waiting.update({g: a for g, a in zip(wanted, answers, strict=True) if isinstance(a, FAILURES)})
         if again := [(g, e) for g, e in wanted.items() if g in self._abandoned and g not in waiting]:
-            # Recover under the same epoch, too: no one holds the entries any more that were claimed before.
+            # Recover under the same epoch, too: no host holds entries that were claimed before now.
             older_than_ms = int(self._clock.now() * 1000) + 1
             put_back = await of_each(self._store.lanes.recover(again, older_than_ms), len(again))
             waiting.update({g: a for (g, _), a in zip(again, put_back, strict=True) if isinstance(a, FAILURES)})

@@ -1,1 +1,1 @@
-"""How far each queue has been consumed: tracked in memory, persisted as checkpoints."""
+"""The progress of each queue: tracked in memory, and saved in the database as checkpoints."""

@@ -117,7 +117,7 @@ class Threads:
                 call.loop.call_soon_threadsafe(self._ended, call, result, failure)
             except RuntimeError:
                 return  # the event loop is closed: no caller waits for this result
-            del call, result, failure  # or an idle thread would keep them in memory
+            del call, result, failure  # an idle thread would keep them in memory
 
     def _ended(self, call: _Call, result: object, failure: BaseException | None) -> None:
         if self._idle < self._capacity:
@@ -127,7 +127,7 @@ class Threads:
         if self._loop is call.loop:
             if call.spare:
                 self._spare[call.name] -= 1
-                self._spare += Counter()  # without those that have none left
+                self._spare += Counter()  # drops tenants that have no spare thread left
             else:
                 self._give_back(call)
         if not call.future.done():

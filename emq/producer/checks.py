@@ -31,7 +31,7 @@ def check_no_slot_ids(topic: Topic, given: object) -> None:
 
 
 def check_ids(ids: Sequence[str]) -> None:
-    """Refuse ids that are no texts of 1 to `MAX_ID` characters."""
+    """Refuse ids that are not texts of 1 to `MAX_ID` characters."""
     if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
         inputs.texts("message id", ids)
         return
@@ -48,7 +48,7 @@ def check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -
 
 
 def bodies_of(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:
-    """Return the payloads as bytes; refuse what is no payload, or larger than the topic takes."""
+    """Return the payloads as bytes; refuse values of other types, and payloads larger than the topic takes."""
     if payloads and set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= topic.options.max_payload:
         return cast(Sequence[bytes], payloads)
     return [body_of(topic, payload) for payload in payloads]

@@ -59,7 +59,7 @@ class BorrowingCounter(WindowCounter):
         self._sisters = sisters
         self._most = most
         self._lends_spare = lends_spare
-        self._used = int(now), 0  # a second, and what was granted in it
+        self._used = int(now), 0  # a second, and the starts granted in it
 
     def reserve(self, n: int, now: float) -> int:
         granted = super().reserve(n, now)

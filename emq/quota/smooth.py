@@ -21,7 +21,7 @@ class Tokens(Protocol):
         """Use up `n` of the tokens that `whole` has just returned; a negative number gives tokens back."""
 
     def next_us(self, now_us: int) -> float:
-        """Return when there will be a token, if there is none now."""
+        """Return the time of the next token. Call this while there is no token."""
 
 
 class Bucket:
@@ -127,7 +127,7 @@ class SmoothCounter:
 
     def release(self, n: int, now: float) -> None:
         self.rolled_back += n
-        for tokens in self._taken_from:  # not to those of a pace that has begun since
+        for tokens in self._taken_from:  # a pace that has begun since gave no tokens
             tokens.take(-n)
 
     def valid_until(self, now: float) -> float:
@@ -166,8 +166,10 @@ def _tokens(pace: TokenSource, now_us: int) -> Tokens:
 
 
 def _begun(pace: TokenSource, since_us: int) -> Tokens:
-    """Make the tokens of a pace that begins now on all hosts. Leaves out the topic's first token: it might come at
-    once, and the bound for the starts before the change has no room for one more."""
+    """Return the tokens of a pace that begins now on all hosts, without the topic's first token.
+
+    The first token might come at once, and the bound for the starts before the change has no room for one more.
+    """
     if pace.lifetime_s:
         since_us = -(-(since_us * pace.share.num // PICO + 1) * PICO // pace.share.num)
     return _tokens(pace, since_us)

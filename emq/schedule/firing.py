@@ -75,7 +75,7 @@ class _Turn(NamedTuple):
 
     @property
     def placed(self) -> list[merged_occurrences.Placed]:
-        """The occurrences that wait in slots instead, because the topic merges within a time range."""
+        """The occurrences that wait in slots instead of lanes, because the topic merges within a time range."""
         topic, m = self.group.owner.topic, self.entry
         if not merged_occurrences.merges(topic):
             return []
@@ -83,7 +83,7 @@ class _Turn(NamedTuple):
 
     @property
     def stays(self) -> bool:
-        """The schedule goes on after this turn."""
+        """Whether the schedule goes on after this turn."""
         return not self.reason and self.due_ms is not None
 
     @property
@@ -169,7 +169,7 @@ class Firing:
         await self._idle.wait()
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """Number of the group's schedules that were put and not settled; it falls to 0 once the group stops."""
+        """Return the number of the group's unsettled schedules; the number falls to 0 once the group stops."""
         waiting = sum(1 for of, _ in self._pending if of is group)
         return waiting + sum(1 for turn in self._turns.values() if turn.group is group)
 
@@ -353,7 +353,7 @@ def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> byte
 
 
 def _expires_us(group: OwnedGroup, m: Message, due_ms: int) -> int:
-    """The schedule's own time to live counts unless the topic's is shorter."""
+    """Return when an occurrence expires, by the shorter one of the schedule's and the topic's time to live."""
     of_topic = group.owner.topic.options.ttl_s
     spans_us = [span_us for span_us in (m.expires_us, int((of_topic or 0) * 1e6)) if span_us > 0]
     return due_ms * 1000 + min(spans_us) if spans_us else 0
