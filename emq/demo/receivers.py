@@ -59,7 +59,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Behaviour(NamedTuple):
-    """A receiver responds after `delay_s` seconds, and to every `fail_every`th call (0: to none) with status 500.
+    """A receiver responds after `delay_s` seconds, and to every `fail_every`th call (0: never) with status 500.
 
     Nobody listens for a tenant that is `down`.
     """

@@ -426,7 +426,7 @@ class Dispatcher:
         return batch
 
     def _end_batch(self, group: OwnedGroup, batch: list[Message], failures: Mapping[str, BaseException]) -> None:
-        """Settle the messages of one call, which are in flight; `failures`: those that failed, by id."""
+        """Settle the messages of one call, which are in flight; `failures`: errors of the failed messages, by id."""
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
                 self.failed += 1

@@ -84,7 +84,7 @@ class Flight:
                 if self._looking is None:
                     self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
                 return 0
-        return min(room, wanted)  # a topic that has all places it needs waits for its own messages to end
+        return min(room, wanted)  # a topic that needs no more places waits for its own messages to end
 
     def admit(self) -> None:
         """Look again at the topics that have enough free places now. Call this after messages have left."""

@@ -67,8 +67,8 @@ class Forwarder:
 
     Two rules keep an entry from leaving both lanes:
 
-    - An entry leaves this lane only if the other lane has taken it. An entry of the same id that is claimed there may
-      itself be on its way to this lane, by another host's view of the catalog, and about to leave.
+    - An entry leaves this lane only if the other lane has taken it. A claimed entry of the same id in the other lane is
+      not enough: by another host's view of the catalog, it may itself be on its way to this lane, and about to leave.
     - The forwarder reads the catalog before it adds the entry, and again afterwards. If the other group was retired in
       between, the forwarder takes the entry back from there. The host that retires a group looks at the group's lane
       once more after the catalog has changed, so one of the two sees the entry.
@@ -169,7 +169,7 @@ class Forwarder:
         return False
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
-        """Add entries to their other lanes; return those whose id the other lane knows already."""
+        """Add entries to their other lanes; return the entries whose id the other lane knows already."""
         adds = [
             LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority, since_ms=e.sent_ms.get(e.lane))
             for e in batch

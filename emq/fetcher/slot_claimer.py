@@ -233,7 +233,7 @@ class SlotClaimer(Claims):
             slot.more = True
 
     def _plan_look(self, slot: OwnedSlot, now: float) -> None:
-        """Plan a look for expired members behind those that cannot start yet, if messages of the topic may expire."""
+        """Plan a look for expired members behind members that cannot start yet, if messages of the topic may expire."""
         if slot.group.owner.topic.may_expire:
             if not slot.look_ms:
                 self._looks_s = max(self._looks_s + LOOK_MESSAGES / LOOKED_AT_PER_S, now + LOOK_S)
@@ -390,7 +390,7 @@ class SlotClaimer(Claims):
         return sound
 
     def _looked_at(self, wanted: _Wanted, messages: list[message.Message]) -> list[message.Message]:
-        """Dead-letter expired messages, return those that can start now, and give the others back."""
+        """Dead-letter expired messages, return the messages that can start now, and give the others back."""
         slot, now_us = wanted.slot, self._clock.now_us()
         alive = []
         for m in messages:
@@ -511,7 +511,7 @@ def _look_is_due(slot: OwnedSlot, now: float) -> bool:
 def room(slot: OwnedSlot, now: float) -> int:
     """Return how many messages of the slot can start now; 0 while its group stops or its topic is paused.
 
-    The number is what the group's counter still grants, as far as there is room in flight and in the buffers. If
+    The number is that of the starts that the group's counter still grants, up to the room in flight and in buffers. If
     messages run one by one, the number is 1, or as many as have run lately without waiting (`OwnedSlot.run`).
     """
     group, owner = slot.group, slot.group.owner

@@ -1,4 +1,4 @@
-"""Bounds on what a host has in memory."""
+"""Bounds on the messages and bytes that a host has in memory."""
 
 from __future__ import annotations
 

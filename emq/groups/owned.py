@@ -1,7 +1,7 @@
-"""The tree of what a host owns: topics, their groups, and the queues or the slot of each group.
+"""The tree of a host's topics, their groups, and the queues or the slot of each group.
 
-State only: the loops that use the state are in their own files. What needs no other part of the tree is in files of its
-own: `emq.groups.waiting_messages`, `emq.groups.slot_state`, `emq.groups.capacity`.
+State only: the loops that use the state are in their own files. Parts that do not need the rest of the tree are in
+files of their own: `emq.groups.waiting_messages`, `emq.groups.slot_state`, `emq.groups.capacity`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OwnedTopic:
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
         in_flight: messages started and not settled, over all groups of the topic here.
-        flying: bytes of the messages in flight, except those that succeeded and only wait for the store to note that.
+        flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
         limit: most messages in flight, but for expired and damaged ones; see `is_overfull`.
         groups: the topic's groups here, by index.
         pace: the times that messages were in flight; they decide on the topic's share of the host's places.
@@ -242,7 +242,7 @@ class OwnedQueue:
         priority: index into the topic's priorities.
         position: the offset to read from next.
         tracker: the finished offsets.
-        marks: messages read last; by these the store is asked whether it still has what was read.
+        marks: messages read last; with their help the host asks the store whether it has lost messages that were read.
         saved: the watermark of the last checkpoint. The watermark is the first offset that is not finished.
         covered: number of finished offsets that the last checkpoint covers; a crash does not repeat them.
         trimmed: offset below which the store was told to drop messages.

@@ -1,7 +1,7 @@
 """The statistics loop: saves a snapshot of the host each second, for readers outside the host.
 
 The loop adds no work to a message's way: it reads totals from counters that exist anyway. The starts of a topic are the
-starts that the counters of its groups granted, without those given back.
+starts that the counters of its groups granted, less the starts given back.
 """
 
 from __future__ import annotations

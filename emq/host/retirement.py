@@ -26,7 +26,7 @@ from emq.topics.model import Topic
 log = logging.getLogger(__name__)
 
 RETIRE_S = 0.5
-"""Seconds between looks at the shrunk topics; mostly there are none."""
+"""Seconds between looks at the shrunk topics; mostly there are no such topics."""
 
 GROUPS = 2_000
 """Retired groups up to which looks keep their interval; with more groups, looks come less often."""
@@ -91,9 +91,9 @@ class Retirement:
                         log.exception("the retired groups of topic %s stay for now", topic.name)
 
     async def retire(self, topic: Topic) -> bool:
-        """Drop the topic's retired groups. Returns False if something is left in any of them.
+        """Drop the topic's retired groups. Return False if a message is left in any of them.
 
-        Of the retired groups, only those that still hold something then keep a part of the quota.
+        Until all are empty, only the retired groups that still hold messages keep a part of the quota.
         """
         retired = range(topic.active_groups, topic.groups)
         now_ms = int(self._clock.now() * 1000)

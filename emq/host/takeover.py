@@ -161,7 +161,7 @@ class Takeover:
     async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
         """Have the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
 
-        This covers all queues of each topic, whoever owns them: if a queue was empty, its owner notices no loss.
+        This covers all queues of each topic, on whatever host: the owner of an empty queue notices no loss.
         """
         queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]
         for start in range(0, len(queues), SLICE):
@@ -171,7 +171,7 @@ class Takeover:
                 log.warning("%s; %d queues may still take keys by a former layout", failures[0], len(failures))
 
     def _record_dropped(self, name: str, head: int) -> None:
-        """Record the messages that a topic (one that drops its oldest) dropped before the queue had an owner."""
+        """Record the messages that a topic that drops its oldest lost in this way before the queue had an owner."""
         group, priority = group_of(name), priority_of(name)
         topic = self._topics.get(topic_of(group))
         if self._trail.enabled and topic is not None and topic.drops_oldest:
@@ -195,6 +195,6 @@ class Takeover:
             )
             if self._trail.enabled:
                 group, priority = group_of(name), priority_of(name)
-                topic = topics[topic_of(group)]  # as of the call; the topic may have been deleted meanwhile
+                topic = topics[topic_of(group)]  # the topic at the time of the call; it may have been deleted since
                 index = topic.priorities.index(priority)
                 self._trail.record(events.Lost(now_us, *parts_of(group), index, upto, max(known, upto + 1)))

@@ -15,12 +15,12 @@ then runs slower by `SLEW` until both agree again, and the hosts lose this part 
 not show a jump back to a time after the note. Hosts that have counted on since see such a jump and report it
 (`anchor_us`); so does a host that starts on the machine that noted the time, by the time that has passed there.
 
-If the clock jumps forward, the time follows at once and leaves out seconds. A host starts nothing in the second in
-which it lands, since a host that was there before may have had the same groups. A host whose own clock is ahead stands
-still until the time has come.
+If the clock jumps forward, the environment's time follows at once and leaves out seconds. A host starts nothing in the
+second in which it lands, since another host may have used this second's quota of the same groups. A host whose own
+clock is ahead stands still until the time has come.
 
-**A database that was lost.** A database that comes back empty or from an old copy has lost the note. A host notices if
-the database tells a time before one that it told already, and then restores the environment's time (`anchor_us`).
+**A lost database.** A database that comes back empty or from an old copy has lost the note. A host notices this if the
+database tells an earlier time than before, and then restores the environment's time (`anchor_us`).
 """
 
 from __future__ import annotations

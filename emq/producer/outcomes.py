@@ -48,8 +48,8 @@ def in_doubt(broken: BaseException) -> errors.OutcomeUnknown:
 def all_published(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the ids of messages that were all published, else raise the first failure.
 
-    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller who believes
-    them would publish this part twice; so the function raises `OutcomeUnknown` instead.
+    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller that believes
+    such an error would publish this part twice; so the function raises `OutcomeUnknown` instead.
     """
     failure = first_failure(outcomes, errors.EMQError)
     if failure is None:

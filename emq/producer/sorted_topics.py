@@ -26,8 +26,8 @@ from emq.trail import events
 from emq.trail.sink import TrailSink
 
 AGING_EPOCH_S = 1 << 33
-"""Second since the epoch (in the year 2242) to which aging topics count down, so that their scores stay above those
-that count retries."""
+"""Second since the epoch (in the year 2242) to which aging topics count down, so that their scores stay above the
+scores that count retries."""
 
 CHUNK = 2_000
 """Most messages in one call to the store by `publish_many`; fewer if they are large."""
@@ -367,7 +367,7 @@ def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> 
             "count retries"
         )
     if topic.options.priority_policy == "aging":
-        # Waiting lifts a message by 1 for each aging_s, so the order of these scores is the same at any time.
+        # A message that waits rises by 1 for each aging_s, so the order of these scores is the same at any time.
         return given + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
     return given
 

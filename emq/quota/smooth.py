@@ -89,9 +89,9 @@ class SmoothCounter:
     The counter starts empty, so that a group gains no burst by moving between hosts. The default burst, 1 + a tenth of
     a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
 
-    A change of pace begins at the same second on every host, with an empty supply: the old pace bounds the starts
-    before that second, the new qps those after it. Until that second a start takes a token of both paces, so that a
-    lower pace counts at once.
+    A change of pace begins at the same second on every host, with an empty supply. The old pace bounds the starts
+    before this second, the new pace bounds the starts after it. Until this second a start takes a token of both paces,
+    so that a lower pace counts at once.
     """
 
     __slots__ = ("_coming", "_paces", "_taken_from", "_tokens", "reserved", "rolled_back")

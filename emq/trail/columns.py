@@ -75,7 +75,7 @@ def _halved(batch: events.Batch) -> list[events.Batch]:
 _SAME = ("event", "time_us", "topic", "group", "priority", "published_us")
 """Columns with one value for a whole batch, named like its fields; None where a batch lacks the field."""
 _EACH = (("offset", "offsets"), ("key", "keys"), ("due_ms", "due_ms"))
-"""Columns with a value for each message of a batch, or for none; with the names of the batch's fields."""
+"""Columns with a value for each message of a batch, or without any value; with the names of the batch's fields."""
 
 
 def _batched(source: str, batches: list[events.Batch]) -> Any:

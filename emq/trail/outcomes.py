@@ -123,7 +123,7 @@ def _lives(table: Any, names: Collection[str], slack_us: int) -> dict[str, lives
 
 
 def _lost(open_: set[str], skipped: set[str], still_queued: Collection[str] | int | None) -> tuple[Violations, int]:
-    """Return the lost ones of the messages without an outcome, and the number of those that may still come.
+    """Return the lost messages among those without an outcome, and the number of the others, which may still come.
 
     Args:
         open_: messages published, and neither delivered, dead nor dropped.
@@ -161,7 +161,7 @@ def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]
 
 
 def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set[str]:
-    """Return those of the messages that the store lost when it came back from a crash.
+    """Return the messages that the store lost when it came back from a crash.
 
     The store gives their offsets out again. So of several messages published at one offset before the loss was noticed,
     the last one was not lost.

@@ -32,8 +32,8 @@ class Expectations:
 
     Attributes:
         still_queued: message ids that are still in the store (ready, delayed or in flight), or their number. None if
-            not known: the proof then reports messages that were not delivered as unfinished, and only those at skipped
-            offsets as lost.
+            not known: the proof then reports messages that were not delivered as unfinished, and only messages at
+            skipped offsets as lost.
         quotas: starts a second by `<topic>/<group>` and, for a topic's sum, by `<topic>`; a number, a share, or a
             list of (from_us, quota) as it changed. Hosts learn of a change late: for a lower quota give the time by
             which the last host knew of it, for a higher one the time by which the first host did. Groups and topics
@@ -98,7 +98,7 @@ class Proof:
         unfinished: published messages, neither delivered, dead, dropped nor lost.
         lost (L): published messages, neither delivered, dead, dropped nor in the store; or skipped as a hole.
         unknown: messages delivered but not published in this trail; reported, not a violation.
-        duplicates (D): messages settled more often than once, or than once for each publish that was not merged.
+        duplicates (D): messages settled more than once; in sorted topics, more often than publishes without a merge.
         duplicates_allowed: number of surplus settles that are not a violation.
         surplus: number of settles beyond those that `duplicates` allows.
         deliveries (D): impossible deliveries: from two places, twice by one owner, or of a settled message.
@@ -281,7 +281,7 @@ def _takeovers(ledger: segments.Ledger) -> Takeovers:
 
 
 def _behind(starts: Sequence[checks.Start], slack_us: int) -> list[str]:
-    """Return a line for each source whose clock is behind those of publishers: its times cannot be compared."""
+    """Return a line for each source whose clock is behind a publisher's: starts of two hosts cannot be compared."""
     found: dict[str, int] = {}
     for start in starts:
         if start.attempt == 1 and start.published_us and start.published_us > start.time_us + slack_us:
