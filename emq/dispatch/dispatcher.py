@@ -290,7 +290,7 @@ class Dispatcher:
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         self._running = None
         while self._granted and now < valid_until:
-            size = 1 if group.serial else owner.batch_size  # messages of one call run at the same time
+            size = 1 if group.serial else owner.batch_size  # those of one call run at the same time
             batch = self._take_batch(group, size, int(now * 1e6))
             if not batch:
                 break

@@ -127,7 +127,7 @@ class Settler:
         if decision.due_ms is None:
             return decision
         if 0 < m.expires_us < decision.due_ms * 1000:
-            decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # a message waits no longer than it lives
+            decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives
         return decision if m.member is None else _in_slot(group, m, decision, now)
 
     def expired(self, group: OwnedGroup, m: message.Message) -> None:

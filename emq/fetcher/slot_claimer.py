@@ -440,7 +440,7 @@ class SlotClaimer(Claims):
         gone: set[int] = set()
         back: set[tuple[str, str]] = set()
         for (slot, key, m), answer in zip(asked, answers, strict=True):
-            if answer is not False:  # also after a failure: the store may have taken the member back
+            if answer is not False:  # also one of which it is not known
                 back.add((slot.address, key))
             if answer is True:
                 gone.add(id(m))

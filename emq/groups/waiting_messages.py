@@ -308,7 +308,7 @@ class WaitingMessages:
         ):  # a message that the gate holds waits for older ones, so it must not stand before one
             insort = bisect.insort_left if came_back else bisect.insort_right
             insort(waiting, message, key=_layout)
-        elif came_back:  # it lost its turn to another priority of its key, and stays ahead of those that wait
+        elif came_back:  # and lost its turn to another priority of its key: it is ahead of those that wait
             waiting.appendleft(message)
         else:
             waiting.append(message)

@@ -211,7 +211,7 @@ class Assignments:
                 await asyncio.sleep((EARLIEST - part) % 1.0)
             async for done in self._ownership.releasing(left, self._drain_s):
                 if era == self._target.era:
-                    await self._membership.released(done)  # on an error `_told` keeps them, and they are told again
+                    await self._membership.released(done)  # should the call fail, `_told` keeps the groups: tell again
                     for group in done:
                         self._told.pop(group, None)
                     self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})

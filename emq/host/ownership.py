@@ -162,8 +162,8 @@ class Ownership:
                 refused |= newly_refused
                 continue
             if any(not topic.is_sorted for topic in topics.values()):
-                # Behind the fence: a former owner that knew more of the catalog may have noted that keys have moved
-                # away from its group. A later note is refused. One look serves all groups of a call.
+                # Behind the fence: a former owner that knew more of the catalog may have said that keys have moved away
+                # from its group. Whoever says so later is refused. One look for all groups of a call.
                 await self.loops.look()
             saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
@@ -289,7 +289,7 @@ class Ownership:
                 log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
                 self._said_lost = self._clock.now()
             self._lose(group)
-        group.lost = True  # also a group let go of before: messages that end in it from now on are not saved
+        group.lost = True  # also if it was let go of before: what ends in it from now on is not saved
 
     def _lose(self, group: OwnedGroup) -> None:
         self.lost_groups += 1

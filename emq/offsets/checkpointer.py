@@ -133,7 +133,7 @@ class Checkpointer:
             now = self._clock.now()
             async for queue in in_slices(queues, TOGETHER):
                 if queue.group.lost:
-                    continue  # the group was lost meanwhile
+                    continue  # meanwhile
                 tracker, marks = queue.tracker, queue.marks.saved(now)
                 finished = tuple(tracker.finished())
                 batch.append(Checkpoint(queue.name, queue.group.epoch, tracker.watermark, finished, marks, queue.notes))

@@ -127,7 +127,7 @@ class SmoothCounter:
 
     def release(self, n: int, now: float) -> None:
         self.rolled_back += n
-        for tokens in self._taken_from:  # a pace that has begun since gave no tokens
+        for tokens in self._taken_from:  # not to those of a pace that has begun since
             tokens.take(-n)
 
     def valid_until(self, now: float) -> float:
