@@ -69,7 +69,7 @@ def main(
 
 
 def _stage() -> ModuleType:
-    """Return the module that does the work. Its import takes a second; imported here, Ctrl-C during it exits well."""
+    """Return the module that does the work. Its import takes a second, so it runs where `main` handles Ctrl-C."""
     try:
         from emq.demo import stage
     except ModuleNotFoundError as exc:

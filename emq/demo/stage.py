@@ -55,7 +55,7 @@ def perform(
 
     Args:
         console: shows progress: the live table on a terminal, else one line for each step.
-        live: whether to show progress at all.
+        live: True to show progress.
 
     Raises:
         EMQError, alone or in a group: the demonstration could not run; the text says why.

@@ -1,4 +1,4 @@
-"""Counts of each tenant's messages so far, for the live table; the sender's process takes them as it runs.
+"""Counts of each tenant's messages so far, for the live table. The process that publishes and sends counts them.
 
 The proof uses none of these counts. It uses the trail, the store and the receivers' logs.
 """

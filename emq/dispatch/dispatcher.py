@@ -374,12 +374,12 @@ class Dispatcher:
         return group.buffered > 0
 
     def _look_at(self, owner: OwnedTopic) -> None:
-        """The topic may find a place in flight now."""
+        """Look at a topic that may find a place in flight now."""
         self._pass_room_on(owner)
         self._wake()
 
     def _room_came(self, owner: OwnedTopic) -> None:
-        """Messages of the topic are not in flight any more."""
+        """Use the places that messages of the topic have left: for this topic, and for the others that wait."""
         self._pass_room_on(owner)
         self.flight.admit()
         if self._driver is None:
@@ -406,7 +406,7 @@ class Dispatcher:
         self.parking.park(group, until, now)
 
     def _bring_back(self, groups: Iterable[OwnedGroup]) -> None:
-        """The counters of parked groups allow more."""
+        """Put parked groups back into the rotation, because their counters allow more."""
         self._rotation.extend(groups)
         self._wake()
 
@@ -438,7 +438,7 @@ class Dispatcher:
                 self._succeeded(group, message)
 
     def _succeeded(self, group: OwnedGroup, message: Message) -> None:
-        """A message that is in flight has succeeded."""
+        """Finish or acknowledge a message in flight that has succeeded."""
         if message.offset >= 0:
             self._finish(group, message)
             self._leave_flight(group, message)
@@ -452,7 +452,7 @@ class Dispatcher:
         self._acknowledge(group, message)
 
     def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """The message, but not its bytes, counts as in flight until the store knows; see `acknowledged`."""
+        """Acknowledge a message; it, but not its bytes, counts as in flight until the store knows (`acknowledged`)."""
         if message.member is not None:
             self._outcomes.acknowledge_member(group, message)
         else:

@@ -214,11 +214,11 @@ class OwnedGroup(WaitingMessages):
         self.ahead += queue.position - queue.covered
 
     def lane_claimed(self, n: int) -> None:
-        """`n` entries were claimed from the lane."""
+        """Count `n` entries that were claimed from the lane."""
         self.lane_out += n
 
     def lane_settled(self) -> None:
-        """An entry of the lane was settled, or the store refused its verdict."""
+        """Count an entry of the lane as settled, also if the store refused its verdict."""
         self.lane_out -= 1
 
     def finish_key(self, key: str) -> None:
@@ -300,37 +300,42 @@ class OwnedQueue:
         self.expected = 0
 
     def wake(self) -> None:
-        """The store received messages of the queue."""
+        """Note that the store has received messages of the queue."""
         self.more = self.woken = True
 
     def enlist(self) -> None:
-        """The queue waits to be read."""
+        """Note that the queue waits to be read."""
         self.listed = True
 
     def delist(self) -> None:
-        """The queue was read, or wants no messages now."""
+        """Note that the queue was read, or wants no messages now."""
         self.listed = False
 
     def begin_read(self) -> None:
-        """A read is sent; a wake-up from now on may tell of messages that this read does not find."""
+        """Note that a read is sent; a later wake-up may tell of messages that this read does not find."""
         self.woken = False
 
     def advance(self, upto: int, exhausted: bool) -> None:
-        """A read came as far as offset `upto`; `exhausted`: it found the queue's end, and the store armed the queue."""
+        """Note that a read ended before offset `upto`.
+
+        Args:
+            upto: the offset from which to read next.
+            exhausted: the read came to the queue's end, and the store armed the queue.
+        """
         self.group.ahead += upto - self.position
         self.position = upto
         self.more = self.woken or not exhausted
 
     def mark_dirty(self) -> None:
-        """The progress changed for the first time since the last checkpoint."""
+        """Note that the progress changed for the first time since the last checkpoint."""
         self.dirty = True
 
     def begin_save(self) -> None:
-        """The progress so far is about to be saved."""
+        """Note that the progress so far is about to be saved."""
         self.dirty = False
 
     def cover(self, finished: int) -> None:
-        """A checkpoint covers that many finished offsets."""
+        """Note that a checkpoint covers `finished` finished offsets."""
         self.group.ahead -= finished - self.covered
         self.covered = finished
 

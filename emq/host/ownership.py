@@ -214,7 +214,7 @@ class Ownership:
             pass
 
     async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
-        """As `release`, but yield the names of groups as they are released, groups with nothing in flight first.
+        """Do as `release` does, and yield the names of groups as they are released, first those with none in flight.
 
         While the database does not answer, a group is released without its last second of progress.
         """

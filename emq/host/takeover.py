@@ -50,7 +50,7 @@ class Takeover:
         self.shrunk_queues = 0
 
     def abandoned(self, group: OwnedGroup) -> None:
-        """The host lets go of a group whose store has lost messages, and may take the group over again.
+        """Note that the host lets go of a group whose store has lost messages, and may take the group over again.
 
         At the next takeover, the entries that the host had claimed are put back, also under the same epoch. The newest
         message that the host read of each queue tells how far the store had come.

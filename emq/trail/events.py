@@ -158,14 +158,14 @@ class Lost(Range, frozen=True):
 
 
 class Recalled(GroupRecord, frozen=True):
-    """A publisher or operator took a waiting message back before its start."""
+    """A waiting message was recalled: taken back before its start."""
 
     priority: int
     id: str
 
 
 class Replayed(GroupRecord, frozen=True):
-    """An operator put a dead letter back for another delivery."""
+    """A dead letter was replayed: put back for another delivery."""
 
     priority: int
     id: str

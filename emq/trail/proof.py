@@ -100,7 +100,7 @@ class Proof:
         unknown: messages delivered but not published in this trail; reported, not a violation.
         duplicates (D): messages settled more than once; in sorted topics, more often than publishes without a merge.
         duplicates_allowed: number of surplus settles that are not a violation.
-        surplus: number of settles beyond those that `duplicates` allows.
+        surplus: number of surplus settles, over all messages of `duplicates`.
         deliveries (D): impossible deliveries: from two places, twice by one owner, or of a settled message.
         cap_violations (Q): seconds with too many starts.
         priority_inversions (P): starts that overtook a message of higher priority, or had a priority that differs from

@@ -20,8 +20,8 @@
 | reason | string | why (retried, dead, dropped) |
 
 In a sorted topic an id follows from the contents (`emq.message.slot_id`), so the same id may be published, merged,
-settled and published again. When a message leaves its slot to be tried again from its lane, its id gets a suffix of `~`
-and a unique text, beginning with its event `retried` or `dead`.
+settled and published again. When a message leaves its slot to be tried again from its lane, its id gets a suffix: `~`
+and a unique text. The event `retried` or `dead` of the message is the first with this suffix.
 
 `emq.trail.segments.Header` explains the file metadata of a segment. A change that an existing reader would misread
 raises `VERSION`.

@@ -11,8 +11,8 @@ from emq.trail.events import Record
 class TrailSink(Protocol):
     """Records the events of messages. No method waits, touches a disk or raises; call all from one thread.
 
-    Times are microseconds since the epoch by the caller's clock. Check `enabled` first if to build the arguments costs
-    time.
+    Times are microseconds since the epoch by the caller's clock. Check `enabled` first where the arguments cost time to
+    build.
 
     Attributes:
         enabled: False when nothing is recorded.
