@@ -73,7 +73,7 @@ class Retention:
             self._expect(queue)
 
     def failed(self, queue: OwnedQueue, now_s: float) -> None:
-        """The store could not drop the queue's messages: look at the queue again at once."""
+        """The store could not drop the queue's messages: look at the queue again at the next trim."""
         heapq.heappush(self._due, (now_s, next(self._tickets), queue))
 
     def _expect(self, queue: OwnedQueue) -> None:

@@ -40,7 +40,7 @@ class RedisNode(RedisServer):
                 return _answer(stream)
 
     def has_replica(self) -> bool:
-        """Return whether a replica follows this node and is up to date but for a moment."""
+        """Return whether a replica is connected to this node and keeps up with it."""
         return "state=online" in self.ask("INFO", "replication")
 
 
