@@ -235,10 +235,10 @@ def _starts(table: Any) -> list[checks.Start]:
 def _by_slot(
     table: Any, starts: Sequence[checks.Start], serial: Collection[str]
 ) -> tuple[list[checks.Start], list[checks.End]]:
-    """Return starts and ends of the topics `serial`, with their slot for a key.
+    """Starts and ends of these topics, with their slot for a key.
 
-    A host records a failure once the store has it, but starts the slot's next message as soon as the handler has
-    returned. So a failed delivery counts as over at its start.
+    A failure is recorded once the store knows of it, and the slot's next message starts as soon as the handler has
+    returned; so a delivery that failed counts as over at once.
     """
     mine = [start._replace(key=start.place) for start in starts if start.topic in serial]
     begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)
