@@ -21,7 +21,7 @@ _PIPE_WIDTH = 100
 """Columns of the report where standard output is not a terminal."""
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as in shells."""
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 def main(
@@ -43,8 +43,8 @@ def main(
         keep: a new or empty directory that keeps store and trail; None for a temporary one.
 
     Returns:
-        The exit status: 0 if every promise held, 1 if a promise broke or the demonstration could not run (the
-        reason is on standard error), 130 after Ctrl-C.
+        The exit status: 0 if every promise held, 1 if one broke or the demonstration could not run (the reason is
+        on standard error), 130 after Ctrl-C.
     """
     failure: Exception | None = None
     console = Console(quiet=json, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)

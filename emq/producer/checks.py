@@ -31,7 +31,7 @@ def check_no_slot_ids(topic: Topic, given: object) -> None:
 
 
 def check_ids(ids: Sequence[str]) -> None:
-    """Refuse ids that are not texts of 1 to `MAX_ID` characters."""
+    """Refuse ids that are no texts of 1 to `MAX_ID` characters."""
     if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
         inputs.texts("message id", ids)
         return

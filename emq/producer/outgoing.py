@@ -109,7 +109,7 @@ def refusals(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) 
 
 
 def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:
-    """Check messages that go to the queues of one priority; raise `InvalidMessage` if one of them is not valid."""
+    """Check messages that go to the queues of one priority; raises `InvalidMessage` if one of them is not right."""
     bodies, headers = _checked(topic, messages)
     ids = [m.id for m in messages]
     checks.check_ids([id_ for id_ in ids if id_ is not None])
@@ -119,7 +119,7 @@ def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:
 
 
 def for_slots(topic: Topic, messages: Sequence[Outgoing], now_us: int) -> SlotColumns:
-    """Check messages that go to the slots of one topic, and choose their scores; raise as `for_queue` does."""
+    """Check messages that go to the slots of one topic, and choose their scores; raises as `for_queue`."""
     bodies, headers = _checked(topic, messages)
     scores = [
         sorted_topics.score_of(
