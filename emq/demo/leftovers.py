@@ -1,4 +1,4 @@
-"""What is still in the store after the host has stopped, listed by message id."""
+"""The messages that are still in the store after the host has stopped, listed by id."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _PAGE = 2_000
 
 
 class Leftovers(NamedTuple):
-    """Message ids.
+    """Ids of the messages in the store.
 
     Attributes:
-        queued: not finished in the log queues, or ready in slots: never started, or in flight when the host stopped.
-        delayed: waiting for their time, in lanes (among them retries) or slots.
-        dead: dead letters.
+        queued: ids of unfinished messages in log queues and of ready ones in slots: the host never started them, or
+            they were in flight when the host stopped.
+        delayed: ids of messages that wait for their time, in lanes (retries among them) or slots.
+        dead: ids of dead letters.
     """
 
     queued: frozenset[str]
@@ -33,10 +34,10 @@ class Leftovers(NamedTuple):
 
 
 async def find(app: App, topics: Sequence[Topic]) -> Leftovers:
-    """List what the store holds of these topics. No host may run: reading takes the groups over.
+    """List the messages of these topics in the store. No host may run, because this function takes the groups over.
 
     Raises:
-        StoreUnavailable, DatabaseUnavailable: try again.
+        StoreUnavailable, DatabaseUnavailable: the store or the database does not reply; try again.
     """
     epoch = await app.database.next_generation(app.settings.environment, app.clock.now_us())
     queues = [queue for t in topics for queue in t.all_queues()]
@@ -69,7 +70,7 @@ async def _queued(app: App, queues: Sequence[str], epoch: int) -> set[str]:
 
 
 async def _delayed(app: App, lanes: Sequence[str], epoch: int) -> set[str]:
-    """What was claimed when the host stopped waits again, and is found with the rest."""
+    """Return the ids of all lane entries that wait; first let entries that the stopped host had claimed wait again."""
     served(await app.store.lanes.recover([(lane, epoch) for lane in lanes]))
     found: set[str] = set()
     for lane in lanes:
@@ -91,7 +92,7 @@ async def _dead(app: App, lanes: Sequence[str]) -> set[str]:
 
 
 async def _in_slots(store: SortedStore, topics: Sequence[Topic], epoch: int) -> tuple[set[str], set[str], set[str]]:
-    """Ready, waiting for their time, and dead. The id of a slot's member follows from it."""
+    """Return the ids of the slots' members: ready, waiting for their time, and dead. A member determines its id."""
     ready: set[str] = set()
     later: set[str] = set()
     dead: set[str] = set()

@@ -1,4 +1,4 @@
-"""How much of the processors other programs took: a wait measured on a busy machine says little about EMQ."""
+"""The part of the processors that other programs took: a wait measured on a busy machine says little about EMQ."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Usage(NamedTuple):
     """Processor time so far, in seconds.
 
     Attributes:
-        total: all that there was.
-        busy: what was used by anybody, other guests of the same hardware included.
-        own: what this process and its children used.
+        total: all time, busy or idle.
+        busy: time that anybody used, including other virtual machines on the same hardware.
+        own: time that this process and its children used.
     """
 
     total: float
@@ -22,7 +22,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def now(cls) -> Usage | None:
-        """Read it; None where the system does not tell it."""
+        """Return the reading of this moment; None where the system gives none."""
         try:
             this = psutil.Process()
             used = [process.cpu_times() for process in (this, *this.children())]
@@ -34,7 +34,7 @@ class Usage(NamedTuple):
 
 
 def taken_by_others(before: Usage | None, after: Usage | None) -> float:
-    """Part of all processor time between two readings that went to others, 0 to 1; 0 if that is not known."""
+    """Return the part of all processor time between two readings that other programs took, 0 to 1; 0 if unknown."""
     if before is None or after is None or after.total <= before.total:
         return 0.0
     others = (after.busy - before.busy) - (after.own - before.own)

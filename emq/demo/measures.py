@@ -1,4 +1,4 @@
-"""Figures from the trail and from the receivers' logs that are shown beside the proof."""
+"""Figures from the trail and from the receivers' logs; the report shows them beside the proof."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """How long first attempts waited from publish to start, in microseconds."""
+    """Waits of first attempts from publish to start, in microseconds; `starts` is their number."""
 
     starts: int = 0
     p50_us: int = 0
@@ -36,7 +36,7 @@ class Wait(NamedTuple):
 
 
 class Waits:
-    """Waits of what was published in one span, by topic."""
+    """The waits of the messages that were published in one span, by topic."""
 
     def __init__(self, waits_us: dict[str, list[int]]) -> None:
         self._waits_us = waits_us
@@ -50,9 +50,9 @@ class Waits:
 
 class TrailFigures(NamedTuple):
     """Attributes:
-    retried: failed attempts that were to be repeated.
-    peaks: by topic, the most starts in one second of the clock.
-    waits: for each of the spans.
+    retried: number of failed attempts with a retry to follow.
+    peaks: topic to the most starts in one second of the clock.
+    waits: the waits of each span, in the order of the spans.
     """
 
     retried: int
@@ -61,7 +61,7 @@ class TrailFigures(NamedTuple):
 
 
 def of_trail(directory: Path, spans: Sequence[Span]) -> TrailFigures:
-    """Read the figures from a closed trail; a message belongs to the span in which it was published."""
+    """Return the figures of a closed trail. A message belongs to the span in which it was published."""
     table = segments.read(directory).table
     events: list[str] = table["event"].to_pylist()
     columns = [table[name].to_pylist() for name in ("topic", "time_us", "attempt", "published_us")]
@@ -80,7 +80,7 @@ def of_trail(directory: Path, spans: Sequence[Span]) -> TrailFigures:
 
 
 def arrival_peaks(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """By carrier, the most calls that its receivers counted in one second of their clock."""
+    """Return carrier to the most calls that its receivers counted in one second of their clock."""
     arrivals: dict[str, Counter[int]] = defaultdict(Counter)
     for receipt in receipts:
         arrivals[of_receiver(receipt.tenant)][receipt.arrived_us // _SECOND_US] += 1

@@ -33,26 +33,26 @@ from emq.push.pusher import Pusher
 from emq.topics.model import Topic, TopicOptions, split
 
 WARM_UP_S = 1.2
-"""A new counter grants nothing in the second that it is made in."""
+"""Seconds before the first flight: a new counter grants nothing in the second in which it is made."""
 SETTLE_S = 1.0
-"""Waits are not compared for the first second of a half: connections open, caches fill."""
+"""Seconds at the start of each half whose waits are not compared: connections open, caches fill."""
 DRAIN_S = 5.0
-"""How long the end waits for the messages of those airlines that take any."""
+"""Longest wait, in seconds, until airlines whose endpoints work have no message left."""
 _LOOK_S = 0.02
 
 AROUND_S = WARM_UP_S + DRAIN_S + 1.0
-"""What the steps around the two halves take, about."""
+"""Seconds that the steps before, between and after the two halves take, about."""
 
 
 class Play:
-    """One run. `run` is awaited once; then the attributes tell what happened.
+    """One run of the demonstration. Await `run` once; then the attributes hold what happened.
 
     Attributes:
         topics: one for each airline.
         ids: id to carrier, of every message whose publish returned.
-        spans: of publishing, in the calm and in the troubled half, without their first second.
-        others: part of the processors that other programs took, in either half.
-        left: what the store holds after the host has stopped.
+        spans: when flights were published, in the calm and in the troubled half, without the first second of each.
+        others: part of the processors that other programs took, in each half, 0 to 1.
+        left: messages in the store after the host has stopped.
     """
 
     def __init__(self, plan: Scenario, app: App, pusher: Pusher, receivers: Receivers, screen: Screen) -> None:
@@ -72,7 +72,7 @@ class Play:
         self.left = Leftovers(frozenset(), frozenset(), frozenset())
 
     async def run(self) -> None:
-        """Play both halves and stop cleanly. Cancelling stops at once, as a crash of the host would."""
+        """Play both halves and stop cleanly. A cancelled run stops at once, as a crash of the host would."""
         self.topics = await self._app.admin.create([self._topic(t.carrier, t.limit) for t in self._plan.tenants])
         self._app.handlers.bind("*", self._tally)
         async with asyncio.TaskGroup() as group:
@@ -95,7 +95,7 @@ class Play:
 
     async def _steps(self) -> None:
         self._enter("1/5 Warm-up", "The host takes over the queues; every limit counts from the next full second.")
-        await asyncio.sleep(0)  # the host is made when its task first runs
+        await asyncio.sleep(0)  # the app makes the host when its task first runs
         assert self._app.host is not None
         await self._app.host.running.wait()
         garbage_collection.shorten_pauses()
@@ -132,7 +132,7 @@ class Play:
         self.others.append(taken_by_others(before, Usage.now()))
 
     async def _quiet(self, carriers: Sequence[str]) -> None:
-        """Wait until these have nothing left to do, for `DRAIN_S` at most."""
+        """Wait until no message of these carriers waits or is in flight, but at most `DRAIN_S` seconds."""
         deadline = time.monotonic() + DRAIN_S
         while self._tally.busy(carriers) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
@@ -148,7 +148,7 @@ class Play:
             await asyncio.sleep(FRAME_S)
 
     def draw(self) -> None:
-        """Show how things stand."""
+        """Show the figures of this moment."""
         second = int(self._app.clock.now())
         rows = []
         for tenant in self._tally.tenants.values():
@@ -168,7 +168,7 @@ class Play:
 
 
 def build_pusher(app: App) -> Pusher:
-    """A pusher that knows the endpoints as the host knows the topics, so that a change counts from the next call."""
+    """Return a pusher that takes each endpoint from the host's topics, so that a change counts from the next call."""
 
     def topic_of(name: str) -> Topic | None:
         return None if app.host is None else app.host.ownership.topics.get(name)

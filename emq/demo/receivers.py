@@ -1,11 +1,11 @@
-"""Local HTTP receivers that stand for the tenants of a push platform.
+"""Local HTTP receivers that play the tenants of a push platform.
 
-Senders and receivers share a machine in the demonstration, so all receivers live in one process of their own and in
-one lean protocol: it understands POST and GET with a Content-Length body, keep-alive and pipelining, and nothing
-else. `Receivers` is the parent's side; `python -m emq.demo.receivers` is the process it starts.
+In the demonstration senders and receivers share a machine. So one process of its own holds all receivers, and they
+speak a small part of HTTP: POST and GET with a Content-Length body, keep-alive and pipelining, nothing else.
+`Receivers` is the parent's side; `python -m emq.demo.receivers` is the process that the parent starts.
 
-The child reads its behaviours from standard input and answers its ports on standard output. End of input means stop,
-which also ends it when the parent dies; then it prints its log and exits.
+The child reads its behaviours from standard input and writes its ports to standard output. At the end of its input,
+which comes also when the parent dies, the child prints its log and exits.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ import uvloop
 from emq import errors, standard_output
 
 HUNG_UP = 0
-"""The status in a receipt whose caller closed the connection before the answer."""
+"""Status of a receipt whose caller closed the connection before the response."""
 
 _NO_CONTENT = 204
 _FAILURE = 500
 _STOP_TIMEOUT_S = 30.0
 _PAUSE_BYTES = 1 << 16
-"""Stop reading a connection that sent this much ahead of its answers."""
+"""Bytes of a connection's requests not yet answered, above which the receiver stops reading the connection."""
 _MAX_BYTES = 64 << 20
-"""Close a connection whose one request is larger."""
+"""Bytes of the largest request; a receiver closes the connection of a larger one."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request that a receiver got.
 
     Attributes:
-        tenant: the name from its URL.
-        arrived_us: when the whole request was there, microseconds since the epoch by `time.time`.
-        id: the `webhook-id` header, "" without one.
-        attempt: the `emq-attempt` header, 0 without one.
-        status: the HTTP status answered, or `HUNG_UP`.
+        tenant: name of the tenant, from the URL.
+        arrived_us: time when the whole request was there, microseconds since the epoch by `time.time`.
+        id: the header `webhook-id`, or "".
+        attempt: the header `emq-attempt`, or 0.
+        status: HTTP status of the response, or `HUNG_UP`.
     """
 
     tenant: str
@@ -59,7 +59,10 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Behaviour(NamedTuple):
-    """How a tenant's receiver answers: after `delay_s` seconds, every `fail_every`th call with 500 (0: none)."""
+    """A receiver responds after `delay_s` seconds, and to every `fail_every`th call (0: never) with status 500.
+
+    Nobody listens for a tenant that is `down`.
+    """
 
     delay_s: float = 0.0
     fail_every: int = 0
@@ -67,10 +70,10 @@ class Behaviour(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Behaviour:
-        """Read `fast`, `slow:<seconds>`, `flaky:<n>` (every nth call fails) or `down` (nobody listens).
+        """Parse `fast`, `slow:<seconds>`, `flaky:<n>` (every nth call fails) or `down` (nobody listens).
 
         Raises:
-            InvalidSettings: anything else; the text names the value.
+            InvalidSettings: the text is none of these; the error names the text.
         """
         kind, _, number = text.partition(":")
         try:
@@ -90,9 +93,9 @@ class Behaviour(NamedTuple):
 
 
 class Receivers:
-    """The parent's handle on the receivers' process; also a context manager.
+    """The parent's side of the receivers' process; a context manager.
 
-    The methods block for a few milliseconds (`start` and `stop` longer): from an event loop, call them through
+    The methods block for a few milliseconds, `start` and `stop` longer. From an event loop, call them through
     `asyncio.to_thread`.
 
     Args:
@@ -109,8 +112,8 @@ class Receivers:
         self._ports = _Ports(0, 0)
 
     def start(self) -> Receivers:
-        """Start the process and wait until it listens. Raises `RuntimeError` if it does not come up."""
-        # A session of its own keeps a terminal's Ctrl-C from it: the parent wants the log first.
+        """Start the process and wait until it listens. Raise `RuntimeError` if the process ends before."""
+        # A session of its own keeps a terminal's Ctrl-C away from the process: the parent wants the log first.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "emq.demo.receivers"],
             stdin=subprocess.PIPE,
@@ -129,20 +132,20 @@ class Receivers:
         return self
 
     def url(self, tenant: str) -> str:
-        """Where the tenant's messages go. Raises `KeyError` for a tenant that was not given."""
+        """Return the URL for a tenant's messages. Raise `KeyError` for a tenant without a behaviour."""
         port = self._ports.closed if self._parsed[tenant].down else self._ports.open
         return f"http://127.0.0.1:{port}{_path(tenant)}"
 
     def counts(self) -> dict[str, dict[int, int]]:
-        """Tenant to status to number of requests so far; tenants without any are left out."""
+        """Return tenant to status to number of requests so far; leave out tenants without requests."""
         return msgspec.json.decode(self._get("/counts"), type=dict[str, dict[int, int]])
 
     def receipts(self) -> list[Receipt]:
-        """All receipts so far, by arrival; what a slow receiver has not answered yet is not among them."""
+        """Return all receipts so far, by arrival. A slow receiver's request gets its receipt with its response."""
         return _decode(self._get("/log"))
 
     def stop(self) -> list[Receipt]:
-        """End the process and return all receipts, as `receipts` does. Empty if it does not run; safe to repeat."""
+        """End the process and return all receipts, as `receipts` does; empty if no process runs. Safe to repeat."""
         process, self._process = self._process, None
         if process is None:
             return []
@@ -188,7 +191,7 @@ def _decode(log: bytes) -> list[Receipt]:
 
 
 class _Tenant:
-    """One tenant's behaviour and its count of calls."""
+    """One tenant's behaviour, with a count of its calls."""
 
     def __init__(self, name: str, behaviour: Behaviour) -> None:
         self.name = name
@@ -203,7 +206,7 @@ class _Tenant:
 
 
 class _Log:
-    """Receipts as JSON lines in one byte array: a tenth of the memory of objects, and ready to be sent."""
+    """Receipts as JSON lines in one byte array: ready to send, and in a tenth of the memory that objects would take."""
 
     def __init__(self) -> None:
         self.lines = bytearray()
@@ -224,11 +227,11 @@ class _Request(NamedTuple):
 
 
 class _Malformed(Exception):
-    """The bytes are not a request that this server understands."""
+    """The bytes are not a request that the receivers understand."""
 
 
 def _parse_request(data: bytes) -> tuple[_Request, int] | None:
-    """The first request in `data` and its length in bytes; None if it is not complete."""
+    """Return the first request in `data` and its length in bytes; None if the request is not complete."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -269,7 +272,7 @@ _BAD_REQUEST = _response("400 Bad Request")
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. Requests are answered in their order, so one that waits holds up those pipelined behind it."""
+    """One connection. It responds to requests in their order, so a request that waits holds up those behind it."""
 
     def __init__(self, tenants: Mapping[bytes, _Tenant], log: _Log) -> None:
         self._tenants = tenants
@@ -295,7 +298,7 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _serve(self) -> None:
-        """Answer the complete requests in the buffer, up to the first that has to wait."""
+        """Respond to the complete requests in the buffer, up to the first that has to wait."""
         while self._data and not self._waiting:
             try:
                 parsed = _parse_request(self._data)
@@ -340,13 +343,13 @@ class _Connection(asyncio.Protocol):
 
 
 async def _serve(behaviours: Mapping[str, str]) -> bytes:
-    """Listen until standard input ends; returns the log."""
+    """Listen until standard input ends; return the log."""
     tenants = {_path(name).encode(): _Tenant(name, Behaviour.parse(text)) for name, text in behaviours.items()}
     log = _Log()
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), stopped.set)
-    # Bound but not listening: connections to it are refused, and nobody else gets the port meanwhile.
+    # Bound but not listening: the kernel refuses connections to this port, and nobody else gets it meanwhile.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         server = await loop.create_server(lambda: _Connection(tenants, log), "127.0.0.1", 0, backlog=4096)
@@ -368,7 +371,7 @@ def main() -> None:
         sys.stdout.buffer.write(log)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # The parent died; nobody wants the log, and the interpreter would complain when it flushes again.
+        # The parent died, and nobody wants the log. Without this line the interpreter would complain at its last flush.
         sys.stdout = None
 
 

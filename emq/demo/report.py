@@ -1,4 +1,4 @@
-"""The end of the demonstration: the verdict for people, and as one JSON object."""
+"""The end of the demonstration: the verdict, as a picture for people and as one JSON object."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from emq.demo.verdict import Evidence, Verdict
 
 
 class Report(NamedTuple):
-    """Everything that the end of the demonstration shows.
+    """All that the end of the demonstration shows.
 
     Attributes:
-        seconds: that the whole run took.
-        kept: the directory with store and trail, if it was kept.
+        seconds: duration of the whole run, in seconds.
+        kept: the directory with store and trail, if they stay; else None.
     """
 
     scenario: Scenario
@@ -48,7 +48,7 @@ class Report(NamedTuple):
         }
 
     def render(self) -> RenderableType:
-        """For a terminal of 100 columns and 30 lines."""
+        """Return the picture for a terminal of 100 columns and 30 lines."""
         parts: list[RenderableType] = [
             Text(self.scenario.describe(), style="dim"),
             _tenants(_lines(self)),

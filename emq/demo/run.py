@@ -18,7 +18,7 @@ from emq import errors
 DEFAULT_SECONDS = 36.0
 
 _PIPE_WIDTH = 100
-"""Columns of the report if there is no terminal."""
+"""Columns of the report where standard output is not a terminal."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -35,11 +35,11 @@ def main(
     """Run the demonstration and print its outcome.
 
     Args:
-        store: "sqlite" (embedded), "redis" (a server is started for it) or "memory".
+        store: "sqlite" (embedded), "redis" (the demonstration starts a server for itself) or "memory".
         json: print one JSON object, and nothing else, on standard output.
-        seconds: how long flights are replayed, both halves together, 4 to 600; set-up and proof come on top.
-        days: how many days of flights each half replays, 1 to 365; None for one a second. More load per second
-            than that measures the machine.
+        seconds: length of both halves together, 4 to 600; set-up and proof take some seconds more.
+        days: number of days of flights that each half replays, 1 to 365; None for one day a second. With more days
+            a second, the figures would describe the machine, not EMQ.
         keep: a new or empty directory that keeps store and trail; None for a temporary one.
 
     Returns:
@@ -69,7 +69,7 @@ def main(
 
 
 def _stage() -> ModuleType:
-    """The module that does the work. Imported late: it takes a second, and Ctrl-C may come at any moment."""
+    """Return the module that does the work. Its import takes a second, so it runs where `main` handles Ctrl-C."""
     try:
         from emq.demo import stage
     except ModuleNotFoundError as exc:
@@ -79,7 +79,7 @@ def _stage() -> ModuleType:
 
 @contextlib.contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """Let a polite kill clean up like Ctrl-C."""
+    """Let SIGTERM clean up as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

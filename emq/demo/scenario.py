@@ -1,7 +1,7 @@
-"""What is played: sixteen airlines as tenants, a calm half and a troubled one, on the same flights.
+"""The plan of the demonstration: sixteen airlines as tenants; a calm half and a troubled half replay the same flights.
 
-The calm half replays a window of the year with every endpoint healthy. The troubled half replays the same flights at
-the same speed while four airlines are in trouble, so that whatever changes for the other twelve is due to these four.
+In the calm half every endpoint is healthy. The troubled half replays the flights at the same speed, with four
+airlines in trouble. So each difference for the other twelve airlines comes from these four.
 """
 
 from __future__ import annotations
@@ -18,30 +18,34 @@ from emq.demo import flights
 from emq.demo.flights import Flight
 
 FLOODED = "FL"
-"""Gets `FLOOD_FACTOR` times its limit published: a small airline that suddenly has twice as much as all others."""
+"""Carrier of the flood: a small airline that suddenly gets `FLOOD_FACTOR` times its limit, twice as much as all others
+together."""
 FLOOD_FACTOR = 50
 TROUBLES = {"US": "slow:2", "9E": "flaky:3", "F9": "down"}
-"""Carrier to what its endpoint does in the troubled half, in the words of `emq.demo.receivers.Behaviour`."""
+"""Carrier to the behaviour of its endpoint in the troubled half, in the words of `Behaviour.parse` (receivers.py)."""
 HEALTHY = "fast"
 TROUBLE_SUFFIX = " in trouble"
 
 DAYS_PER_S = 1.0
-"""Days of schedule in a second, unless told otherwise: about 900 calls a second, at noon twice that. With sender,
-store and receivers on two common cores this is some 40 % of what they stand; beyond, one would measure the machine."""
+"""Days of schedule in a second, by default: about 900 calls a second, at noon twice as many. Sender, store and
+receivers together can do about 2.5 times as much on two common cores. With a higher load the figures would describe
+the machine."""
 FIRST_DAY = 243
-"""The first of September: from then on all sixteen airlines fly, the smallest of them on most days."""
+"""Days from the first of January to the first of September: from then on all sixteen airlines fly, the smallest of
+them on most days."""
 HEADROOM = 2.5
-"""Limit over average rate: tenants without trouble run at about 40 % of their limit."""
+"""Limit of a tenant, as a multiple of its average rate: tenants without trouble run at about 40 % of their limit."""
 MIN_LIMIT = 10
-"""A few flights of a rare airline may fall into the same second."""
+"""Lowest limit, in starts a second: a few flights of a small airline may fall into the same second."""
 
 GROUP_QPS = 150.0
-"""As large as a group may be: the embedded store shares one disk, and pays for each queue that a batch touches."""
+"""Largest quota of a group, in starts a second. Few large groups suit the embedded store: it has one disk, and each
+queue of a batch costs time."""
 
 PRIORITIES = ("high", "mid", "low")
 MAX_ATTEMPTS = 4
 BACKOFF_S = (0.5, 1.0, 2.0)
-"""Short, so that one can watch messages die: 4.5 s from the first failure to the dead letters."""
+"""Seconds before each retry. They are short, so that you can watch messages die within seconds."""
 
 MIN_SECONDS, MAX_SECONDS = 4.0, 600.0
 _DAY_S = 86_400
@@ -54,9 +58,9 @@ class Tenant(msgspec.Struct, frozen=True):
     Attributes:
         carrier: its two-letter code, and the name of its topic.
         airline: its name.
-        limit: starts a second that it allows; the qps of its topic.
-        per_s: its average rate while the window is replayed.
-        trouble: what ails it in the troubled half: "flood", or its receiver's behaviour; "" for nothing.
+        limit: the most starts a second that the airline allows; the qps of its topic.
+        per_s: its flights a second, on average over a half.
+        trouble: its trouble in the troubled half: "flood", or the behaviour of its receiver; "" for none.
     """
 
     carrier: str
@@ -68,13 +72,13 @@ class Tenant(msgspec.Struct, frozen=True):
 
 class Scenario(msgspec.Struct, frozen=True):
     """Attributes:
-    tenants: busiest first.
-    half_s: how long each half lasts, in seconds.
-    days: how many days each half replays.
-    speed: seconds of schedule in one second.
-    window: the flights that are replayed in each half, in order of schedule.
+    tenants: the airlines, busiest first.
+    half_s: length of each half, in seconds.
+    days: number of days that each half replays.
+    speed: seconds of schedule that pass in one second.
+    window: the flights that each half replays, in order of schedule.
     flood: the flooded airline's flights of the whole year, those after the window first.
-    flights_in_all: in the data.
+    flights_in_all: number of flights in the data.
     """
 
     tenants: tuple[Tenant, ...]
@@ -87,7 +91,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def victims(self) -> tuple[str, ...]:
-        """Carriers without any trouble, whose waits are compared."""
+        """The carriers without trouble; the verdict compares their waits in the two halves."""
         return tuple(t.carrier for t in self.tenants if not t.trouble)
 
     @property
@@ -96,12 +100,12 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def receivers(self) -> dict[str, str]:
-        """Every receiver's name and behaviour; an airline with an endpoint in trouble has two."""
+        """Name to behaviour of every receiver. An airline with an endpoint in trouble has two receivers."""
         healthy = {t.carrier: HEALTHY for t in self.tenants}
         return healthy | {carrier + TROUBLE_SUFFIX: behaviour for carrier, behaviour in TROUBLES.items()}
 
     def describe(self) -> str:
-        """One line: which flights, how fast."""
+        """Return one line with the replayed flights and their speed."""
         first = datetime.fromtimestamp(self.window[0].scheduled_s, _NEW_YORK).date()
         return (
             f"{len(self.window):,} of {self.flights_in_all:,} flights: {self.days} days from {first} "
@@ -120,8 +124,8 @@ def build(year: Sequence[Flight], names: dict[str, str], seconds: float, days: i
     Args:
         year: all flights, by schedule.
         names: carrier to airline.
-        seconds: how long both halves last together, 4 to 600.
-        days: how many days each half replays, 1 to 365; None for `DAYS_PER_S` a second.
+        seconds: length of both halves together, 4 to 600.
+        days: number of days that each half replays, 1 to 365; None for `DAYS_PER_S` a second.
 
     Raises:
         InvalidSettings: `seconds` or `days` is out of range.

@@ -1,4 +1,4 @@
-"""From set-up to report: everything that the demonstration starts, it stops."""
+"""The demonstration from set-up to report. It stops all that it starts."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from emq.trail.writer import Trail
 STORES = ("sqlite", "redis", "memory")
 
 _PROOF_S = 4.0
-"""What proof and report take, about; for the progress bar only."""
+"""Seconds that proof and report take, about; for the progress bar only."""
 
 
 class Place(NamedTuple):
-    """Where a run keeps its things.
+    """The places of one run's data.
 
     Attributes:
         store: URL of the store.
-        database: URL of catalog and checkpoints; None for the store's own.
+        database: URL of the database for catalog and checkpoints; None for the store's own.
         trail: directory of the trail.
-        kept: the directory around them, if it stays.
+        kept: the directory that holds all of them, if it stays after the run; else None.
     """
 
     store: str
@@ -54,11 +54,11 @@ def perform(
     """Run the demonstration; see `emq.demo.run.main` for the arguments.
 
     Args:
-        console: for one line a step where it is not a terminal, which gets the live table.
-        live: show progress at all.
+        console: shows progress: the live table on a terminal, else one line for each step.
+        live: True to show progress.
 
     Raises:
-        EMQError, alone or in a group: it could not run; the text says why.
+        EMQError, alone or in a group: the demonstration could not run; the text says why.
     """
     started = time.monotonic()
     plan = scenario.build(flights.load(), flights.airlines(), seconds, days)
@@ -91,7 +91,7 @@ async def _play(plan: Scenario, place: Place, receivers: Receivers, screen: Scre
 
 
 def _quotas(topics: list[Topic]) -> dict[str, float]:
-    """Of every group, and of every topic for the sum over its groups."""
+    """Return the quota of every group, and of every topic for the sum over its groups, in starts a second."""
     of_groups = {t.group(i): quota for t in topics for i, quota in enumerate(quotas(t))}
     return of_groups | {t.name: t.qps for t in topics}
 

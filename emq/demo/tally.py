@@ -1,6 +1,6 @@
-"""What has happened so far to each tenant's messages, counted where it happens, for the live table.
+"""Counts of each tenant's messages so far, for the live table. The process that publishes and sends counts them.
 
-The proof does not use any of this: it is drawn from the trail, the store and the receivers' logs.
+The proof uses none of these counts. It uses the trail, the store and the receivers' logs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class TenantTally:
     """Counts of one tenant.
 
     Attributes:
-        backlog: by priority, highest first: published and not started yet.
-        started, delivered, retries, dead: so far; `retries` counts failed attempts that are to be repeated.
-        delayed: waiting for their next attempt.
-        in_flight: at the endpoint now.
+        backlog: for each priority, highest first: number of messages published and not yet started.
+        started, delivered, retries, dead: numbers so far; `retries` counts failed attempts with a retry to follow.
+        delayed: number of messages that wait for their next attempt.
+        in_flight: number of messages at the endpoint now.
         rate: starts in the last full second.
-        wait_us: 99th percentile of how long the first attempts of that second had waited; 0 if there were none.
+        wait_us: 99th percentile of the waits of that second's first attempts, in microseconds; 0 without any.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class TenantTally:
             self.delayed -= 1
 
     def turn(self, second: int) -> None:
-        """A new second has begun; also called for tenants that start nothing."""
+        """Begin a new second. `Play.draw` calls this too, for tenants that start nothing."""
         if second == self._second:
             return
         full = second == self._second + 1
@@ -77,11 +77,11 @@ class TenantTally:
 
 
 class Tally:
-    """Counts of all tenants, kept by standing between host and pusher.
+    """Counts of all tenants: a handler that counts each message and calls the pusher.
 
     Args:
         carriers: the topics.
-        deliver: the handler that does the work.
+        deliver: the handler that does the work, the pusher.
     """
 
     def __init__(self, carriers: Iterable[str], deliver: Deliver) -> None:
@@ -108,5 +108,5 @@ class Tally:
             tenant.in_flight -= 1
 
     def busy(self, carriers: Sequence[str]) -> bool:
-        """Whether any of these tenants has messages that wait or are at its endpoint."""
+        """Return whether any of these tenants has messages that wait or are at its endpoint."""
         return any(t.in_flight or t.delayed or any(t.backlog) for t in map(self.tenants.__getitem__, carriers))

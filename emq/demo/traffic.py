@@ -1,4 +1,4 @@
-"""The publishers: flights as they depart, and the flood. They keep the ids that publish returned, for the proof."""
+"""The publishers of the flights, as they depart, and of the flood. They keep the published ids for the proof."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emq.demo.tally import Tally
 from emq.producer import Producer
 
 TICK_S = 0.01
-"""How often departures are looked up. Those of one tick are published one by one but share a round trip."""
+"""Seconds between two looks for departures. Flights of one tick are published one by one but share a round trip."""
 FLOOD_TICK_S = 0.1
 
 
@@ -34,7 +34,7 @@ class Traffic:
     async def replay(self, window: Sequence[Flight], speed: float) -> None:
         """Publish each flight at its time of departure, and return when all are in the store.
 
-        Should this process not keep up, flights come late but none is left out.
+        If this process does not keep up, it publishes flights late but leaves none out.
         """
         started = time.monotonic()
         arrivals = flights.arrivals(window, speed)
@@ -48,7 +48,7 @@ class Traffic:
                 await asyncio.sleep(TICK_S)
 
     async def flood(self, source: Sequence[Flight], per_s: float, seconds: float) -> None:
-        """Publish `per_s` flights a second for `seconds`, taken from `source` again and again."""
+        """Publish `per_s` flights a second for `seconds`; begin again with the first of `source` after the last."""
         endless = itertools.cycle(source)
         started, sent = time.monotonic(), 0
         while (elapsed := time.monotonic() - started) < seconds:

@@ -1,4 +1,4 @@
-"""Which promises held, judged from three sources: the trail, the receivers' logs, and what is left in the store."""
+"""The verdict on each promise, from three sources: the trail, the receivers' logs, and the messages still stored."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from emq.demo.receivers import Receipt
 from emq.trail.proof import Proof
 
 MAX_RATIO = 1.2
-"""Promise I: the others' p99 does not change by more than 20 %."""
+"""Most that the others' p99 wait may grow, as a factor. Promise I: not by more than 20 %."""
 NOISE_US = 10_000
-"""A p99 that grew by less than this is not held against anybody: a few milliseconds come and go with whatever else
-the machine does. Without isolation it would grow to the age of the flood, which is seconds."""
+"""Microseconds that a p99 wait may grow in any case: a few milliseconds come and go with the machine's other work.
+Without isolation the wait would grow to the age of the flood, which is seconds."""
 
 MAX_OTHERS = 0.15
-"""If other programs took more of the processors than this in either half, a higher p99 may be their doing."""
+"""Part of the processors above which other programs, in either half, may be the cause of a higher p99 wait."""
 
 _SHOWN = 3
 
@@ -28,11 +28,11 @@ _SHOWN = 3
 class Evidence:
     """Attributes:
     published: id to carrier, of every message whose publish returned.
-    proof: from the trail, with the ids still in the store as its expectation.
-    receipts: from the receivers.
-    leftovers: from the store, after the host has stopped.
-    calm, troubled: waits of the airlines without trouble, pooled, in either half.
-    others: part of the processors that other programs took, in the half in which it was more; 0 to 1.
+    proof: the proof from the trail; it expects the ids that are still in the store.
+    receipts: the receivers' logs.
+    leftovers: the ids in the store after the host has stopped.
+    calm, troubled: the waits of all airlines without trouble together, in each half.
+    others: part of the processors that other programs took, 0 to 1; the higher value of the two halves.
     """
 
     published: Mapping[str, str]
@@ -46,22 +46,23 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The counts, and what they mean. Where trail and receivers count the same thing, the worse count stands.
+    """The counts and the judgement. Where trail and receivers count the same thing, the worse count stands.
 
     Attributes:
-        published: messages whose publish returned.
-        delivered: of these, answered 2xx by a receiver.
-        still_queued: in the log queues or the lanes.
-        dead: in the dead letters.
-        lost (L): published, and neither answered 2xx, still queued nor dead.
-        duplicates (D): answered 2xx twice, or answered 2xx and about to be sent again.
+        published: number of messages whose publish returned.
+        delivered: number of messages to which a receiver responded with 2xx.
+        still_queued: number of messages in the log queues or the lanes.
+        dead: number of dead letters.
+        lost (L): number of published messages without a 2xx, neither queued nor dead.
+        duplicates (D): number of messages with a second 2xx, or with a 2xx and still in the store.
         cap_violations (Q): seconds in which a group or an airline started more than its limit, by the trail.
         priority_inversions (P): starts that overtook a ready message of higher priority, by the trail.
-        ratio: p99 with trouble over p99 without, of the airlines that had none.
-        isolated (I): `ratio` is in bounds; None if it is not, but other programs may be the reason.
+        calm, troubled: as in the evidence.
+        ratio: p99 wait in the troubled half over p99 wait in the calm half, of the airlines without trouble.
+        isolated (I): whether the waits are in bounds; None if they are not, but other programs may be the reason.
         others: as in the evidence.
-        disagreements: where trail, receivers and store contradict each other.
-        broken: one line for each promise that did not hold; empty if all did.
+        disagreements: lines that say where trail, receivers and store contradict each other.
+        broken: lines that say what broke a promise; empty if every promise held.
     """
 
     published: int
@@ -85,7 +86,7 @@ class Verdict:
         return not self.broken
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON; waits in milliseconds, `wait_*` those with the trouble."""
+        """Return plain values, fit for JSON. Waits are in milliseconds; `wait_*_ms` are those of the troubled half."""
         return {
             "ok": self.ok,
             "broken": list(self.broken),
@@ -108,7 +109,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Weigh the evidence."""
+    """Judge the evidence."""
     proof, left = evidence.proof, evidence.leftovers
     successes = Counter(r.id for r in evidence.receipts if 200 <= r.status < 300)
     in_store = left.queued | left.delayed | left.dead
@@ -117,7 +118,7 @@ def judge(evidence: Evidence) -> Verdict:
     twice = {id_ for id_, times in successes.items() if times > 1} | (answered & in_store)
     calm, troubled = evidence.calm, evidence.troubled
     ratio = troubled.p99_us / calm.p99_us if calm.p99_us > 0 else 0.0
-    # Nothing measured proves nothing.
+    # Without a single measured wait there is no proof of isolation.
     measured = calm.starts > 0 and troubled.starts > 0
     isolated: bool | None = ratio <= MAX_RATIO or troubled.p99_us - calm.p99_us <= NOISE_US
     if not measured:
@@ -163,7 +164,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _disagreements(evidence: Evidence, answered: Collection[str], in_store: frozenset[str]) -> tuple[str, ...]:
-    """Three ledgers, kept apart, must tell one story."""
+    """Compare the trail with publisher, receivers and store; return a line for each contradiction."""
     proof, left, published = evidence.proof, evidence.leftovers, evidence.published
     strangers = {*answered, *in_store} - published.keys()
     pairs = (

@@ -1,8 +1,8 @@
 """The live table. `Screen` is the demonstration's side; `python -m emq.demo.view` is the process that draws.
 
-Drawing one table takes ten times as long as a message waits. It is done in a process of its own, which gets a line of
-JSON four times a second, so that the waits that are shown are not those of the drawing. Lines that it is too slow for
-are left out. End of input ends it, also when the parent dies.
+To draw one table takes ten times as long as a message waits. So a process of its own draws, and the drawing does not
+lengthen the waits that it shows. The process gets one line of JSON four times a second. If it is too slow, the
+demonstration drops lines. The process ends at the end of its input, which comes also when the parent dies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SLOW_US = 100_000
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True):
-    """One tenant's numbers; see `emq.demo.tally.TenantTally`."""
+    """One tenant's numbers; `emq.demo.tally.TenantTally` explains them."""
 
     rate: int
     in_flight: int
@@ -42,14 +42,14 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What is shown at one moment.
+    """The figures of one moment.
 
     Attributes:
-        title: of the step we are in.
-        notice: what to look at.
-        elapsed_s: since the start.
+        title: title of the current step.
+        notice: a sentence that tells the reader where to look.
+        elapsed_s: seconds since the start.
         troubled: whether the four airlines are in trouble.
-        rows: one for each tenant of the scene, in its order.
+        rows: one for each tenant of the scene, in the same order.
     """
 
     title: str
@@ -60,11 +60,12 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What stays the same.
+    """The part of the picture that stays the same.
 
     Attributes:
-        subtitle: one line.
-        total_s: about how long it takes.
+        subtitle: one line with the flights and the store.
+        total_s: duration of the whole run, about, in seconds.
+        tenants: the airlines, one row for each.
     """
 
     subtitle: str
@@ -73,17 +74,17 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Screen(Protocol):
-    """Where progress is shown."""
+    """Shows the progress."""
 
     def show(self, frame: Frame) -> None:
-        """Take note of a frame; never waits."""
+        """Take a frame to show; never wait."""
 
     def close(self) -> None:
         """Leave the terminal as it was. Safe to repeat."""
 
 
 class NoScreen:
-    """For `--json`."""
+    """Shows nothing; for `--json`."""
 
     def show(self, frame: Frame) -> None:
         pass
@@ -93,7 +94,7 @@ class NoScreen:
 
 
 class PlainScreen:
-    """One line for each step, where standard output is not a terminal."""
+    """Prints one line for each step, where standard output is not a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -109,10 +110,10 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """The live table, drawn by a process of its own."""
+    """Shows the live table; a process of its own draws it."""
 
     def __init__(self, scene: Scene) -> None:
-        # A session of its own keeps a terminal's Ctrl-C from it: it ends when we close its input.
+        # A session of its own keeps a terminal's Ctrl-C away from the process: it ends when `close` closes its input.
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, "-m", "emq.demo.view"], stdin=subprocess.PIPE, start_new_session=True
         )
@@ -124,7 +125,7 @@ class LiveScreen:
 
     def show(self, frame: Frame) -> None:
         line = msgspec.json.encode(frame) + b"\n"
-        # Up to 4,096 bytes a pipe takes the whole line or nothing.
+        # A pipe takes a line of up to 4,096 bytes (PIPE_BUF) whole or not at all.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._pipe, line)
 
@@ -145,7 +146,7 @@ class LiveScreen:
 
 
 def picture(scene: Scene, frame: Frame) -> RenderableType:
-    """The whole screen, for 100 columns and 30 lines."""
+    """Return the whole screen, for 100 columns and 30 lines."""
     head = Table.grid(padding=(0, 1), expand=True)
     head.add_column(no_wrap=True)
     head.add_column(ratio=1)
@@ -180,7 +181,7 @@ def _table(scene: Scene, frame: Frame) -> Table:
 
 
 def plain_table() -> Table:
-    """Columns one space apart and no lines: 100 columns are few."""
+    """Return a table without lines, with columns one space apart: a terminal has only 100 characters across."""
     return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, header_style="dim")
 
 
@@ -218,13 +219,13 @@ def _sums(scene: Scene, frame: Frame) -> list[str]:
 
 
 def airline(tenant: Tenant, trouble: str) -> Text:
-    """Code and name; of another colour in trouble."""
+    """Return an airline's code and name, in another colour when it is in trouble."""
     name = tenant.airline.removesuffix(" Inc.").removesuffix(" Corporation")
     return Text.assemble((tenant.carrier, "bold"), " ", name, style="yellow" if trouble else "")
 
 
 def endpoint(trouble: str) -> Text:
-    """What a tenant's endpoint is like, in a word or two."""
+    """Return the state of a tenant's endpoint, in a word or two."""
     kind, _, value = trouble.partition(":")
     texts = {
         "": ("healthy", "green"),
@@ -251,7 +252,7 @@ def _wait(wait_us: int) -> Text:
 
 
 def count(n: int, style: str = "") -> Text:
-    """A number, or a dot for none."""
+    """Return a number as text, or a dot for 0."""
     return Text(f"{n:,}", style=style) if n else Text("·", style="dim")
 
 
@@ -263,7 +264,7 @@ def main() -> None:
     os.nice(5)
     scene = msgspec.json.decode(sys.stdin.buffer.readline(), type=Scene)
     decoder = msgspec.json.Decoder(Frame)
-    # Room for the "^C" that a terminal echoes: wrapped into a line of its own, it would spoil the clearing.
+    # Two columns stay free for the "^C" that a terminal echoes: on a line of its own it would spoil the clearing.
     console = Console(width=Console().width - 2)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         for line in sys.stdin.buffer:

@@ -27,7 +27,7 @@ STINT_S = 0.002
 """Seconds that a stint starts messages before the event loop serves the network again."""
 
 LOOK_AGAIN = 64
-"""When a receiver wants more, the dispatcher looks at its topics `LOOK_AGAIN` at a time."""
+"""Topics that the dispatcher looks at in one step when their receiver wants more messages."""
 
 
 class Dispatcher:
@@ -85,7 +85,7 @@ class Dispatcher:
 
     @property
     def in_flight(self) -> int:
-        """Number of messages started and not settled."""
+        """The number of messages started and not settled."""
         return self.flight.count
 
     # ------------------------------------------------------------------------------------------------- what comes in
@@ -117,7 +117,7 @@ class Dispatcher:
             topic = cast(OwnedTopic, owner)
             self._pass_room_on(topic)
             if topic.waiting or topic.thirsty:
-                waiting[owner] = None  # behind the others
+                waiting[owner] = None  # goes behind the others
         if left > 0 and receiver.wanted > 0 and self._accepting:
             asyncio.get_running_loop().call_soon(self.wanted, receiver, left)
         self._wake()
@@ -141,9 +141,10 @@ class Dispatcher:
         self._room_came(owner)
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """Messages of the group that were started and not settled.
+        """Return the number of the group's messages that were started and not settled.
 
-        Includes the message whose handler has just suspended: `in_flight` counts it only after `_hand_over`.
+        This includes the message whose handler has just suspended; `in_flight` counts this message only after
+        `_hand_over`.
         """
         return group.in_flight + (self._driver is not None and self._visited is group)
 
@@ -211,7 +212,7 @@ class Dispatcher:
             visit = self._visit_batches if owner.batch_size > 1 else self._visit
             try:
                 still_driving = await visit(group, driver, now)
-            except Exception as bug:  # no handler's failure comes here
+            except Exception as bug:  # a bug of EMQ: the visit deals with failures of handlers
                 still_driving = self._driver is driver
                 self._broke(group, bug)
                 if not still_driving:
@@ -224,7 +225,7 @@ class Dispatcher:
         asyncio.get_running_loop().call_soon(self._wake)
 
     async def _visit(self, group: OwnedGroup, driver: object, now: float) -> bool:
-        """Start messages of one group while the grant lasts; False if a handler suspended and others took over."""
+        """Start messages of one group while the grant lasts; return False if another stint took the rotation over."""
         owner = group.owner
         handler = cast(Handler, owner.handler)
         clock_now_us = self._clock.now_us
@@ -247,7 +248,7 @@ class Dispatcher:
                 trail.started(message, group.epoch)
             try:
                 await handler(message)
-            except BaseException as failure:  # of any kind: it must not leave the group busy
+            except BaseException as failure:  # no failure of any kind may leave the group busy
                 if _is_closed(failure):
                     raise
                 if self._driver is driver:
@@ -373,12 +374,12 @@ class Dispatcher:
         return group.buffered > 0
 
     def _look_at(self, owner: OwnedTopic) -> None:
-        """The topic may find a place in flight now."""
+        """Look at a topic that may find a place in flight now."""
         self._pass_room_on(owner)
         self._wake()
 
     def _room_came(self, owner: OwnedTopic) -> None:
-        """Messages of the topic are not in flight any more."""
+        """Use the places that messages of the topic have left: for this topic, and for the others that wait."""
         self._pass_room_on(owner)
         self.flight.admit()
         if self._driver is None:
@@ -405,7 +406,7 @@ class Dispatcher:
         self.parking.park(group, until, now)
 
     def _bring_back(self, groups: Iterable[OwnedGroup]) -> None:
-        """The counters of parked groups allow more."""
+        """Put parked groups back into the rotation, because their counters allow more."""
         self._rotation.extend(groups)
         self._wake()
 
@@ -425,7 +426,7 @@ class Dispatcher:
         return batch
 
     def _end_batch(self, group: OwnedGroup, batch: list[Message], failures: Mapping[str, BaseException]) -> None:
-        """Settle the messages of one call, which are in flight; `failures`: those that failed, by id."""
+        """Settle the messages of one call, which are in flight; `failures`: errors of the failed messages, by id."""
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
                 self.failed += 1
@@ -437,7 +438,7 @@ class Dispatcher:
                 self._succeeded(group, message)
 
     def _succeeded(self, group: OwnedGroup, message: Message) -> None:
-        """A message that is in flight has succeeded."""
+        """Finish or acknowledge a message in flight that has succeeded."""
         if message.offset >= 0:
             self._finish(group, message)
             self._leave_flight(group, message)
@@ -451,7 +452,7 @@ class Dispatcher:
         self._acknowledge(group, message)
 
     def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """The message, but not its bytes, counts as in flight until the store knows; see `acknowledged`."""
+        """Acknowledge a message; it, but not its bytes, counts as in flight until the store knows (`acknowledged`)."""
         if message.member is not None:
             self._outcomes.acknowledge_member(group, message)
         else:
@@ -476,17 +477,17 @@ class Dispatcher:
         self._room_came(owner)
 
     def _is_cancelled(self, failure: BaseException) -> bool:
-        """True if the host is cancelling its stints. A handler that cancels itself, or a task it awaits, has failed."""
+        """Return True if the host is cancelling its stints. A handler that cancels itself or its task has failed."""
         if not isinstance(failure, asyncio.CancelledError):
             return False
         task = asyncio.current_task()
         while not self._cancelling and task is not None and task.cancelling():
-            task.uncancel()  # or the timeouts of later handlers in this stint would take it for theirs
+            task.uncancel()  # the timeouts of later handlers in this stint would take the cancellation for theirs
         return self._cancelling
 
 
 def _is_closed(failure: BaseException) -> bool:
-    """True while Python closes the stint's coroutine, as at the end of the event loop: then nothing may be awaited.
+    """Return True while Python closes the stint's coroutine, as at the end of the event loop: no await is allowed then.
 
     A handler that raises GeneratorExit itself does so inside the running task.
     """

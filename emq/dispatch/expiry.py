@@ -17,7 +17,7 @@ BUCKET_US = 50_000
 
 
 class Expiry:
-    """Knows the groups that buffer messages which expire, and sifts a group when its first such message expires.
+    """Knows the groups that buffer messages with an expiry, and sifts a group when its first message expires.
 
     So an expired message does not wait behind unexpired ones for the group's quota. Messages that are still in the
     store are checked when a host reads them. Groups lie in buckets of 50 ms by the time of their first expiry: a group

@@ -13,8 +13,8 @@ MAX_IN_FLIGHT = 20_000
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""While topics wait for places in flight, `LOOK_AGAIN` of them are looked at again every `LOOK_AGAIN_S` seconds, even
-if no place became free."""
+"""Number of topics waiting for places in flight that are looked at again every `LOOK_AGAIN_S` seconds, even if no place
+became free."""
 
 
 class Flight:
@@ -43,7 +43,7 @@ class Flight:
 
     @property
     def waiting(self) -> int:
-        """Number of topics that wait for a place."""
+        """The number of topics that wait for a place."""
         return len(self._crowd)
 
     def enter(self, group: OwnedGroup, n: int, size: int) -> None:
@@ -84,7 +84,7 @@ class Flight:
                 if self._looking is None:
                     self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
                 return 0
-        return min(room, wanted)  # a topic that has all places it needs waits for its own messages to end
+        return min(room, wanted)  # a topic that needs no more places waits for its own messages to end
 
     def admit(self) -> None:
         """Look again at the topics that have enough free places now. Call this after messages have left."""
@@ -94,7 +94,7 @@ class Flight:
             room -= 1
 
     def stop(self) -> None:
-        """Look at no topic again because of the time."""
+        """Stop looking at topics again every `LOOK_AGAIN_S`."""
         self._stopped = True
         if self._looking is not None:
             self._looking.cancel()

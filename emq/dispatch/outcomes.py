@@ -1,4 +1,4 @@
-"""Where the dispatcher reports what became of messages."""
+"""The interface by which the dispatcher reports the outcomes of messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emq.message import Message
 
 
 class Outcomes(Protocol):
-    """Where the dispatcher reports the messages whose settling needs the store."""
+    """Receives the dispatcher's reports of messages that must be settled in the store."""
 
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
         """A message of a lane has succeeded."""

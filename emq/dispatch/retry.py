@@ -75,7 +75,7 @@ def _dead(failure: BaseException, reason: str) -> Decision:
 
 
 def asked_s(failure: BaseException) -> float | None:
-    """Seconds that the handler asked to wait, from 0 to `LONGEST_S`; None if it did not ask.
+    """Return the seconds that the handler asked to wait, from 0 to `LONGEST_S`; None if it did not ask.
 
     A subclass of `Retry` may have set `after_s` to anything.
     """
@@ -83,7 +83,7 @@ def asked_s(failure: BaseException) -> float | None:
         return None
     try:
         after_s = float(failure.after_s) if failure.after_s is not None else None
-    except BaseException:  # it is the handler's own code
+    except BaseException:  # the attribute is the handler's own code
         return None
     if after_s is None or math.isnan(after_s):
         return None

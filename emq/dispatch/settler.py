@@ -264,7 +264,7 @@ class Settler:
                 self._rest(pending, answer)
                 continue
             self._forget(pending)
-            # There already: an unanswered call has put it there. Left out: an operator has taken it, so it is over.
+            # False: an unanswered call has put the entry there already. None: an operator has taken it, so it is over.
             self._lane_done(pending, answer is not None and (answer or True))
 
     def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:

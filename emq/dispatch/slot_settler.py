@@ -254,5 +254,5 @@ class MemberSettler:
 
 
 def _claimed_anew(slot: OwnedSlot, settle: SlotSettle) -> bool:
-    """True if, after a verdict of unknown outcome, a newer claim of the same second may hold the member in prepare."""
+    """Return True if, after a verdict of unknown outcome, a newer claim of the same second may hold the member."""
     return settle.token // 1000 in slot.suspect or slot.held.get(settle.member, 0) > 1

@@ -29,7 +29,7 @@ class DueTimes:
 
     @property
     def entries(self) -> int:
-        """Entries of the heap, outdated ones included."""
+        """Number of entries in the heap, outdated ones included."""
         return len(self._heap)
 
     def at(self, name: str, due_ms: int) -> None:

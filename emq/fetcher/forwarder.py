@@ -67,8 +67,8 @@ class Forwarder:
 
     Two rules keep an entry from leaving both lanes:
 
-    - An entry leaves this lane only if the other lane has taken it. An entry of the same id that is claimed there may
-      itself be on its way to this lane, by another host's view of the catalog, and about to leave.
+    - An entry leaves this lane only if the other lane has taken it. A claimed entry of the same id in the other lane is
+      not enough: by another host's view of the catalog, it may itself be on its way to this lane, and about to leave.
     - The forwarder reads the catalog before it adds the entry, and again afterwards. If the other group was retired in
       between, the forwarder takes the entry back from there. The host that retires a group looks at the group's lane
       once more after the catalog has changed, so one of the two sees the entry.
@@ -98,7 +98,7 @@ class Forwarder:
         self._something.set()
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """Entries of the group that were put and have not left its lane yet."""
+        """Return the number of the group's entries that were put and have not left its lane yet."""
         return sum(entry.group is group for entry in (*self._pending, *self._batch))
 
     async def run(self) -> None:
@@ -150,7 +150,7 @@ class Forwarder:
             else:
                 away.append(entry)
         if known := await self._put(away):
-            # Since a crash or a lost answer, a copy waits there. Recall the copy if it is not claimed, and add again.
+            # A crash or a lost answer has left a copy there. Recall the copy if it is not claimed, and add again.
             recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in known]
             answers = await of_each(self._lanes.settle(recalls), len(recalls))
             await self._put([entry for entry, answer in zip(known, answers, strict=True) if answer is True])
@@ -159,7 +159,7 @@ class Forwarder:
                     entry.added = await self._is_dead(entry)
 
     async def _is_dead(self, entry: _Entry) -> bool:
-        """True if the other lane has the entry as a dead letter: a copy left by a crash has used up its attempts."""
+        """Return True if the other lane has the entry as a dead letter: a copy left by a crash used its attempts up."""
         after = (0, "")
         with contextlib.suppress(*FAILURES):
             while page := await self._lanes.dead(entry.lane, after, DEAD_PAGE):
@@ -169,7 +169,7 @@ class Forwarder:
         return False
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
-        """Add entries to their other lanes; return those whose id the other lane knows already."""
+        """Add entries to their other lanes; return the entries whose id the other lane knows already."""
         adds = [
             LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority, since_ms=e.sent_ms.get(e.lane))
             for e in batch
@@ -190,8 +190,8 @@ class Forwarder:
         recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in gone]
         answers = await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
         for entry, answer in zip(gone, answers, strict=True):
-            # If the entry was there no more, the host that retired the group has moved it, perhaps to this very lane,
-            # where its id is claimed. So this entry stays: a second delivery is better than none.
+            # If the entry had left that lane, the host that retired the group has moved it, perhaps to this very lane,
+            # where its id is claimed. So this entry stays: rather delivered twice than never.
             entry.added = None if answer is True or isinstance(answer, FAILURES) else False
 
     async def _topics(self, batch: list[_Entry]) -> dict[str, Topic]:
@@ -204,7 +204,7 @@ class Forwarder:
 
 
 def is_moved(group: OwnedGroup, m: Message) -> bool:
-    """True if an entry of the group's lane belongs to another lane by its key."""
+    """Return True if an entry of the group's lane belongs to another lane by its key."""
     topic = group.owner.topic
     return m.key is not None and not topic.is_sorted and _home(m, topic) != group.index
 

@@ -127,7 +127,7 @@ class LaneClaimer:
                     self._troubles.well(group.name)
                     try:
                         self._buffer(group, claim, answer, now_ms, cut)
-                    except Exception as exc:  # of one lane only
+                    except Exception as exc:  # a failure of one lane must not stop the others
                         self._events.broken("lanes", group, exc)
         finally:
             self._claiming.difference_update(lanes)
@@ -149,7 +149,7 @@ class LaneClaimer:
 
     async def _recover(self, groups: list[OwnedGroup], now_ms: int) -> None:
         """Put back the entries of lost answers. If that fails for a group, the group keeps its mark `lane_lost_ms`."""
-        # Recovering is not fenced: ask first whether a newer owner's claims would be put back.
+        # `recover` has no fence and would put back a newer owner's claims: first ask whether there is a newer owner.
         asked = await of_each(self._store.claim([LaneClaim(g.name, 0, g.epoch) for g in groups], now_ms), len(groups))
         owned: list[OwnedGroup] = []
         for group, claimed in zip(groups, asked, strict=True):
@@ -177,7 +177,7 @@ class LaneClaimer:
             except message.UNREADABLE as exc:
                 # Only EMQ adds to lanes, so this is one of its records, and damaged.
                 m, damage = message.Message(id=id_, payload=bytes(body)), message.damage(exc)
-            m.id = id_  # the verdict needs the lane's id, even if the body has another
+            m.id = id_  # the verdict needs the lane's id, even if the id in the body differs
             m.topic = group.owner.topic.name
             m.group = group.index
             m.priority = min(m.priority, len(group.buffers) - 1)
@@ -225,15 +225,15 @@ def _rooms(group: OwnedGroup, now: float) -> list[int]:
 
 
 def _is_claimed(group: OwnedGroup) -> bool:
-    """True if the lane is claimed now: if a handler is bound, or if messages may expire while nothing may start."""
+    """Return True if the lane is claimed now: if a handler is bound, or if messages may expire while none may start."""
     return group.owner.handler is not None or group.owner.topic.may_expire
 
 
 def _may_have_more(had: Sequence[int], rooms: Sequence[int], taken: Counter[int]) -> bool:
-    """True if the claim filled the room of some priority, and that priority has room again."""
+    """Return True if the claim filled the room of some priority, and this priority has room again."""
     return any(now and taken[p] >= then > 0 for p, (now, then) in enumerate(zip(rooms, had, strict=False)))
 
 
 def _passed_ms() -> int:
-    """Milliseconds of a clock that corrections do not change; above 0."""
+    """Return the milliseconds of a clock that corrections do not change; above 0."""
     return int(asyncio.get_running_loop().time() * 1000) + 1

@@ -30,7 +30,7 @@ READ_BYTES = 1 << 20
 a few milliseconds."""
 
 HELD_BACK_S = 0.05
-"""Seconds until a queue is looked at again that may not read because its topic has used up its share of the host's
+"""Seconds until the loop looks again at a queue that may not read because its topic has used up its share of the host's
 memory."""
 
 
@@ -103,7 +103,7 @@ class Puller:
             elif not queue.group.stopping:
                 try:
                     self._buffer(queue, batch, now_us)
-                except Exception as exc:  # of one queue only
+                except Exception as exc:  # a failure of one queue must not stop the others
                     self._events.broken("fetch", queue.group, exc)
 
     def _rest(self, queue: OwnedQueue, for_s: float) -> None:
@@ -147,7 +147,7 @@ class Puller:
     def _decoded(self, queue: OwnedQueue, batch: Batch, now_us: int) -> list[message.Message]:
         group = queue.group
         topic, index, priority, tracker = group.owner.topic.name, group.index, queue.priority, queue.tracker
-        # A former owner finished these: the checkpoint has them as ranges, or the watermark has passed them since.
+        # Messages that a former owner finished: the checkpoint has them as ranges, or the watermark has passed them.
         some_finished = bool(tracker.finished()) or batch.offsets[0] < tracker.watermark
         ttl_s = group.owner.topic.options.ttl_s
         decode, first_delivery = message.decode, message.FIRST_DELIVERY

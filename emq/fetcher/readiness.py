@@ -41,7 +41,7 @@ class Readiness:
         self.add(queue)
 
     def drained(self, group: OwnedGroup) -> None:
-        """Some of the group's messages were taken: list those of its queues that want a refill."""
+        """Some of the group's messages were taken: list the group's queues that want a refill."""
         for queue, buffer in zip(group.queues, group.buffers, strict=True):
             if queue.more and not queue.listed and len(buffer) * 2 <= queue.capacity:
                 self.add(queue)
@@ -74,7 +74,7 @@ class Readiness:
 
         The queues stay listed. Towards `max_messages`, a queue counts with the messages that it is expected to hold, so
         that many nearly empty queues fill one read as well as a few full ones. The result may be empty although more
-        queues are listed: after a topic is paused, many of its queues want nothing any more.
+        queues are listed: the queues of a topic that was paused want nothing.
         """
         taken: list[tuple[OwnedQueue, int]] = []
         messages, looked = 0.0, 0
@@ -110,8 +110,8 @@ class Readiness:
 def wanted(queue: OwnedQueue) -> int:
     """Return how many messages the queue's buffer has room for; 0 while its group stops or pauses, or holds too many.
 
-    Held messages wait for busy keys. They count by priority, because those of one priority must not keep a higher
-    priority from being read. The result is smaller where a crash would repeat too many messages: see
+    Held messages wait for busy keys. They count by priority, because held messages of one priority must not keep a
+    higher priority from being read. The result is smaller where a crash would repeat too many messages: see
     `OwnedGroup.allowance`.
     """
     group = queue.group
@@ -139,7 +139,7 @@ def _most_held(queue: OwnedQueue) -> int:
 
 
 def is_ahead(queue: OwnedQueue) -> bool:
-    """True if the queue may be read no further before its group's progress is saved."""
+    """Return True if the queue may be read no further before its group's progress is saved."""
     return queue.group.ahead + queue.capacity > queue.group.allowance and _left(queue) <= 0
 
 

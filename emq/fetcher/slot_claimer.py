@@ -56,11 +56,11 @@ LOOKED_AT_PER_S = 5_000
 often."""
 
 HELD_BACK_S = 0.05
-"""Seconds until a slot is looked at again whose topic has used up its share of the host's memory."""
+"""Seconds until the loop looks again at a slot whose topic has used up its share of the host's memory."""
 
 UNSURE_S = 0.05
-"""Seconds until a slot is looked at again from which nothing may be claimed because verdicts on its members are in
-doubt."""
+"""Seconds until the loop looks again at a slot from which nothing may be claimed because verdicts on its members are
+in doubt."""
 
 
 class _Wanted(NamedTuple):
@@ -150,7 +150,7 @@ class SlotClaimer(Claims):
             slot.more = False
             if room:
                 self._wait_for_room(slot)
-            self._at(slot, 0)  # to give back
+            self._at(slot, 0)  # the claim loop gives the members back
             if not room:
                 slot.more = True
 
@@ -220,7 +220,7 @@ class SlotClaimer(Claims):
             return
         self._plan_look(slot, now)
         if owner.handler is None or slot.thirsty:
-            return  # a resumed topic is looked at again
+            return  # the slots of a resumed topic are looked at again
         if slot.buffered or group.busy:
             slot.more = True
         elif owner.room() <= owner.coming:
@@ -233,7 +233,7 @@ class SlotClaimer(Claims):
             slot.more = True
 
     def _plan_look(self, slot: OwnedSlot, now: float) -> None:
-        """Plan a look for expired members behind those that cannot start yet, if messages of the topic may expire."""
+        """Plan a look for expired members behind members that cannot start yet, if messages of the topic may expire."""
         if slot.group.owner.topic.may_expire:
             if not slot.look_ms:
                 self._looks_s = max(self._looks_s + LOOK_MESSAGES / LOOKED_AT_PER_S, now + LOOK_S)
@@ -315,12 +315,12 @@ class SlotClaimer(Claims):
                 slot.known = True
                 try:
                     self._buffer(wanted, answer, now_ms)
-                except Exception as exc:  # of one slot only
+                except Exception as exc:  # a failure of one slot must not stop the others
                     self._events.broken("slots", slot.group, exc)
             else:
                 late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
         if late:
-            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # then the next owner rolls them back
+            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # the next owner rolls them back
                 await self._store.settle(late)
 
     def _claimed(self, slot: OwnedSlot) -> None:
@@ -330,7 +330,7 @@ class SlotClaimer(Claims):
             self._at(slot, 0)
 
     def _failed(self, slot: OwnedSlot, failure: Failure, now_ms: int) -> None:
-        slot.suspect.add(now_ms // 1000)  # the members of a lost answer are in prepare, but on no host
+        slot.suspect.add(now_ms // 1000)  # the members of a lost answer are in prepare, but no host has them
         self._rest(slot, failure)
 
     def _rest(self, slot: OwnedSlot, failure: Failure) -> None:
@@ -390,7 +390,7 @@ class SlotClaimer(Claims):
         return sound
 
     def _looked_at(self, wanted: _Wanted, messages: list[message.Message]) -> list[message.Message]:
-        """Dead-letter expired messages, return those that can start now, and give the others back."""
+        """Dead-letter expired messages, return the messages that can start now, and give the others back."""
         slot, now_us = wanted.slot, self._clock.now_us()
         alive = []
         for m in messages:
@@ -413,7 +413,7 @@ class SlotClaimer(Claims):
         for slot in slots:
             mine = [answer for (of, _, _), answer in answers if of is slot]
             gone = {id(m): member for (of, m, member), a in answers if of is slot and not isinstance(a, FAILURES)}
-            # Members that the store could not take stay in `returning`, and nothing else happens to them before.
+            # Members that the store could not take stay in `returning`; nothing else happens to them until it can.
             slot.returning = [m for m in slot.returning if id(m) not in gone]
             slot.let_go(list(gone.values()))
             if any(isinstance(answer, errors.NotOwner) for answer in mine):
@@ -470,7 +470,7 @@ class SlotClaimer(Claims):
         lost = []
         for slot, state in zip(slots, states, strict=True):
             if isinstance(state, FAILURES):
-                continue  # it is looked at again in the next round
+                continue  # the next round looks at the slot again
             due_ms = slot.due_ms(state.next_score)
             if due_ms is not None and not slot.more:
                 if due_ms > now_ms:
@@ -511,7 +511,7 @@ def _look_is_due(slot: OwnedSlot, now: float) -> bool:
 def room(slot: OwnedSlot, now: float) -> int:
     """Return how many messages of the slot can start now; 0 while its group stops or its topic is paused.
 
-    The number is what the group's counter still grants, as far as there is room in flight and in the buffers. If
+    The number is that of the starts that the group's counter still grants, up to the room in flight and in buffers. If
     messages run one by one, the number is 1, or as many as have run lately without waiting (`OwnedSlot.run`).
     """
     group, owner = slot.group, slot.group.owner

@@ -48,7 +48,7 @@ def decoded(slot: OwnedSlot, claimed: SlotClaimed, now_us: int) -> list[message.
 def give_back(
     slot: OwnedSlot, member: bytes, token: int, score: float, verdict: SlotVerdict = SlotVerdict.RETRY
 ) -> SlotSettle:
-    """Return the verdict by which a member that was claimed and not started waits again as before, for the next claim.
+    """Return the verdict by which a claimed member that was not started waits again as before, for the next claim.
 
     If a newer publish of the same member waits already, the two are folded.
     """
@@ -58,7 +58,7 @@ def give_back(
 
 
 def _ready_since_us(slot: OwnedSlot, m: message.Message) -> int:
-    """Return when a member became ready: its time; for kind priority, its publish; if that is not known, now."""
+    """Return when a member became ready: at its time; for kind priority, at its publish, or now if unknown."""
     if slot.slot.kind is SlotKind.PRIORITY:
         return m.published_us or m.ready_us
     return int(m.score * 1000) if m.score > RETRIES else m.ready_us

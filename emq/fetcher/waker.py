@@ -70,7 +70,7 @@ class Waker:
                     self._events.lanes_woken((name,))
 
     async def _doubt(self) -> None:
-        """Look at all lanes, queues and slots of the host. A group's lane comes first: it notes the time of this."""
+        """Look at all lanes, queues and slots of the host. A group's lane is first: it notes the time of this look."""
         groups = list(self._groups.values())
         async for group in in_slices(groups, TOGETHER):
             if self._groups.get(group.name) is group:
@@ -91,12 +91,12 @@ class Waker:
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:
             if queue.more:
-                self._readiness.add(queue)  # unless it is on its way
+                self._readiness.add(queue)  # the store has more of the queue; `add` leaves a listed queue as it is
             else:
                 self._readiness.woken(queue)
 
 
 def _slice(names: Sequence[T], i: int) -> Sequence[T]:
-    """The `i`-th of `SLICES` parts."""
+    """Return the `i`-th of `SLICES` parts of the names."""
     size = -(-len(names) // SLICES)
     return names[i * size : (i + 1) * size]

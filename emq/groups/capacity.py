@@ -1,4 +1,4 @@
-"""How much of a topic, a group and a queue a host has in memory and in flight."""
+"""The numbers of messages that a host has in memory for a queue, and in flight for a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from emq.topics.model import Topic
 
 MIN_BUFFER = 8
-"""Least capacity of a buffer, in messages: worth a round trip even with a tiny quota."""
+"""Least capacity of a buffer, in messages, so that a round trip is worth its cost even with a tiny quota."""
 MAX_BUFFER = 500
 """Most messages buffered for one queue, however large its quota."""
 

@@ -1,4 +1,4 @@
-"""Bounds on what a host has in memory."""
+"""Bounds on the messages and bytes that a host has in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Gauge:
     one message while its topic has nothing in flight. So the true bound is higher by one message for each owned queue.
 
     Attributes:
-        messages, bytes: the buffered ones.
+        messages, bytes: number of buffered messages, and their bytes.
         flying: bytes in flight, of messages whose handler did not return at once.
     """
 

@@ -1,7 +1,7 @@
-"""The tree of what a host owns: topics, their groups, and the queues or the slot of each group.
+"""The tree of a host's topics, their groups, and the queues or the slot of each group.
 
-State only: the loops that use the state are in their own files. What needs no other part of the tree is in files of its
-own: `emq.groups.waiting_messages`, `emq.groups.slot_state`, `emq.groups.capacity`.
+State only: the loops that use the state are in their own files. Parts that do not need the rest of the tree are in
+files of their own: `emq.groups.waiting_messages`, `emq.groups.slot_state`, `emq.groups.capacity`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OwnedTopic:
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
         in_flight: messages started and not settled, over all groups of the topic here.
-        flying: bytes of the messages in flight, except those that succeeded and only wait for the store to note that.
+        flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
         limit: most messages in flight, but for expired and damaged ones; see `is_overfull`.
         groups: the topic's groups here, by index.
         pace: the times that messages were in flight; they decide on the topic's share of the host's places.
@@ -214,11 +214,11 @@ class OwnedGroup(WaitingMessages):
         self.ahead += queue.position - queue.covered
 
     def lane_claimed(self, n: int) -> None:
-        """`n` entries were claimed from the lane."""
+        """Count `n` entries that were claimed from the lane."""
         self.lane_out += n
 
     def lane_settled(self) -> None:
-        """An entry of the lane was settled, or the store refused its verdict."""
+        """Count an entry of the lane as settled, also if the store refused its verdict."""
         self.lane_out -= 1
 
     def finish_key(self, key: str) -> None:
@@ -242,7 +242,7 @@ class OwnedQueue:
         priority: index into the topic's priorities.
         position: the offset to read from next.
         tracker: the finished offsets.
-        marks: messages read last; by these the store is asked whether it still has what was read.
+        marks: messages read last; with their help the host asks the store whether it has lost messages that were read.
         saved: the watermark of the last checkpoint. The watermark is the first offset that is not finished.
         covered: number of finished offsets that the last checkpoint covers; a crash does not repeat them.
         trimmed: offset below which the store was told to drop messages.
@@ -300,37 +300,42 @@ class OwnedQueue:
         self.expected = 0
 
     def wake(self) -> None:
-        """The store received messages of the queue."""
+        """Note that the store has received messages of the queue."""
         self.more = self.woken = True
 
     def enlist(self) -> None:
-        """The queue waits to be read."""
+        """Note that the queue waits to be read."""
         self.listed = True
 
     def delist(self) -> None:
-        """The queue was read, or wants no messages now."""
+        """Note that the queue was read, or wants no messages now."""
         self.listed = False
 
     def begin_read(self) -> None:
-        """A read is sent; a wake-up from now on may tell of messages that this read does not find."""
+        """Note that a read is sent; a later wake-up may tell of messages that this read does not find."""
         self.woken = False
 
     def advance(self, upto: int, exhausted: bool) -> None:
-        """A read came as far as offset `upto`; `exhausted`: it found the queue's end, and the store armed the queue."""
+        """Note that a read ended before offset `upto`.
+
+        Args:
+            upto: the offset from which to read next.
+            exhausted: the read came to the queue's end, and the store armed the queue.
+        """
         self.group.ahead += upto - self.position
         self.position = upto
         self.more = self.woken or not exhausted
 
     def mark_dirty(self) -> None:
-        """The progress changed for the first time since the last checkpoint."""
+        """Note that the progress changed for the first time since the last checkpoint."""
         self.dirty = True
 
     def begin_save(self) -> None:
-        """The progress so far is about to be saved."""
+        """Note that the progress so far is about to be saved."""
         self.dirty = False
 
     def cover(self, finished: int) -> None:
-        """A checkpoint covers that many finished offsets."""
+        """Note that a checkpoint covers `finished` finished offsets."""
         self.group.ahead -= finished - self.covered
         self.covered = finished
 

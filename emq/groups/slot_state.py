@@ -9,7 +9,7 @@ from emq.storage.slot_store import Slot
 
 
 class SlotState:
-    """What a host knows of a slot: the set of members, sorted by score, from which a group of a sorted topic claims.
+    """The host's knowledge of a slot: the set of members, sorted by score, from which a group of a sorted topic claims.
 
     Attributes:
         slot: the slot's name and rules in the store.
@@ -20,7 +20,7 @@ class SlotState:
         done: (member, token) of the handled messages that wait to be acknowledged.
         expected: messages that the next claim may find, estimated from the last claim.
         size: bytes of one message, averaged over the last ones; 0 before the first.
-        look_ms: when to look for expired members behind those that cannot start yet; 0 for not planned.
+        look_ms: when to look for expired members behind members that cannot start yet; 0 for not planned.
         more: at the last claim, more members were due than could start.
         known: the host has claimed from the slot since it acquired the group, so the store is armed or has woken it.
         run: where one message runs at a time: how many messages may be claimed at once, which is more than one after
@@ -36,8 +36,8 @@ class SlotState:
         suspect: seconds of claims whose answers were lost. Members of these claims may be in prepare without any host
             having them.
         settling: number of calls under way that settle members of the slot.
-        unsure: number of those calls whose answers were lost and that must be repeated. No claim begins before their
-            outcome is known: a repeated verdict could hit a newer claim of the same second, which looks the same.
+        unsure: number of the `settling` calls whose answers were lost and that must be repeated. No claim begins before
+            their outcome is known: a repeated verdict could hit a newer claim of the same second, which looks the same.
     """
 
     __slots__ = (

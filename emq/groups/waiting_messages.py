@@ -153,15 +153,15 @@ class WaitingMessages:
         return expired
 
     def note_expiry(self, at_us: int) -> None:
-        """A message comes that expires at `at_us`, in microseconds since the epoch."""
+        """Note that a new message expires at `at_us`, in microseconds since the epoch."""
         self.expires_us = min(self.expires_us or at_us, at_us)
 
     def count_retry(self, priority: int) -> None:
-        """A message comes from the lane."""
+        """Count a message that comes from the lane."""
         self.retries[priority] = self.retries.get(priority, 0) + 1
 
     def uncount_retry(self, priority: int) -> None:
-        """A message from the lane does not wait here any more."""
+        """Count a message from the lane no more: it does not wait here any longer."""
         self.retries[priority] -= 1
 
     def oldest_layout(self) -> float:
@@ -305,7 +305,7 @@ class WaitingMessages:
             return
         if (
             self.owner.gate is not None
-        ):  # one that the gate holds must not stand before an older one, which it waits for
+        ):  # a message that the gate holds waits for older ones, so it must not stand before one
             insort = bisect.insort_left if came_back else bisect.insort_right
             insort(waiting, message, key=_layout)
         elif came_back:  # and lost its turn to another priority of its key: it is ahead of those that wait

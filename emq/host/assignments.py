@@ -105,8 +105,8 @@ class Assignments:
     def fenced(self, group: OwnedGroup) -> None:
         """Forget a group whose epoch a store has refused, because the group has another owner.
 
-        If the group is still assigned to this host, a stranger has taken it, and may have taken other groups, too. The
-        wake-ups of those would not reach this host, so the host asks the stores about every group it owns.
+        If the group is still assigned to this host, a stranger has taken it, and may have taken other groups, too. This
+        host would get no wake-ups of a taken group, so the host asks the stores about every group it owns.
         """
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
@@ -211,7 +211,7 @@ class Assignments:
                 await asyncio.sleep((EARLIEST - part) % 1.0)
             async for done in self._ownership.releasing(left, self._drain_s):
                 if era == self._target.era:
-                    await self._membership.released(done)  # should it fail, they count as told, and it is said again
+                    await self._membership.released(done)  # should the call fail, `_told` keeps the groups: tell again
                     for group in done:
                         self._told.pop(group, None)
                     self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})

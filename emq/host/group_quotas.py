@@ -12,7 +12,7 @@ AT_ONCE = 2_000
 
 
 class GroupQuotas:
-    """Computes the quota of each group, and only those of changed topics again."""
+    """Computes the quota of each group; computes it again only when the group's topic has changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Topic, dict[str, float]]] = {}

@@ -15,7 +15,7 @@ from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
 
 THREADS = 32
-"""Most plain-function handlers that run at once on a host, not counting those that hang. Further calls wait; their
+"""Most plain-function handlers that run at once on a host, not counting calls that hang. Further calls wait; their
 messages count as in flight."""
 
 log = logging.getLogger(__name__)

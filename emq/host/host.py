@@ -1,4 +1,4 @@
-"""One host: a process's worth of consuming. `Host.run` starts every loop by name."""
+"""One host, the part of a process that consumes. `Host.run` starts every loop by name."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ LAST_STEPS_S = 4.0
 """Seconds, beyond `drain_s`, that the last steps of a stop (let go, save, leave) wait for servers, together."""
 
 LEAST_STEP_S = 0.5
-"""Seconds that each of these steps may take, even if the steps before have used the time up."""
+"""Seconds that each of the last steps may take, even if the steps before have used the time up."""
 
 
 class HostOptions(msgspec.Struct, frozen=True):
     """Attributes:
     checkpoint_s: seconds between checkpoints.
-    max_unsaved_s: while no checkpoint can be saved, a group goes on for this many seconds of its quota.
+    max_unsaved_s: seconds of its quota for which a group goes on while no checkpoint can be saved.
     drain_s: seconds that a stop or a move waits for messages in flight.
     catalog_poll_s: seconds between looks at the catalog's version.
     max_in_flight: most messages started and not settled on this host; topics that settle nothing
@@ -198,7 +198,7 @@ class Host(HostEvents):
             await self._end([stop, *tasks])
 
     async def _joined(self) -> bool:
-        """Become a member; wait while a server is out of reach. Returns False if told to stop before."""
+        """Become a member; wait while a server is out of reach. Return False if `stop` was called before."""
         joining = asyncio.create_task(self._arrive(), name="emq join")
         stop = asyncio.create_task(self._stop.wait(), name="emq stop")
         async with contextlib.AsyncExitStack() as undo:
@@ -214,7 +214,7 @@ class Host(HostEvents):
 
     async def _arrive(self) -> None:
         if self.timekeeper is not None:
-            # Before the time is known, the machine's clock would time leases and quotas, and it may be hours ahead.
+            # Without the known time, the machine's clock would time leases and quotas, and may be hours ahead.
             await self.timekeeper.known()
         if self._neighbours is not None:
             await self._neighbours.arrive()
@@ -235,7 +235,7 @@ class Host(HostEvents):
         return self._recorder.latest()
 
     async def _drain(self) -> None:
-        if not self._database.away_s:  # without it, nobody can take anything over
+        if not self._database.away_s:  # without the database, no host can take a group over
             await self._membership.hand_over(self._options.drain_s + HAND_OVER_S)
         await self.dispatcher.stop()
         self._ends_s = asyncio.get_running_loop().time() + self._options.drain_s + LAST_STEPS_S
@@ -247,7 +247,7 @@ class Host(HostEvents):
         await self.dispatcher.cancel()
         running = set(tasks)
         while running:
-            # More than once: a library may have mistaken a cancellation for its own time-out.
+            # Cancel more than once: a library may have taken a cancellation for its own time-out.
             for task in running:
                 task.cancel()
             _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
@@ -257,7 +257,7 @@ class Host(HostEvents):
             await self._recorder.forget()
         if self.timekeeper is not None:
             self.timekeeper.unbind(self._membership.lease)
-        async with self._in_time("leaving the cluster"):  # the others will find out without being told
+        async with self._in_time("leaving the cluster"):  # without this step the other hosts find out later
             await self._membership.leave()
         if self._neighbours is not None:
             async with self._in_time("taking its sign from the store"):

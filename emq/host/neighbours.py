@@ -6,7 +6,7 @@ every few seconds. A host that starts and finds a sign of another database watch
 hosts of that database consume, and the host does not start. If the sign is not renewed, or its process is known to be
 gone, the sign is left from a crash, and the host removes it. Only the observer's own clock counts.
 
-A database that came back empty gets another identity. Hosts that knew the former one remove signs with it.
+A database that came back empty gets another identity. Hosts that knew the former identity remove its signs.
 
 Two hosts that start in the same moment may miss each other; then both warn in their logs as soon as they notice.
 """

@@ -94,7 +94,7 @@ class Ownership:
     Attributes:
         topics: every topic of the catalog, by name.
         owned: topics with a group here.
-        groups, queues: the owned ones, by name.
+        groups, queues: the groups and queues of this host, by name.
         lost_groups: groups lost to a newer owner since the start.
         something_moves: set while keys of some topic may be moving between groups, on whatever hosts.
     """
@@ -214,7 +214,7 @@ class Ownership:
             pass
 
     async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
-        """As `release`, but yield the names of groups as they are released, groups with nothing in flight first.
+        """Do as `release` does, and yield the names of groups as they are released, first those with none in flight.
 
         While the database does not answer, a group is released without its last second of progress.
         """
@@ -390,7 +390,7 @@ class Ownership:
                 yield topic
 
     async def save(self) -> None:
-        """Checkpoint what is finished."""
+        """Save the progress of all dirty queues now."""
         await self.loops.checkpointer.save()
 
     def moving(self) -> list[OwnedTopic]:

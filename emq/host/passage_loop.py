@@ -25,7 +25,7 @@ from emq.topics.raised_layouts import QUEUES, Old, raise_queues
 log = logging.getLogger(__name__)
 
 PASS_S = 0.25
-"""Seconds between passes over the topics whose keys move; mostly there are none."""
+"""Seconds between passes over the topics whose keys move; mostly there are no such topics."""
 
 TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable)
 """Errors that end a step; the next pass tries the step again."""
@@ -46,9 +46,9 @@ class PassageLoop:
 
     1. Read which layouts all groups have passed, on whatever host, and tell the gates of the topics here.
     2. Raise the queues of the groups here (have them refuse earlier layouts), unless that is noted already.
-    3. Note what the groups here have passed, if the store says that this host still owns them. An entry that comes out
-       of a lane later belongs to the newest layout or is forwarded: this host knows that layout, and a later owner of
-       the group reads the catalog behind its fence (`Ownership.acquire`).
+    3. Note which layouts the groups here have passed, if the store says that this host still owns the groups. An entry
+       that comes out of a lane later belongs to the newest layout or is forwarded: this host knows the newest layout,
+       and a later owner of the group reads the catalog behind its fence (`Ownership.acquire`).
     4. The owner of a topic's last group removes from the topic the layouts that all groups have passed.
 
     Each step may be repeated. A new owner of a group uses the tails that were noted first.
@@ -76,7 +76,7 @@ class PassageLoop:
     async def run(self) -> None:
         """Run a pass every quarter of a second while keys move. Ends by cancellation."""
         while True:
-            # With many groups less often, since each pass looks at each of them.
+            # With many groups, passes come less often, since each pass looks at every group.
             groups = sum(len(owner.groups) for owner in self._ownership.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
             if not (owners := [*self._ownership.moving()]):
@@ -139,7 +139,7 @@ class PassageLoop:
                     break
                 passed.append((group, p._replace(passed=True)))
         if passed:
-            await self._ownership.save()  # a crash must not repeat what the groups have passed
+            await self._ownership.save()  # a crash must not repeat messages that the groups have passed
             await self._passages.note(await self._still_owned(passed))
 
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:

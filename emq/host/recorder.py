@@ -1,7 +1,7 @@
 """The statistics loop: saves a snapshot of the host each second, for readers outside the host.
 
 The loop adds no work to a message's way: it reads totals from counters that exist anyway. The starts of a topic are the
-starts that the counters of its groups granted, without those given back.
+starts that the counters of its groups granted, less the starts given back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GROUPS_PER_S = 5_000
 
 
 class Parts(NamedTuple):
-    """The parts of a host whose counters the recorder reads. Those that `ownership` tells of groups are its `loops`."""
+    """The parts of a host whose counters the recorder reads; other parts are in `ownership.loops`."""
 
     ownership: Ownership
     puller: Puller

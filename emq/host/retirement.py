@@ -26,7 +26,7 @@ from emq.topics.model import Topic
 log = logging.getLogger(__name__)
 
 RETIRE_S = 0.5
-"""Seconds between looks at the shrunk topics; mostly there are none."""
+"""Seconds between looks at the shrunk topics; mostly there are no such topics."""
 
 GROUPS = 2_000
 """Retired groups up to which looks keep their interval; with more groups, looks come less often."""
@@ -40,9 +40,9 @@ RESCUE_PAGE = 500
 class Retirement:
     """Retires groups of the topics whose last group this host owns.
 
-    Loses nothing. First, every queue of the retired groups must be finished by its checkpoint. Then the store seals
-    each queue, which it does only while the queue is empty: a sealed queue refuses producers that still have an old
-    picture of the catalog, so that none writes where no host reads any more. The catalog is changed last.
+    No message is lost. First, every queue of the retired groups must be finished by its checkpoint. Then the store
+    seals each queue, but only while the queue is empty. A sealed queue refuses producers that still have an old picture
+    of the catalog, so that no producer writes where no host reads. The catalog is changed last.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Retirement:
     async def watch(self) -> None:
         """Look at shrunk topics every `interval_s` seconds, less often if they are large. Ends by cancellation."""
         while True:
-            # With many retired groups less often, since each look is at each of them.
+            # With many retired groups, looks come less often, since each look is at every one of them.
             retired = sum(topic.groups - topic.active_groups for topic in self._shrunk())
             await asyncio.sleep(self._interval_s * max(1, retired / GROUPS))
             shrunk = list(self._shrunk())
@@ -85,15 +85,15 @@ class Retirement:
                     errors.DatabaseUnavailable,
                 ) as exc:
                     log.info("%s; the retired groups of %s stay for now", exc, topic.name)
-                except Exception:  # of one topic only
+                except Exception:  # a failure of one topic must not stop the others
                     if self._complained.get(topic.name, 0) <= self._clock.now():
                         self._complained[topic.name] = self._clock.now() + SAID_AGAIN_S
                         log.exception("the retired groups of topic %s stay for now", topic.name)
 
     async def retire(self, topic: Topic) -> bool:
-        """Drop the topic's retired groups. Returns False if something is left in any of them.
+        """Drop the topic's retired groups. Return False if a message is left in any of them.
 
-        Of the retired groups, only those that still hold something then keep a part of the quota.
+        Until all are empty, only the retired groups that still hold messages keep a part of the quota.
         """
         retired = range(topic.active_groups, topic.groups)
         now_ms = int(self._clock.now() * 1000)
@@ -107,7 +107,7 @@ class Retirement:
             return False
         if await self._retrying(slots):
             return False
-        # Look at the lanes again: a message that came and failed since has left its queue for the lane.
+        # Look at the lanes again: a message that came and failed meanwhile has left its queue for the lane.
         done = await self._sealed(queues) and not await self._retrying(slots) and await self._drop(topic, slots)
         if not done:
             for part in _parts(queues):
@@ -120,7 +120,7 @@ class Retirement:
         for part in _parts(queues):
             saved = await self._checkpoints.load(part)
             bounds = served(await self._store.log.bounds(part))
-            # Up to the watermark and no further: a message that came since keeps its queue from being sealed.
+            # Up to the watermark and no further: a message that came later keeps its queue from being sealed.
             finished = [saved[q].watermark if q in saved else b.head for q, b in zip(part, bounds, strict=True)]
             seals = [Trim(q, f, None, True) for q, f in zip(part, finished, strict=True)]
             if not all(sealed is True for sealed in served(await self._store.log.trim(seals))):
@@ -143,7 +143,7 @@ class Retirement:
         if not after.groups == after.active_groups == topic.active_groups:
             return False
         await self._rescue(slots, topic.group(0))
-        # The deletion of the topic does not know these groups any more.
+        # A later deletion of the topic would not know these groups.
         for part in _parts(slots):
             served(await self._store.lanes.settle([LaneSettle(slot, "", LaneVerdict.FORGET) for slot in part]))
             await asyncio.sleep(0)
@@ -164,9 +164,10 @@ class Retirement:
 async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
     """Move a retired group's dead letters to another lane; return their number.
 
-    Each dead letter is added there before it is dropped here. A crash in between leaves it in both lanes until the
-    call is repeated. If an operator purges it there meanwhile, the repeated call does not add it again. It is dropped
-    for good, because the host that buried it may not know that the store has done so.
+    This function adds each dead letter to the other lane before it drops the dead letter from the retired lane. A crash
+    in between leaves the dead letter in both lanes until the call is repeated. If an operator purges the copy in the
+    other lane meanwhile, the repeated call does not add the copy again. The dead letter is dropped for good, so that
+    the host that buried it, and may not know that the store has done so, cannot add it again.
     """
     count = 0
     while page := await store.dead(lane, limit=RESCUE_PAGE):

@@ -7,7 +7,7 @@ import msgspec
 from emq.loops.timekeeping import ClockState
 
 LIVE_S = 10.0
-"""Seconds. A host whose snapshot is older is gone, or cut off from its database."""
+"""Most seconds of a live host's snapshot's age. A host with an older one is gone, or cut off from its database."""
 
 IN_SLOT = "slot"
 
@@ -86,7 +86,7 @@ class HostStatistics(msgspec.Struct, frozen=True):
     Attributes:
         time: seconds since the epoch, by the host's clock.
         uptime_s: seconds since the host was created.
-        topics, groups, queues: numbers of what the host owns.
+        topics, groups, queues: numbers of topics, groups and queues that the host owns.
         ready_queues: queues that wait to be read.
         in_flight: messages started and not settled.
         loop_lag_s: the longest delay, in seconds, with which the event loop woke the statistics loop since the last

@@ -1,4 +1,4 @@
-"""What a host is given: where its data is kept, and the services that it uses."""
+"""The surroundings of a host: the places of its data, and the services that it uses."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MANY = 5_000
 
 
 class Takeover:
-    """What a host does in the stores before it starts messages of groups: first `fence`, then `prepare`.
+    """Prepares the stores before the host starts messages of groups: first call `fence`, then `prepare`.
 
     Attributes:
         shrunk_queues: queues read again because their store had lost messages.
@@ -50,10 +50,10 @@ class Takeover:
         self.shrunk_queues = 0
 
     def abandoned(self, group: OwnedGroup) -> None:
-        """The host lets go of a group whose store has lost messages, and may take the group over again.
+        """Note that the host lets go of a group whose store has lost messages, and may take the group over again.
 
-        Then the entries that it had claimed are put back, also under the same epoch, and what it read last tells how
-        far the store had come.
+        At the next takeover, the entries that the host had claimed are put back, also under the same epoch. The newest
+        message that the host read of each queue tells how far the store had come.
         """
         self._abandoned.add(group.name)
         self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
@@ -80,7 +80,7 @@ class Takeover:
     async def prepare(
         self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
     ) -> dict[str, Checkpoint]:
-        """Put back what former owners claimed; return the checkpoint from which to read each queue of the groups.
+        """Put back entries that former owners claimed; return the checkpoint from which to read each queue.
 
         Groups that the store cannot serve are added to `waiting`.
         """
@@ -133,7 +133,7 @@ class Takeover:
         answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()
         waiting.update({g: a for g, a in zip(wanted, answers, strict=True) if isinstance(a, FAILURES)})
         if again := [(g, e) for g, e in wanted.items() if g in self._abandoned and g not in waiting]:
-            # Recover under the same epoch, too: no one holds the entries any more that were claimed before.
+            # Recover under the same epoch, too: no host holds entries that were claimed before now.
             older_than_ms = int(self._clock.now() * 1000) + 1
             put_back = await of_each(self._store.lanes.recover(again, older_than_ms), len(again))
             waiting.update({g: a for (g, _), a in zip(again, put_back, strict=True) if isinstance(a, FAILURES)})
@@ -161,7 +161,7 @@ class Takeover:
     async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
         """Have the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
 
-        This covers all queues of each topic, whoever owns them: if a queue was empty, its owner notices no loss.
+        This covers all queues of each topic, on whatever host: the owner of an empty queue notices no loss.
         """
         queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]
         for start in range(0, len(queues), SLICE):
@@ -171,7 +171,7 @@ class Takeover:
                 log.warning("%s; %d queues may still take keys by a former layout", failures[0], len(failures))
 
     def _record_dropped(self, name: str, head: int) -> None:
-        """Record the messages that a topic (one that drops its oldest) dropped before the queue had an owner."""
+        """Record the messages that a topic that drops its oldest lost in this way before the queue had an owner."""
         group, priority = group_of(name), priority_of(name)
         topic = self._topics.get(topic_of(group))
         if self._trail.enabled and topic is not None and topic.drops_oldest:
@@ -195,6 +195,6 @@ class Takeover:
             )
             if self._trail.enabled:
                 group, priority = group_of(name), priority_of(name)
-                topic = topics[topic_of(group)]  # as of the call; the topic may have been deleted meanwhile
+                topic = topics[topic_of(group)]  # the topic at the time of the call; it may have been deleted since
                 index = topic.priorities.index(priority)
                 self._trail.record(events.Lost(now_us, *parts_of(group), index, upto, max(known, upto + 1)))

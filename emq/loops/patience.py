@@ -1,4 +1,4 @@
-"""Waiting for a server that does not answer yet."""
+"""Waits for a server that does not answer yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emq import errors
 log = logging.getLogger(__name__)
 
 AGAIN_S = (0.2, 0.5, 1.0, 2.0)
-"""Seconds between attempts; the last repeats. Short, since a starting server is up within seconds."""
+"""Seconds between attempts; the last one repeats. They are short, since a starting server is up within seconds."""
 
 SAY_EVERY_S = 30.0
 

@@ -5,22 +5,22 @@ spend a second's quota twice. All hosts of an environment share one database, th
 the *reference*. There is exactly one, whatever the store (a Redis Cluster has as many clocks as masters). For SQLite
 and for databases in memory, the reference is the machine's own clock.
 
-**How.** As NTP does: ask the reference, take the middle of the round trip as the time of its answer, believe the answer
-with the shortest round trip of the last few, allow for `DRIFT` since. The host asks every `INTERVAL_S`, and at once
-when the machine's wall clock jumps.
+**How.** The host does as NTP does: it asks the reference, takes the middle of the round trip as the time of the answer,
+believes the answer with the shortest round trip of the last few, and allows for `DRIFT` since then. The host asks every
+`INTERVAL_S`, and at once when the machine's wall clock jumps.
 
 **Never twice.** The environment's time never goes back (`successor`); hosts note it in the database. If the reference's
-clock jumps back, the environment's time goes on from where it was, or up to `UNNOTED_US` later. It runs slower by
-`SLEW` until both agree again, and that much of the quota is lost meanwhile. The note does not show a jump back to a
-time after the note. Hosts that have counted on since see such a jump and report it (`anchor_us`); so does a host that
-starts on the machine that noted the time, by the time that has passed there.
+clock jumps back, the environment's time goes on from where it was, or up to `UNNOTED_US` later. The environment's time
+then runs slower by `SLEW` until both agree again, and the hosts lose this part of their quotas meanwhile. The note does
+not show a jump back to a time after the note. Hosts that have counted on since see such a jump and report it
+(`anchor_us`); so does a host that starts on the machine that noted the time, by the time that has passed there.
 
-If the clock jumps forward, the time follows at once and leaves out seconds. A host starts nothing in the second in
-which it lands, since a host that was there before may have had the same groups. A host whose own clock is ahead stands
-still until the time has come.
+If the clock jumps forward, the environment's time follows at once and leaves out seconds. A host starts nothing in the
+second in which it lands, since another host may have used this second's quota of the same groups. A host whose own
+clock is ahead stands still until the time has come.
 
-**A database that was lost.** A database that comes back empty or from an old copy has lost the note. A host notices if
-the database tells a time before one that it told already, and then restores the environment's time (`anchor_us`).
+**A lost database.** A database that comes back empty or from an old copy has lost the note. A host notices this if the
+database tells an earlier time than before, and then restores the environment's time (`anchor_us`).
 """
 
 from __future__ import annotations

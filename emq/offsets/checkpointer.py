@@ -49,7 +49,7 @@ class Checkpointer:
 
     Attributes:
         saved: number of checkpoints saved.
-        unreachable: why the last save failed; None if it did not.
+        unreachable: reason why the last save failed; None if the last save succeeded.
     """
 
     def __init__(
@@ -82,7 +82,8 @@ class Checkpointer:
         """Return how many messages the group's queues together may be ahead of their checkpoints."""
         topic = group.owner.topic
         rate = max(group.quota, topic.qps) if topic.options.borrow else group.quota
-        buffers = group.capacity * max(1, len(topic.priorities))  # a higher priority's holds twice as much, if it may
+        # Buffers of higher priorities may hold up to twice the capacity, as far as the allowance permits.
+        buffers = group.capacity * max(1, len(topic.priorities))
         least = math.ceil(rate * INTERVALS * self._interval_s) + buffers
         return max(least, math.ceil(rate * self._max_unsaved_s))
 

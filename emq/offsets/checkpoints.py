@@ -1,4 +1,4 @@
-"""Checkpoints in the database: how far each queue has been consumed, and under which epoch."""
+"""Checkpoints in the database: the progress of each queue, and the epoch under which its owner saved the progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def next_unread(self) -> int:
-        """The first offset of which the checkpoint knows nothing."""
+        """Return the first offset of which the checkpoint knows nothing."""
         return max(self.watermark, self.marks[0].offset + 1 if self.marks else 0)
 
     def rewound(self, upto: int, marks: tuple[Mark, ...]) -> Checkpoint:
@@ -71,7 +71,7 @@ class CheckpointStore:
         self.environment = str(environment)
 
     async def load_all(self) -> dict[str, Checkpoint]:
-        """Every checkpoint of the environment, by queue.
+        """Return every checkpoint of the environment, by queue.
 
         Raises:
             DatabaseUnavailable: try again later.
@@ -104,7 +104,7 @@ class CheckpointStore:
             Queues for which a higher epoch is stored: another host owns them.
 
         Raises:
-            DatabaseUnavailable: nothing is known to have changed; repeat it later.
+            DatabaseUnavailable: the call may or may not have had effect; repeat it later.
         """
         values = {"environment": self.environment, "rows": _json(list(epochs.items()))}
 
@@ -115,7 +115,7 @@ class CheckpointStore:
         return await self.database.run(fence) if epochs else []
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
-        """Save checkpoints, all in one statement and one transaction; returns the queues that were refused.
+        """Save checkpoints, all in one statement and one transaction; return the queues that were refused.
 
         A queue is refused if a higher epoch is stored: another host owns the queue now, and the caller must stop
         consuming it. A watermark never moves back; a late save with a lower one changes nothing but the epoch. If a
@@ -123,14 +123,14 @@ class CheckpointStore:
         either saved or not.
 
         Raises:
-            DatabaseUnavailable: nothing is known to be saved; repeat it later.
+            DatabaseUnavailable: the batch may or may not be saved; repeat the call later.
         """
         if not batch:
             return []
 
         def save(connection: sa.Connection) -> list[str]:
             unique = list({checkpoint.queue: checkpoint for checkpoint in batch}.values())
-            # As one JSON parameter the whole batch is unpacked inside the database, without holding the GIL.
+            # The whole batch is one JSON parameter: the database unpacks it without holding the GIL.
             values = {"environment": self.environment, "rows": _json(unique)}
             accepted = connection.execute(statements.catalog(connection, "checkpoints_save"), values).rowcount
             if accepted == len(unique):
@@ -140,12 +140,12 @@ class CheckpointStore:
         return await self.database.run(save)
 
     async def rewind(self, batch: Sequence[Checkpoint]) -> list[str]:
-        """Set watermarks outright, also back, because the store has lost messages; returns the queues refused.
+        """Set watermarks outright, also back, because the store has lost messages; return the queues refused.
 
         Fenced by epochs, as `save` is. Safe to repeat.
 
         Raises:
-            DatabaseUnavailable: nothing is known to have changed; repeat it later.
+            DatabaseUnavailable: the call may or may not have had effect; repeat it later.
         """
         values = {"environment": self.environment, "rows": _json(list(batch))}
 
@@ -180,7 +180,7 @@ class CheckpointStore:
         return await self.database.run(reset)
 
     async def drop(self, queues: Sequence[str]) -> int:
-        """Forget the checkpoints of queues whose topic is gone; returns their number. Safe to repeat.
+        """Forget the checkpoints of queues whose topic is gone; return their number. Safe to repeat.
 
         Raises:
             DatabaseUnavailable: try again later.

@@ -14,7 +14,7 @@ from emq.topics.model import Topic
 
 AT_ONCE = 1_000
 GROUPS_AT_ONCE = 500
-"""Most queues (`AT_ONCE`) and groups (`GROUPS_AT_ONCE`) that are looked at before the event loop serves other tasks."""
+"""Most queues (`AT_ONCE`) and groups (`GROUPS_AT_ONCE`) looked at before the event loop serves other tasks."""
 
 
 class Lag(NamedTuple):
@@ -60,7 +60,7 @@ async def _unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Seque
     for queue, bounds in zip(queues, served(await log.bounds(queues)), strict=True):
         checkpoint = saved.get(queue)
         if checkpoint is not None and checkpoint.watermark > bounds.tail:
-            checkpoint = None  # the store came back without its last messages, and its present ones are unfinished
+            checkpoint = None  # the store came back without its last messages; all messages that it has are unfinished
         start = bounds.head if checkpoint is None else max(bounds.head, checkpoint.watermark)
         beyond = 0 if checkpoint is None else sum(e - max(s, start) for s, e in checkpoint.finished if e > start)
         counts.append(max(0, bounds.tail - start - beyond))

@@ -33,7 +33,7 @@ class Retention:
         self.outdated = False
 
     def resumed(self, queue: OwnedQueue) -> None:
-        """The queue goes on with the notes of its checkpoint."""
+        """Plan a look at a queue that goes on with the notes of its checkpoint."""
         if queue.notes:
             self._expect(queue)
 
@@ -62,7 +62,7 @@ class Retention:
             upto = max((note.watermark for note in queue.notes if note.at_s + kept_s <= now_s), default=0)
             if upto:
                 found.append((queue, min(upto, queue.saved)))
-            elif queue.notes and not queue.group.stopping:  # the retention has grown since
+            elif queue.notes and not queue.group.stopping:  # the retention has grown since the look was planned
                 self._expect(queue)
         return iter(found)
 
@@ -73,7 +73,7 @@ class Retention:
             self._expect(queue)
 
     def failed(self, queue: OwnedQueue, now_s: float) -> None:
-        """The store could not drop the queue's messages: look at the queue again soon."""
+        """The store could not drop the queue's messages: look at the queue again at the next trim."""
         heapq.heappush(self._due, (now_s, next(self._tickets), queue))
 
     def _expect(self, queue: OwnedQueue) -> None:

@@ -12,7 +12,7 @@ KNOWN = 10_000
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""Waiting tenants that are looked at again every `LOOK_AGAIN_S` seconds, even if no place became free."""
+"""Number of waiting tenants that are looked at again every `LOOK_AGAIN_S` seconds, even if no place became free."""
 
 
 class _Tenant:
@@ -77,7 +77,7 @@ class Places:
         """Give back a place that `name` has had since `taken_us`, the time that `take` returned."""
         tenant = self._tenants.get(name)
         if tenant is None or not tenant.held:
-            return  # taken in an event loop that has ended
+            return  # the place was taken in an event loop that has ended
         self.used -= 1
         tenant.held -= 1
         tenant.pace.ended(taken_us, self._now_us())

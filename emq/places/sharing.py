@@ -122,10 +122,10 @@ def used_at_most(full_at: int, held: int) -> int:
 
 
 class Crowd(Generic[T]):
-    """Tenants or topics that wait for free places; the one that needs the fewest free places comes first.
+    """Tenants or topics that wait for free places. The tenant or topic that needs the fewest free places is first.
 
     Attributes:
-        wakes_at: most used places with which `first` may go; -1 while none waits.
+        wakes_at: most used places with which `first` may go; -1 while nobody waits.
     """
 
     def __init__(self) -> None:
@@ -145,13 +145,13 @@ class Crowd(Generic[T]):
             self._settle_top()
 
     def first(self) -> T:
-        """Take out and return the one that needs the fewest free places."""
+        """Take out and return the tenant or topic that needs the fewest free places."""
         who = self._heap[0][2]
         self._take(who)
         return who
 
     def longest(self) -> T:
-        """Take out and return the one that has waited longest."""
+        """Take out and return the tenant or topic that has waited longest."""
         who = next(iter(self._waiting))
         self._take(who)
         return who

@@ -51,8 +51,8 @@ class Threads:
     Tenants share the places as `emq.places.places` says, so that slow functions of one tenant leave places to others. A
     function gives its place back, but keeps its thread, if its caller was cancelled (by a time-out), or if it has run
     for `REPLACE_S` while others wait. A spare thread then takes over. There are up to `SPARE` spare threads, which
-    tenants share likewise. So a function that never returns costs a thread instead of a place, and does not keep the
-    process from ending.
+    tenants share by the same rules. So a function that never returns costs a thread instead of a place, and does not
+    keep the process from ending.
 
     All methods but `_work_off` run in the event loop. The object belongs to one event loop at a time, as its places do.
     """
@@ -117,7 +117,7 @@ class Threads:
                 call.loop.call_soon_threadsafe(self._ended, call, result, failure)
             except RuntimeError:
                 return  # the event loop is closed: no caller waits for this result
-            del call, result, failure  # or an idle thread would keep them in memory
+            del call, result, failure  # an idle thread would keep them in memory
 
     def _ended(self, call: _Call, result: object, failure: BaseException | None) -> None:
         if self._idle < self._capacity:
@@ -127,7 +127,7 @@ class Threads:
         if self._loop is call.loop:
             if call.spare:
                 self._spare[call.name] -= 1
-                self._spare += Counter()  # without those that have none left
+                self._spare += Counter()  # drops tenants that have no spare thread left
             else:
                 self._give_back(call)
         if not call.future.done():

@@ -85,7 +85,7 @@ class Batcher(Generic[Item, Answer]):
             answers = await self._call([item for item, _ in batch], durability)
             if len(answers) != len(batch):
                 raise errors.OutcomeUnknown(f"the store gave {len(answers)} answers for {len(batch)} messages")
-        except Exception as exc:  # also kinds that a store must not raise, or the senders would wait forever
+        except Exception as exc:  # also an error that a store must not raise: without it the senders would wait forever
             answers = [exc] * len(batch)
         except BaseException:
             for _, future in batch:

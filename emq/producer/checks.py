@@ -48,7 +48,7 @@ def check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -
 
 
 def bodies_of(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:
-    """Return the payloads as bytes; refuse what is no payload, or larger than the topic takes."""
+    """Return the payloads as bytes; refuse values of other types, and payloads larger than the topic takes."""
     if payloads and set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= topic.options.max_payload:
         return cast(Sequence[bytes], payloads)
     return [body_of(topic, payload) for payload in payloads]

@@ -44,11 +44,11 @@ class _Item(NamedTuple):
 class LaneProducer:
     """Adds messages to lanes.
 
-    The lanes of a topic are sealed before the topic is deleted; if a sealed lane refuses a message, the producer places
-    the message again by the catalog. The lanes of groups that retire are not sealed, so a group may go between our look
-    at the catalog and the add. Therefore the producer looks again after the add, and places the message again if its
-    group is gone. The host that retires a group looks at its lane once more after the catalog has changed. One of the
-    two sees the message. While the database is away, the second look waits (`Doubts`).
+    The lanes of a topic are sealed before the topic is deleted. If a sealed lane refuses a message, the producer places
+    the message again by the catalog. The lanes of groups that retire are not sealed, so a group may go between the
+    producer's look at the catalog and the add. Therefore the producer looks again after the add, and places the message
+    again if its group is gone. The host that retires a group looks at its lane once more after the catalog has changed.
+    So one of the two sees the message. While the database is away, the producer's second look waits (`Doubts`).
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class LaneProducer:
         for name in {item.topic.name for _, item in added}:
             try:
                 topics[name] = await self._look_again(name)
-            except errors.UnknownTopic as exc:  # of these messages only: others share the call
+            except errors.UnknownTopic as exc:  # other topics share the call: refuse only these messages
                 answers.update((place, exc) for place, item in added if item.topic.name == name)
         known = [(place, item) for place, item in added if item.topic.name in topics]
         astray = [(place, item) for place, item in known if item.group >= topics[item.topic.name].groups]
@@ -124,7 +124,7 @@ class LaneProducer:
         for (place, item), mine in zip(astray, gone, strict=True):
             if isinstance(mine, FAILURES):
                 answers[place] = errors.OutcomeUnknown(f"stored in a group that is gone, and not taken back: {mine}")
-            elif mine is True:  # if it is there no more, the host that retired the group has found it
+            elif mine is True:  # else the host that retired the group has found the message
                 again.append((place, _moved(item, topics[item.topic.name])))
         return again
 
@@ -150,13 +150,13 @@ class LaneProducer:
         """Place messages again whose group is gone; return the messages that need another look."""
         topics: dict[str, Topic] = {}
         for name in {item.topic.name for item in doubtful}:
-            with contextlib.suppress(errors.UnknownTopic):  # it was deleted, and its messages with it
+            with contextlib.suppress(errors.UnknownTopic):  # the topic's deletion deleted the messages, too
                 topics[name] = await self._look_again(name)
         known = [item for item in doubtful if item.topic.name in topics]
         astray = [item for item in known if item.group >= topics[item.topic.name].groups]
         left = []
         for item, mine in zip(astray, await self._recalled(astray), strict=True):
-            if mine is True or isinstance(mine, errors.OutcomeUnknown):  # a second delivery is better than none
+            if mine is True or isinstance(mine, errors.OutcomeUnknown):  # rather delivered twice than never
                 self._unplaced.append(_moved(item, topics[item.topic.name]))
             elif isinstance(mine, FAILURES):
                 left.append(item)

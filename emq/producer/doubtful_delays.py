@@ -34,7 +34,7 @@ class Doubts(Generic[Item]):
     processes reached the database meanwhile, because no process can retire a group without the database.
 
     Args:
-        place: places messages again whose group is gone; returns those that need another look. Raises
+        place: places messages again whose group is gone; returns the messages that need another look. Raises
             `DatabaseUnavailable` while the database is away; then nothing was done.
     """
 

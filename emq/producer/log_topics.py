@@ -32,7 +32,8 @@ class QueueColumns(NamedTuple):
     """Messages of one topic and priority, checked.
 
     Attributes:
-        headers: of each message, or None if none has any; `ids` and `ttl_s` likewise. None for an id: a new one.
+        headers, ids, ttl_s: a value for each message, which may be None; or None if all messages lack it. A message
+            without an id gets a new one.
     """
 
     bodies: Sequence[bytes]
@@ -59,7 +60,7 @@ class _Single(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Messages of one call, encoded; those that follow are named by their places here."""
+    """The encoded messages of one call. Methods name a message by its place in these sequences."""
 
     encoded: list[bytes]
     ids: Sequence[str]
@@ -69,7 +70,7 @@ class _Batch(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """Messages of a batch that a group's queue did not take, by their places."""
+    """Messages of a batch that a group's queue did not take: their places in the batch, and the error."""
 
     group: int
     at: list[int]
@@ -115,14 +116,14 @@ class QueueProducer:
     async def publish_many(
         self, route: Route, priority: int, messages: QueueColumns, *, whole: bool = True
     ) -> list[Outcome]:
-        """Append many messages, 500 at a time; returns the id or the error of each.
+        """Append many messages, 500 at a time; return the id or the error of each.
 
-        After a batch with an error none is sent any more, so that no message overtakes another.
+        After a batch with an error, no further batch is sent, so that no message overtakes another.
 
         Args:
             route: the topic that the priority and the messages were checked against.
             whole: True to store a batch's messages of one queue together or not at all. Otherwise a queue without room
-                for all of them takes the first; it gets none that come later, and the other queues get theirs.
+                for all of them takes the first ones that fit, and later ones are refused; other queues take theirs.
         """
         bodies, count = messages.bodies, len(messages.bodies)
         new = self._ids.next
@@ -151,10 +152,11 @@ class QueueProducer:
         ids: Sequence[str],
         full: dict[str, errors.TopicFull] | None,
     ) -> Sequence[errors.EMQError | None]:
-        """Append one batch; returns the error of each message, None for a stored message.
+        """Append one batch; return the error of each message, None for a stored message.
 
         Args:
-            full: queues that get no more, and will; None to store a queue's messages together or not at all.
+            full: the queues that were found full, which get no more; this method adds to them. None to store a queue's
+                messages together or not at all.
         """
         bodies, keys = messages.bodies, messages.keys
         outcomes: list[errors.EMQError | None] = [None] * len(bodies)
@@ -204,7 +206,7 @@ class QueueProducer:
         batch: _Batch,
         full: dict[str, errors.TopicFull] | None,
     ) -> list[_Refused]:
-        """Append messages of a batch, given by group; returns those that were not stored."""
+        """Append messages of a batch, given by group; return the refused ones."""
         refused: list[_Refused] = []
         if full:
             closed = [group for group in places if route.queues[group][priority] in full]
@@ -218,7 +220,7 @@ class QueueProducer:
         return refused
 
     async def _fill(self, route: Route, priority: int, refused: _Refused, batch: _Batch) -> list[_Refused]:
-        """Append as many of the first messages as fit into a queue that has not room for all; returns the others."""
+        """Append as many of the first messages as fit into a queue without room for all; return the others."""
         group, at, why = refused
         size = len(at) // 2
         while size:
@@ -234,7 +236,7 @@ class QueueProducer:
         return [_Refused(group, at, why)]
 
     async def _store(self, route: Route, priority: int, places: dict[int, list[int]], batch: _Batch) -> list[_Refused]:
-        """Append messages of a batch, given by group, in one call; returns those that were not stored."""
+        """Append messages of a batch, given by group, in one call; return the refused ones."""
         encoded, ids, keys, has_keys, published_us = batch
         puts = [
             _put(route, g, priority, [encoded[i] for i in at], has_keys and any(keys[i] is not None for i in at))
@@ -245,7 +247,7 @@ class QueueProducer:
         answers: Sequence[Sequence[int] | errors.EMQError]
         try:
             answers = await of_each(self._log.put(puts, route.topic.options.durability), len(puts))
-        except errors.EMQError as exc:  # the outcomes of earlier calls must not get lost
+        except errors.EMQError as exc:  # not raised: the caller needs the outcomes of earlier calls, too
             answers = [exc] * len(puts)
         refused: list[_Refused] = []
         for (group, at), tail, answer in zip(places.items(), known, answers, strict=True):
@@ -264,7 +266,7 @@ class QueueProducer:
             place = single.id if alone else single.route.queues[single.group][single.priority]
             places.setdefault(place, []).append(i)
         has_keys = any(single.key is not None for single in singles)
-        # A put goes by its oldest route: if the queue refuses that route's layout, all of the put is routed again.
+        # A put has the layout of its oldest route: if the queue refuses this layout, all of the put is routed again.
         firsts = [
             singles[min(at, key=lambda i: singles[i].route.topic.layout) if has_keys else at[0]]
             for at in places.values()

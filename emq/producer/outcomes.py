@@ -1,4 +1,4 @@
-"""What became of the messages of one call, of which perhaps only a part was published."""
+"""The outcomes of the messages of one call. Perhaps only a part of the messages was published."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ E = TypeVar("E", bound=errors.EMQError)
 
 
 def first_failure(outcomes: Sequence[object], *kinds: type[E]) -> E | None:
-    """Return the first of the outcomes that is an error of one of the kinds."""
-    if not any(issubclass(kind, kinds) for kind in set(map(type, outcomes))):  # as nearly always, for thousands
+    """Return the first outcome that is an error of one of the kinds; None if there is none."""
+    if not any(issubclass(kind, kinds) for kind in set(map(type, outcomes))):  # nearly always, and for thousands
         return None
     return next(outcome for outcome in outcomes if isinstance(outcome, kinds))
 
 
 def unsent(failure: errors.EMQError) -> errors.EMQError:
-    """Return the error of a message that was not sent because one before it failed."""
+    """Return the error of a message that was not sent because an earlier message failed."""
     if not isinstance(failure, errors.OutcomeUnknown):
         return failure
     error = errors.StoreUnavailable(f"not sent, because one before it failed: {failure}")
@@ -33,7 +33,7 @@ def unsent(failure: errors.EMQError) -> errors.EMQError:
 
 
 def in_doubt(broken: BaseException) -> errors.OutcomeUnknown:
-    """Return the error of a message whose publish broke with an error that is none of ours.
+    """Return the error of a message whose publish broke with an error that is not an `EMQError`.
 
     Raises:
         BaseException: `broken` itself, if it is to end the process.
@@ -48,8 +48,8 @@ def in_doubt(broken: BaseException) -> errors.OutcomeUnknown:
 def all_published(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the ids of messages that were all published, else raise the first failure.
 
-    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller who believes
-    them would publish this part twice; so the function raises `OutcomeUnknown` instead.
+    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller that believes
+    such an error would publish this part twice; so the function raises `OutcomeUnknown` instead.
     """
     failure = first_failure(outcomes, errors.EMQError)
     if failure is None:

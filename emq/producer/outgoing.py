@@ -1,4 +1,4 @@
-"""Messages on their way into topics: where each goes, and checks of those that go there together."""
+"""Messages on their way into topics: the way of each message, and checks of messages that go the same way."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Outgoing(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """True if the message says when it may start."""
+        """True if the message has a delay or a time at which it may start."""
         return self.at is not None or self.delay_ms is not None or self.delay is not None
 
     def way(self, topic: Topic) -> Way:
-        """Return what the message has in common with those that it can be sent with.
+        """Return the message's way; messages of one way can be sent together.
 
         Raises:
-            InvalidMessage: the topic does not have its priority.
+            InvalidMessage: the topic does not have the message's priority.
         """
         if topic.is_sorted and (topic.kind is not Kind.PRIORITY or not self.waits):
             return Way(topic.name, "slots")
@@ -57,10 +57,10 @@ class Outgoing(NamedTuple):
 
 
 def said_of(m: object) -> tuple[str, str | float | None, bool]:
-    """Return what decides on a message's way: its topic, its priority, and whether it waits.
+    """Return the values that decide on a message's way: its topic, its priority, and whether it waits.
 
     Raises:
-        InvalidMessage: it is no message, or its topic or priority can be none.
+        InvalidMessage: `m` is not an `Outgoing`, or its topic or priority has a wrong type.
     """
     if not isinstance(m, Outgoing):
         raise errors.InvalidMessage(f"message {inputs.shown(m)} is of type {type(m).__name__}; give an Outgoing")
@@ -77,8 +77,10 @@ def said_of(m: object) -> tuple[str, str | float | None, bool]:
 
 
 class Way(NamedTuple):
-    """Where messages of one topic go: to slots, to lanes, or to the queues of the priority that has this index in the
-    topic as the messages are checked against it."""
+    """The way of messages of one topic: to slots, to lanes, or to the queues of one priority.
+
+    `priority` is the priority's index in the topic against which the messages are checked.
+    """
 
     topic: str
     to: Literal["slots", "lanes", "queues"]
@@ -86,12 +88,12 @@ class Way(NamedTuple):
 
 
 def columns_of(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) -> QueueColumns | SlotColumns:
-    """Check messages that go the same way to queues or slots; raises `InvalidMessage` if one of them is not right."""
+    """Check messages that go the same way to queues or slots; raise `InvalidMessage` if one of them is not valid."""
     return for_slots(topic, messages, now_us) if way.to == "slots" else for_queue(topic, messages)
 
 
 def refusals(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) -> dict[int, errors.EMQError]:
-    """Check messages that go the same way each by itself; return the errors of those that are not right, by place."""
+    """Check each of the messages that go the same way by itself; return the errors of the invalid ones, by place."""
     refused: dict[int, errors.EMQError] = {}
     for i, m in enumerate(messages):
         try:
@@ -100,7 +102,7 @@ def refusals(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) 
             refused[i] = inputs.unencodable(exc)
         except errors.EMQError as exc:
             refused[i] = exc
-        except Exception as exc:  # a value that breaks when it is read
+        except Exception as exc:  # the caller's value raised an error when it was read
             refused[i] = errors.InvalidMessage(f"message cannot be read: {type(exc).__name__}: {exc}")
             refused[i].__cause__ = exc
     return refused

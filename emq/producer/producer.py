@@ -35,9 +35,9 @@ AT_ONCE = 32
 class Producer:
     """Publishes to the topics of one environment. Belongs to one event loop; any number of tasks may share it.
 
-    Messages without a key go to a topic's groups in turn, so that no group gets more than its share; those with a
-    key go to the group that the key hashes to, so that one group sees all of them in order. In a sorted topic the key
-    is the slot basis, and without one the content is.
+    Messages without a key go to a topic's groups in turn, so that no group gets more than its share. Messages with a
+    key go to the group that the key hashes to, so that one group gets all messages of the key in order. In a sorted
+    topic the key (the slot basis) chooses the slot; without a key the content does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Producer:
 
     @property
     def published(self) -> int:
-        """Messages published so far."""
+        """Number of messages published so far."""
         return self._queues.published + self._slots.published + self._lanes.published
 
     @property
@@ -79,23 +79,23 @@ class Producer:
         merge_key: bytes | str | None = None,
         message_id: str | None = None,
     ) -> str:
-        """Publish one message; returns its id once the store has it, as durably as the topic asks.
+        """Publish one message; return its id once the store has the message, as durably as the topic asks.
 
         Publishes awaited at the same time share a round trip. Times are those of the environment's clock, see
         `emq.loops.timekeeping`.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             payload: up to the topic's `max_payload` bytes; text is encoded as UTF-8.
             key: messages of one key run one at a time, first deliveries in order. In a sorted topic, the slot basis.
             priority: one of the topic's; None for the middle one. For topics of kind priority, a number above 16.
             headers: small strings that travel along.
-            delay_ms, delay, at: at most one of them: when it may start, in milliseconds from now; as the name of one of
-                the topic's delay levels, an enum member with such a value, a timedelta, or seconds; as a datetime with
-                a time zone, or seconds since the epoch.
-                The fixed time of a topic of that kind, or the end of a range_merge's time range.
-            ttl_s: seconds from the time at which the message is ready; if it has not started by then, it is
-                dead-lettered as `expired`. The topic's own ttl_s counts if it is shorter.
+            delay_ms, delay, at: the time at which the message may start; give at most one of them. `delay_ms` is in
+                milliseconds from now. `delay` is the name of one of the topic's delay levels, an enum member with such
+                a value, a timedelta, or seconds. `at` is a datetime with a time zone, or seconds since the epoch. In a
+                topic of kind fixed_time this is the fixed time, and in one of kind range_merge the end of the range.
+            ttl_s: seconds after the message is ready at which it expires: if it has not started by then, it becomes a
+                dead letter with the reason `expired`. The topic's own ttl_s counts if it is shorter.
             time_range_ms: for topics of kind range_merge: milliseconds from now until the message is due.
             merge_key: for sorted topics with merge='key': messages of one merge key merge; None for the payload.
             message_id: your own unique id of 1 to 128 characters; reuse it when you retry after `OutcomeUnknown`. None
@@ -112,7 +112,7 @@ class Producer:
                 published; try again later.
             OutcomeUnknown: the message may or may not have been published.
         """
-        try:  # as `border.encodable`, without a second coroutine for each message
+        try:  # does the same as `border.encodable`, without a second coroutine for each message
             route = await self._router.route(topic)
             found, body, now_us = route.topic, checks.body_of(route.topic, payload), self._clock.now_us()
             if ttl_s is not None:
@@ -166,7 +166,7 @@ class Producer:
         merge_keys: Sequence[bytes | str] | None = None,
         message_ids: Sequence[str] | None = None,
     ) -> list[str]:
-        """Publish messages to one topic in few round trips; returns their ids, in order.
+        """Publish messages to one topic in few round trips; return their ids, in order.
 
         Atomic for each queue and batch of 500 (for a sorted topic, 2,000 or 8 MiB), not as a whole: before an error,
         some messages may have been published. Repeating the call is safe if duplicates are harmless. Arguments that are
@@ -229,12 +229,12 @@ class Producer:
         return all_published(await self._queues.publish_many(route, found.priority_index(priority), columns))
 
     async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:
-        """Publish messages of any topics in few round trips; returns what became of each, in order.
+        """Publish messages of any topics in few round trips; return the outcome of each, in order.
 
-        One message's refusal does not touch the others, but if the store fails or a queue is full, later messages of
-        the same queue are refused, too, so that none overtakes another. Messages of one topic and priority keep their
-        order; those that say when they may start are apart from the rest. Memory is bounded by the messages given: some
-        thousand at a time are enough for full speed.
+        A refused message does not affect the others. But if the store fails or a queue is full, later messages of the
+        same queue are refused, too, so that no message overtakes another. Messages of one topic and priority keep their
+        order; messages with a delay or a start time are apart from the rest. Memory grows with the number of messages
+        given; some thousand at a time are enough for full speed.
         """
         messages, outcomes = list(messages), dict[int, Outcome]()
         routes: dict[str, Route] = {}
@@ -260,11 +260,11 @@ class Producer:
         room = asyncio.Semaphore(AT_ONCE)
 
         async def send(way: Way, places: Sequence[int]) -> Sequence[Outcome]:
-            # Those of many topics with one message each share a call.
+            # Single messages of many topics wait for nobody: the batcher gathers them into shared calls.
             async with room if len(places) > 1 else contextlib.nullcontext():
                 return await self._send_alike(routes[way.topic], way, [messages[i] for i in places])
 
-        # Whatever breaks one way must not hide what became of the others.
+        # An error of one way must not hide the outcomes of the others.
         answers = await asyncio.gather(*starmap(send, alike.items()), return_exceptions=True)
         for places, answer in zip(alike.values(), answers, strict=True):
             each = [in_doubt(answer)] * len(places) if isinstance(answer, BaseException) else answer
@@ -272,10 +272,10 @@ class Producer:
         return [outcomes[i] for i in range(len(messages))]
 
     async def _send_alike(self, route: Route, way: Way, messages: Sequence[Outgoing]) -> Sequence[Outcome]:
-        """Publish messages that go the same way; if some are not right, the others go without them.
+        """Publish messages that go the same way; invalid ones are refused, and the others go without them.
 
         Args:
-            route: the topic for which their way was chosen.
+            route: the topic for which the way was chosen.
         """
         if way.to == "lanes" or len(messages) == 1:
             return await self._one_by_one(messages, with_ids=way.to != "slots")
@@ -283,7 +283,7 @@ class Producer:
         refused: dict[int, Outcome] = {}
         try:
             columns = columns_of(way, topic, messages, now_us)
-        except Exception:  # at least one of them is not right
+        except Exception:  # at least one message is not valid
             refused |= refusals(way, topic, messages, now_us)
             messages = [m for i, m in enumerate(messages) if i not in refused]
             columns = columns_of(way, topic, messages, now_us)
@@ -321,7 +321,7 @@ class Producer:
         return [o if isinstance(o, str | errors.EMQError) else in_doubt(o) for o in outcomes]
 
     async def _note_expiring(self, topic: Topic, ttl_s: float) -> None:
-        """Note that the topic has messages with a time to live; first refuse one that is none."""
+        """Note that the topic has messages with a time to live; first refuse an invalid time to live."""
         ttl_us(ttl_s)
         if not topic.may_expire:
             await self._expiring.note(topic.name)
@@ -344,11 +344,11 @@ class Producer:
         headers: Mapping[str, str] | None = None,
         ttl_s: float | None = None,
     ) -> str:
-        """Publish a message on a schedule; returns the schedule's id, by which you can recall the schedule.
+        """Publish a message on a schedule; return the schedule's id, by which you can recall the schedule.
 
-        Its n-th occurrence is a message with the id `<schedule id>.<n>`, delivered and retried on its own. In a topic
-        of kind range_merge an occurrence waits for the topic's time range and merges, as if it were published when
-        due; its id then follows from its content.
+        The n-th occurrence is a message with the id `<schedule id>.<n>`, delivered and retried on its own. In a topic
+        of kind range_merge an occurrence waits for the topic's time range and merges, as if it were published at its
+        due time; its id then follows from its content.
 
         Args:
             every_s, repeat, cron, tz, missed: times of the occurrences; see `emq.schedule.schedule.create`.

@@ -79,7 +79,7 @@ class Router:
         elif _now_s() - self._checked_at > CATALOG_POLL_S:
             await self._look()
         elif self._looking is not None and not self._looking.done() and not self._away:
-            await self._wait_for(self._looking)  # or this message would overtake messages that wait for the look
+            await self._wait_for(self._looking)  # this message must not overtake messages that wait for the look
         if self._away:
             self._refuse_stale()
         route = self._routes.get(name)

@@ -26,8 +26,8 @@ from emq.trail import events
 from emq.trail.sink import TrailSink
 
 AGING_EPOCH_S = 1 << 33
-"""Second since the epoch (in the year 2242) to which aging topics count down, so that their scores stay above those
-that count retries."""
+"""Second since the epoch (in the year 2242) to which aging topics count down, so that their scores stay above the
+scores that count retries."""
 
 CHUNK = 2_000
 """Most messages in one call to the store by `publish_many`; fewer if they are large."""
@@ -49,7 +49,7 @@ class SlotColumns(NamedTuple):
     """Messages of one sorted topic, checked.
 
     Attributes:
-        told: options of each message, or None if none has any.
+        told: the options of each message; None if no message has options.
     """
 
     bodies: Sequence[bytes]
@@ -69,8 +69,11 @@ class _Item(NamedTuple):
 
 
 class SlotProducer:
-    """Adds messages to slots. The slot is the CRC32 of the key (the slot basis), or of the merge key or content, modulo
-    the number of slots."""
+    """Adds messages to slots.
+
+    The slot's number is the CRC32 of the key (the slot basis), or else of the merge key or content, modulo the number
+    of slots.
+    """
 
     def __init__(self, store: SortedStore, router: Router, trail: TrailSink, clock: Clock) -> None:
         self._store = store
@@ -100,19 +103,19 @@ class SlotProducer:
         return all_published(await self._reopened(name, 1, add))[0]
 
     async def publish_many(self, checked: Topic, messages: SlotColumns) -> list[Outcome]:
-        """Add many messages, in calls of 2,000 or 8 MiB; returns the id or the error of each.
+        """Add many messages, in calls of 2,000 or 8 MiB; return the id or the error of each.
 
-        After a call that the store did not serve, none is sent any more.
+        After a call that the store did not serve, no further call is made.
 
         Args:
-            checked: the topic that the messages were checked against, and their scores made for.
+            checked: the topic against which the messages were checked, and for which their scores were made.
         """
 
         async def add(topic: Topic, numbers: Sequence[int]) -> Sequence[Outcome]:
             left = messages if len(numbers) == len(messages.bodies) else messages.only(numbers)
             if topic is not checked:
                 _fit(checked, topic)
-                check(topic, left.bodies, left.told)  # all of them before the first call
+                check(topic, left.bodies, left.told)  # check all messages before the first call
             return await self._add_many(topic, *left)
 
         return await self._reopened(checked.name, len(messages.bodies), add)
@@ -120,10 +123,10 @@ class SlotProducer:
     async def _reopened(
         self, name: str, count: int, add: Callable[[Topic, Sequence[int]], Awaitable[Sequence[Outcome]]]
     ) -> list[Outcome]:
-        """Add messages to the topic as the catalog has it; again those that a slot sealed by a deletion refused.
+        """Add messages to the topic as the catalog has it; add messages again that a slot sealed by a deletion refused.
 
         Args:
-            add: adds the messages of the numbers given; raises only if it has added none of them.
+            add: adds the messages of the given numbers; raises only if it has not added any message.
         """
         outcomes: dict[int, Outcome] = {}
         todo: Sequence[int] = range(count)
@@ -169,7 +172,7 @@ class SlotProducer:
         return outcomes
 
     async def _changed(self, topic: Topic) -> errors.EMQError | None:
-        """Return an error if the catalog no longer has the topic as it is here: `QueueSealed` to look at it again."""
+        """Return an error if the topic has changed in the catalog; `QueueSealed` if a changed topic is still there."""
         try:
             now = (await self._router.route(topic.name)).topic
         except errors.EMQError as exc:
@@ -179,12 +182,12 @@ class SlotProducer:
     async def _add_contents(
         self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]
     ) -> Sequence[Outcome]:
-        """Add the first of some bare contents, as many as fit into one call."""
+        """Add as many of the first bare contents as fit into one call."""
         n = fitting([*map(len, payloads)])
         return await self._add_bare(topic, self._slots_of(topic), payloads[:n], scores[:n], self._clock.now_us())
 
     async def _add_items(self, items: Sequence[_Item]) -> Sequence[Outcome]:
-        """Add items in as few calls as their sizes allow, until a call is not served; the rest is left out."""
+        """Add items in as few calls as their sizes allow; leave out all items after a call that was not served."""
         outcomes: list[Outcome] = []
         while items and first_failure(outcomes, *FAILURES, errors.QueueSealed) is None:
             n = fitting([*map(_size, items)])
@@ -231,7 +234,7 @@ class SlotProducer:
     async def _answers(self, adds: Sequence[SlotAdd], durability: Durability) -> Sequence[bool | errors.EMQError]:
         try:
             return await of_each(self._store.add(adds, durability), len(adds))
-        except errors.EMQError as exc:  # the outcomes of earlier calls must not get lost
+        except errors.EMQError as exc:  # not raised: the caller needs the outcomes of earlier calls, too
             return [exc] * len(adds)
 
     async def _add_bare(
@@ -341,7 +344,7 @@ def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequen
     if topic.kind is Kind.PRIORITY:
         return [_priority_score(topic, score, now_us) for score in scores]
     now_ms = now_us // 1000
-    for score in scores:  # NaN hides from min and max
+    for score in scores:  # min and max would miss a NaN
         if not (type(score) is int or type(score) is float) or not finite(score):
             number("score", score)
     for worst in (min(scores), max(scores)) if scores else ():
@@ -364,16 +367,16 @@ def _priority_score(topic: Topic, priority: float | str | None, now_us: int) -> 
             "count retries"
         )
     if topic.options.priority_policy == "aging":
-        # Waiting lifts a message by 1 for each aging_s, so the order of these scores is the same at any time.
+        # A message that waits rises by 1 for each aging_s, so the order of these scores is the same at any time.
         return given + (AGING_EPOCH_S - now_us / 1e6) / topic.options.aging_s
     return given
 
 
 def number_of(topic: Topic, priority: str | float | None) -> float:
-    """Return the number that text gives as the priority, for a topic of kind priority.
+    """Return a priority as a number, for a topic of kind priority.
 
     Raises:
-        InvalidMessage: it is none.
+        InvalidMessage: the priority is missing or is not a number.
     """
     try:
         number = math.nan if priority is None else float(priority)

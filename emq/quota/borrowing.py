@@ -31,9 +31,9 @@ ASKED = 32
 class BorrowingCounter(WindowCounter):
     """A window counter that borrows starts from sisters without messages once its own quota is used up.
 
-    The lender's own second loses the starts that it lends. So the sisters together stay within the sum of their quotas;
-    only a single group may exceed its share. A sister lends the starts that it did not use *so far* in the second and
-    keeps those for the rest of the second, so that a message that reaches it still starts at once.
+    A lender loses the starts that it lends in this second. So the sisters together stay within the sum of their quotas;
+    only a single group may exceed its share. A sister lends the starts that it did not use *so far* in the second. It
+    keeps the starts for the rest of the second, so that a message that reaches it still starts at once.
 
     Args:
         quota: see `WindowCounter`.
@@ -59,7 +59,7 @@ class BorrowingCounter(WindowCounter):
         self._sisters = sisters
         self._most = most
         self._lends_spare = lends_spare
-        self._used = int(now), 0  # a second, and what was granted in it
+        self._used = int(now), 0  # a second, and the starts granted in it
 
     def reserve(self, n: int, now: float) -> int:
         granted = super().reserve(n, now)
@@ -70,7 +70,7 @@ class BorrowingCounter(WindowCounter):
 
     def available(self, now: float) -> int:
         own = super().available(now)
-        wanted = self._room(max(own, ASKED))  # a few more than it has
+        wanted = self._room(max(own, ASKED))  # some more than the group's own starts
         for place in range(min(ASKED, len(self._sisters)) if own < wanted else 0):
             sister, counter = self._sisters[place], self._sisters[place].counter
             if counter is not self and not sister.buffered and isinstance(counter, BorrowingCounter):
@@ -89,9 +89,10 @@ class BorrowingCounter(WindowCounter):
         self._used = used
 
     def lend(self, n: int, now: float) -> int:
-        """Grant up to `n` starts to a sister, out of those not used so far in this second, pro rata.
+        """Grant up to `n` starts to a sister, out of the starts not used so far in this second.
 
-        The starts for the rest of the second stay, so that a message that comes now still starts at once.
+        The group keeps its starts for the rest of the second, in proportion to the time left, so that a message that
+        comes now still starts at once.
         """
         lent = min(n, self.lendable(now))
         self._left -= lent
@@ -104,7 +105,7 @@ class BorrowingCounter(WindowCounter):
         return max(0, self._left + self._spare() - kept)
 
     def _spare(self) -> int:
-        """Return the starts that the share in force allows in this second beyond those the group itself may use."""
+        """Return the starts that the share in force allows in this second and that the group itself may not use."""
         if not self._lends_spare or self._second == self._first or len(self._course) == 1:
             return 0
         return self._course[in_force(self._course, self._second)][1].allowance(self._second) - self._bound

@@ -64,7 +64,7 @@ class WindowCounter:
     def __init__(self, quota: float | ShareTimeline, now: float) -> None:
         self._course = course_of(quota)
         self._first = self._second = int(now)
-        self._bound = 0  # of this second: what may be started in it
+        self._bound = 0  # starts allowed in this second
         self._left = 0
         self.reserved = 0
         self.rolled_back = 0
@@ -95,7 +95,7 @@ class WindowCounter:
         second = max(int(now), self._second) + 1
         course = self._course
         if course[-1][0] > second:
-            return float(second)  # a change is to come within a few seconds: look at each of them
+            return float(second)  # a change comes within a few seconds: look at each second
         found = course[-1][1].next_second(second)
         return float("inf") if found is None else float(found)
 
@@ -103,7 +103,7 @@ class WindowCounter:
         """Change the shares. A lower quota counts at once, a higher one from the next second on."""
         self._course = course_of(quota)
         # `_left` may fall below 0, so that starts reserved now and released later do not count as room. The bound never
-        # rises: below 1 a second, the lower quota may allow a start in a second in which the higher one allows none.
+        # rises: of two quotas below 1 a second, the lower may allow a start in a second in which the higher does not.
         bound = min(self._bound, shares.allowance(self._course, self._second))
         self._left -= self._bound - bound
         self._bound = bound

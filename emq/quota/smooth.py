@@ -21,7 +21,7 @@ class Tokens(Protocol):
         """Use up `n` of the tokens that `whole` has just returned; a negative number gives tokens back."""
 
     def next_us(self, now_us: int) -> float:
-        """Return when there will be a token, if there is none now."""
+        """Return the time of the next token. Call this while there is no token."""
 
 
 class Bucket:
@@ -89,9 +89,9 @@ class SmoothCounter:
     The counter starts empty, so that a group gains no burst by moving between hosts. The default burst, 1 + a tenth of
     a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
 
-    A change of pace begins at the same second on every host, with an empty supply: the old pace bounds the starts
-    before that second, the new qps those after it. Until that second a start takes a token of both paces, so that a
-    lower pace counts at once.
+    A change of pace begins at the same second on every host, with an empty supply. The old pace bounds the starts
+    before this second, the new pace bounds the starts after it. Until this second a start takes a token of both paces,
+    so that a lower pace counts at once.
     """
 
     __slots__ = ("_coming", "_paces", "_taken_from", "_tokens", "reserved", "rolled_back")
@@ -166,8 +166,10 @@ def _tokens(pace: TokenSource, now_us: int) -> Tokens:
 
 
 def _begun(pace: TokenSource, since_us: int) -> Tokens:
-    """Make the tokens of a pace that begins now on all hosts. Leaves out the topic's first token: it might come at
-    once, and the bound for the starts before the change has no room for one more."""
+    """Return the tokens of a pace that begins now on all hosts, without the topic's first token.
+
+    The first token might come at once, and the bound for the starts before the change has no room for one more.
+    """
     if pace.lifetime_s:
         since_us = -(-(since_us * pace.share.num // PICO + 1) * PICO // pace.share.num)
     return _tokens(pace, since_us)

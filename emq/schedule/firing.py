@@ -75,7 +75,7 @@ class _Turn(NamedTuple):
 
     @property
     def placed(self) -> list[merged_occurrences.Placed]:
-        """The occurrences that wait in slots instead, because the topic merges within a time range."""
+        """The occurrences that wait in slots instead of lanes, because the topic merges within a time range."""
         topic, m = self.group.owner.topic, self.entry
         if not merged_occurrences.merges(topic):
             return []
@@ -83,7 +83,7 @@ class _Turn(NamedTuple):
 
     @property
     def stays(self) -> bool:
-        """The schedule goes on after this turn."""
+        """True if the schedule goes on after this turn."""
         return not self.reason and self.due_ms is not None
 
     @property
@@ -112,15 +112,16 @@ class Firing:
     their due time.
 
     An occurrence is a message of its own, `<schedule's id>.<number>`, so its failures are retried apart from the
-    schedule and add nothing to it. A schedule's entry is settled only after its occurrences are in the lane: it is put
-    back with its next due time, or acknowledged when the schedule has ended. A crash in between repeats the adds. These
-    change nothing for occurrences that are still there; an occurrence that was handled meanwhile is delivered again.
-    After a lost answer, the host does not repeat calls for entries that it has claimed since (`claimed`).
+    schedule and add nothing to it. The loop first adds the occurrences to the lane. Then it settles the schedule's
+    entry: it puts the entry back with the next due time, or acknowledges the entry when the schedule has ended. A crash
+    in between repeats the adds. A repeated add changes nothing for an occurrence that is still there; an occurrence
+    that was handled meanwhile is delivered again. After a lost answer, the host does not repeat calls for entries that
+    it has claimed since (`claimed`).
 
-    Both steps carry the group's epoch. If a group stops before the first step, its schedules are dropped here; those of
-    a lost group are dropped at any time. The store still holds them as claimed, and the next owner recovers them. After
-    the first step, the schedules of a stopping group are settled, or the next owner would publish the same occurrences
-    again.
+    Both steps carry the group's epoch. If a group stops before the first step, the loop drops its schedules; if a group
+    is lost, the loop drops its schedules at any time. The store still holds dropped schedules as claimed, and the next
+    owner recovers them. After the first step, the loop settles the schedules of a stopping group, or the next owner
+    would publish the same occurrences again.
 
     A schedule that the store cannot serve now rests for a second and then goes on with its present step; schedules of
     other groups do not wait for it.
@@ -169,7 +170,7 @@ class Firing:
         await self._idle.wait()
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """Number of the group's schedules that were put and not settled; it falls to 0 once the group stops."""
+        """Return the number of the group's unsettled schedules; the number falls to 0 once the group stops."""
         waiting = sum(1 for of, _ in self._pending if of is group)
         return waiting + sum(1 for turn in self._turns.values() if turn.group is group)
 
@@ -297,7 +298,7 @@ class Firing:
         self._something.set()
 
     def _record_placed(self, turn: _Turn, answers: Sequence[object]) -> None:
-        """Record occurrences in slots. A repeated add merges with the first one, unless that was started meanwhile."""
+        """Record occurrences in slots. A repeated add merges with the first add, unless its message was started."""
         name, now_us = turn.group.owner.topic.name, self._clock.now_us()
         for each, answer in zip(turn.placed, answers, strict=True):
             published_us, due_ms = each.due_ms * 1000, [int(each.add.score)]
@@ -310,7 +311,7 @@ class Firing:
                 self._trail.record(events.Merged(now_us, name, each.group, [each.id], published_us))
 
     def _record(self, turn: _Turn) -> None:
-        """Record all occurrences, also those that were there before: the host that added them may have crashed."""
+        """Record all occurrences, also if the lane had them before: the host that added them may have crashed."""
         if not self._trail.enabled:
             return
         group, m, now_us = turn.group, turn.entry, self._clock.now_us()
@@ -353,7 +354,7 @@ def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> byte
 
 
 def _expires_us(group: OwnedGroup, m: Message, due_ms: int) -> int:
-    """The schedule's own time to live counts unless the topic's is shorter."""
+    """Return when an occurrence expires, by the shorter one of the schedule's and the topic's time to live."""
     of_topic = group.owner.topic.options.ttl_s
     spans_us = [span_us for span_us in (m.expires_us, int((of_topic or 0) * 1e6)) if span_us > 0]
     return due_ms * 1000 + min(spans_us) if spans_us else 0

@@ -26,7 +26,7 @@ class Placed(NamedTuple):
 
 
 def merges(topic: Topic) -> bool:
-    """True if occurrences wait in the topic's slots. In topics of other kinds they wait in lanes and keep their ids."""
+    """Return True if occurrences wait in the topic's slots. Else they wait in lanes and keep their ids."""
     return topic.kind is Kind.RANGE_MERGE
 
 

@@ -23,8 +23,8 @@ MAX_RUNS = 100
 class Schedule(msgspec.Struct, frozen=True, array_like=True):
     """A schedule and its state; make it with `create`.
 
-    The encoded schedule is stored in `Message.schedule` of a lane entry, which is due at `due_ms`. The other fields of
-    that message are those of each occurrence, except `expires_us`: it is a *duration*, the time to live of each
+    The encoded schedule is stored in `Message.schedule` of a lane entry, which is due at `due_ms`. Each occurrence gets
+    the other fields of this message, except `expires_us`: in the entry this is a *duration*, the time to live of each
     occurrence in microseconds, 0 for no time to live of its own. The entry itself is never delivered, and does not
     count as a published message.
 
@@ -34,7 +34,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     drift.
 
     Occurrences are numbered in order of their due times, from 1. A number always means the same due time, however often
-    and however late it is computed. A missed occurrence that is skipped has a number, too, and counts as a repeat.
+    and however late the time is computed. A missed occurrence that is skipped also has a number and counts as a repeat.
 
     Attributes:
         every_ms: milliseconds from one occurrence of a run to the next; 0 for runs of one occurrence.

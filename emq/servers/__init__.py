@@ -1,7 +1,8 @@
-"""Real servers on 127.0.0.1, started and stopped by tests, benchmarks and the command line.
+"""Real servers on 127.0.0.1: tests, benchmarks and the command line start and stop them.
 
-`python -m emq.servers redis` (or `postgres`, `zookeeper`, `ensemble`) runs one in the foreground until Ctrl-C and
-prints its URL. To add a kind of server, subclass `Server` in a file of its own and give it a `start_...` function.
+`python -m emq.servers redis` (or `postgres`, `zookeeper`, `ensemble`) prints the URL of a new server and runs the
+server in the foreground until Ctrl-C. To add a kind of server, subclass `Server` in a file of its own, and write a
+`start_...` function for the new class.
 """
 
 from __future__ import annotations

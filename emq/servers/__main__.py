@@ -1,4 +1,4 @@
-"""`python -m emq.servers KIND` runs one server in the foreground until Ctrl-C and prints its URL."""
+"""`python -m emq.servers KIND` prints the URL of a new server and runs the server in the foreground until Ctrl-C."""
 
 from __future__ import annotations
 

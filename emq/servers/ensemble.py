@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble: several servers that keep one tree, and serve it while a majority of them runs."""
+"""A ZooKeeper ensemble: several servers that keep one tree, and serve the tree while a majority of them runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from emq.servers.zookeeper import NO_CONFIG, Java, ZooKeeperServer
 class Ensemble:
     """ZooKeeper servers on 127.0.0.1 that belong together; a context manager.
 
-    It serves while more than half of the members run. A member may be stopped, killed or paused (by its `pid`) at any
-    time, and comes back with `restart`.
+    The ensemble serves while more than half of the members run. You may stop, kill or pause (by its `pid`) a member
+    at any time; `restart` brings the member back.
 
     Attributes:
-        servers: its members.
+        servers: the members.
     """
 
     def __init__(self, servers: list[ZooKeeperServer]) -> None:
@@ -28,14 +28,14 @@ class Ensemble:
             f"server.{number}": f"{LOOPBACK}:{ports.pop()}:{ports.pop()};{LOOPBACK}:{server.port}"
             for number, server in enumerate(servers, 1)
         }
-        # Ticks are short, so that sessions may be; the limits of the members among themselves need not be.
+        # The servers' ticks are short, so that sessions may be short. Limits among members, in ticks, may stay long.
         limits = {"initLimit": "40", "syncLimit": "10"}
         for number, server in enumerate(servers, 1):
             server.join_ensemble(number, {**limits, **members})
 
     @property
     def url(self) -> str:
-        """Where clients connect: all members, whether they run or not."""
+        """The addresses of all members, running or not, for clients to connect to."""
         return "zookeeper://" + ",".join(f"{LOOPBACK}:{server.port}" for server in self.servers)
 
     @property
@@ -43,7 +43,7 @@ class Ensemble:
         return sum(server.running for server in self.servers) > len(self.servers) // 2
 
     def started(self) -> Self:
-        """Start all members and return it; leaves nothing behind if that fails."""
+        """Start all members and return the ensemble; close everything again if a start fails."""
         try:
             self.restart(*range(len(self.servers)))
         except BaseException:
@@ -62,10 +62,10 @@ class Ensemble:
             self.servers[member].kill()
 
     def restart(self, *members: int) -> None:
-        """Start these members (0 for the first) anew; returns when they serve, or at once while there is no quorum.
+        """Start these members (0 for the first) again; return when they serve, or at once while there is no quorum.
 
         Raises:
-            ServerFailed: one did not start; the text has the end of its log.
+            ServerFailed: a member did not start; the text has the end of its log.
         """
         for member in members:
             self.servers[member].launch()
@@ -75,13 +75,13 @@ class Ensemble:
                     server.await_ready()
 
     def close(self) -> None:
-        """Stop all and remove their directories if those were temporary. Safe to repeat."""
+        """Stop all members and remove their temporary directories. Safe to repeat."""
         with contextlib.ExitStack() as stack:
             for server in self.servers:
                 stack.callback(server.close)
 
     def wait(self) -> int:
-        """Wait until all have ended; returns the first exit status that is not 0."""
+        """Wait until all members have ended; return the first exit status that is not 0, else 0."""
         return next((status for status in [server.wait() for server in self.servers] if status), 0)
 
     def __enter__(self) -> Self:
@@ -95,12 +95,12 @@ def start_ensemble(size: int = 3, *, directory: Path | None = None, config: Mapp
     """Start a ZooKeeper ensemble and wait until it serves.
 
     Args:
-        size: how many servers, from 2; an odd number makes sense.
-        directory: gets one for each member (`1`, `2`, ...); None means temporary ones that are removed at the end.
-        config: more lines of zoo.cfg, the same for all.
+        size: number of servers, at least 2. Best an odd number: one more server would not survive one more loss.
+        directory: gets one subdirectory for each member (`1`, `2`, ...). None: temporary ones, removed at the end.
+        config: more lines of zoo.cfg, the same for all members.
 
     Raises:
-        ServerMissing: no Java, or no package `pyspark`, which carries ZooKeeper; install it.
+        ServerMissing: there is no Java, or no package `pyspark`, which has ZooKeeper inside; install it.
         ServerFailed: a member did not start; the text has the end of its log.
     """
     java = Java()

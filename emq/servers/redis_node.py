@@ -1,4 +1,4 @@
-"""One Redis server of several that are told by plain commands how to work together."""
+"""One Redis server of a cluster or of sentinels; plain commands tell these servers how to work together."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _PAUSE_S = 0.02
 
 
 class Refused(ServerFailed):
-    """A node answered a command with an error; the text is the node's."""
+    """A node replied to a command with an error; the text is the node's."""
 
 
 class RedisNode(RedisServer):
-    """One server of several; `url` is that of this server alone."""
+    """One server of several; `url` is the address of this server alone."""
 
     @property
     def address(self) -> str:
         return f"{LOOPBACK}:{self.port}"
 
     def ask(self, *words: object) -> Any:
-        """Send one command and return its answer: text, a number, None or a list of these.
+        """Send one command and return the reply: text, bytes that are not UTF-8, a number, None or a list of these.
 
         Raises:
-            Refused: the node answered with an error.
-            OSError: it does not answer.
+            Refused: the node replied with an error.
+            OSError: the node does not reply.
         """
         with socket.create_connection((LOOPBACK, self.port), _ANSWER_TIMEOUT_S) as connection:
             parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
@@ -40,15 +40,15 @@ class RedisNode(RedisServer):
                 return _answer(stream)
 
     def has_replica(self) -> bool:
-        """Whether a replica follows it, up to a moment ago."""
+        """Return whether a replica is connected to this node and keeps up with it."""
         return "state=online" in self.ask("INFO", "replication")
 
 
 def await_true(holds: Callable[[], bool], otherwise: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    """Wait until `holds()`; what it raises because a node is busy or down counts as no.
+    """Wait until `holds()` returns true. An `OSError` or `ServerFailed` from `holds` counts as false.
 
     Raises:
-        ServerFailed: not within `timeout_s`; says `otherwise`.
+        ServerFailed: `holds()` was false for `timeout_s` seconds; the text begins with `otherwise`.
     """
     deadline = time.monotonic() + timeout_s
     why: object = None
@@ -65,7 +65,7 @@ def await_true(holds: Callable[[], bool], otherwise: str, timeout_s: float = STA
 
 @contextlib.contextmanager
 def all_or_none() -> Iterator[list[Server]]:
-    """A list to which servers are added as they start; closes them all if the block fails."""
+    """Yield a list to which the block adds each server that it starts; close them all if the block fails."""
     started: list[Server] = []
     try:
         yield started
@@ -92,7 +92,7 @@ def _answer(stream: BinaryIO) -> Any:
 
 
 def _text(raw: bytes) -> str | bytes:
-    """Names of keys may be of any bytes."""
+    """Return the decoded text, or the bytes themselves: names of keys may be any bytes."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -11,11 +11,11 @@ from emq.servers.server import LOOPBACK, START_TIMEOUT_S
 
 MASTER_NAME = "emq"
 DOWN_AFTER_MS = 500
-"""After this silence a sentinel holds the master for dead."""
+"""Milliseconds of silence after which a sentinel takes the master for dead."""
 
 
 class RedisSentinel(RedisNode):
-    """One sentinel; told at its start which master to watch, and how many must agree that it is dead."""
+    """One sentinel. Its file names the master to watch, and how many sentinels must agree that the master is dead."""
 
     name = "sentinel"
 
@@ -35,11 +35,11 @@ class RedisSentinel(RedisNode):
 
 
 class RedisSentinels:
-    """A context manager.
+    """A master, its replica and their sentinels; a context manager.
 
     Attributes:
-        nodes: the master of the beginning and its replica; roles change, ask `master`.
-        sentinels: those that decide who is the master.
+        nodes: first the node that began as master, then its replica. Roles change; ask `master`.
+        sentinels: the sentinels, which decide which node is the master.
     """
 
     def __init__(self, nodes: Sequence[RedisNode], sentinels: Sequence[RedisSentinel]) -> None:
@@ -51,16 +51,16 @@ class RedisSentinels:
         return "redis+sentinel://" + ",".join(s.address for s in self.sentinels) + f"/{MASTER_NAME}"
 
     def master(self) -> RedisNode:
-        """The node that the sentinels name as master now."""
+        """Return the node that the first sentinel names as master now."""
         _, port = self.sentinels[0].ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME)
         return next(node for node in self.nodes if node.port == int(port))
 
     def await_well(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the master has a replica and all sentinels know each other; raises `ServerFailed` otherwise."""
+        """Wait until the master has a replica and all sentinels know each other; raise `ServerFailed` otherwise."""
         await_true(self._well, "master, replica and sentinels have not found each other", timeout_s)
 
     def close(self) -> None:
-        """Stop all of them. Safe to repeat."""
+        """Stop all sentinels and nodes. Safe to repeat."""
         for server in (*self.sentinels, *self.nodes):
             server.close()
 
@@ -84,7 +84,7 @@ def start_redis_sentinels(*, sentinels: int = 3, extra_args: Sequence[str] = ())
     """Start a master, its replica and sentinels on free ports of 127.0.0.1, and wait until they know each other.
 
     Args:
-        sentinels: a majority of them decides.
+        sentinels: number of sentinels; a majority of them decides.
         extra_args: more of the master's and the replica's own options.
 
     Raises:

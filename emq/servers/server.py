@@ -1,4 +1,4 @@
-"""What all servers have in common: a process on 127.0.0.1 that is started, awaited, paused, killed and cleaned up."""
+"""The base of all servers: start a process on 127.0.0.1, wait until it replies, stop or kill it, and clean up."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _LOG_TAIL_LINES = 15
 
 
 class ServerMissing(errors.EMQError):
-    """The server's program is not on this machine. Install what the text names."""
+    """The server's program is not on this machine. Install the package that the text names."""
 
 
 class ServerFailed(errors.EMQError):
-    """The server's program is there but did not start. The text ends with the last lines of its log."""
+    """A server did not start, or not in time; the text says why, mostly with the last lines of the server's log."""
 
 
 class Server:
     """One server process on 127.0.0.1; a context manager.
 
-    States: *running* (after it was started, and after `restart`), *stopped* (after `stop`, `kill` or a crash; its data
-    stays), *closed* (after `close`, the end of the `with` block or of the interpreter; a temporary directory is gone).
+    States: *running* (after `started` or `restart`), *stopped* (after `stop`, `kill` or a crash; the data stays),
+    *closed* (after `close`, the end of the `with` block or of the interpreter; a temporary directory is gone).
 
-    The process dies with this one, however that ends, if it was started in the main thread; the kernel ties it to the
-    *thread* that started it, so from another thread only the interpreter's orderly exit stops it.
+    A server started in the main thread dies with this process, however this process ends. The kernel ties a server to
+    the *thread* that started it. So a server started in another thread stops only at the interpreter's orderly exit.
 
     Attributes:
         directory: holds the data and the log.
-        port: the same for the whole life of the object.
-        log: what the server printed, over all its starts.
+        port: the port, the same for the whole life of the object.
+        log: the file with all that the server printed, over all its starts.
     """
 
     name: ClassVar[str]
@@ -71,20 +71,20 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where clients connect; stays the same over a restart."""
+        """The address for clients; a restart does not change the address."""
         raise NotImplementedError
 
     def _command(self) -> list[str]:
-        """Program and arguments that run the server in the foreground; may prepare its directory first."""
+        """Return the program and arguments that run the server in the foreground; may first prepare the directory."""
         raise NotImplementedError
 
     def _greets(self, connection: socket.socket) -> bool:
-        """Whether the server behind a fresh connection is ready for clients."""
+        """Return whether the server behind a fresh connection is ready for clients."""
         raise NotImplementedError
 
     @property
     def pid(self) -> int:
-        """Process id of the last start."""
+        """The process id of the last start."""
         if self._process is None:
             raise ServerFailed(f"{self.name} was never started; call restart() first")
         return self._process.pid
@@ -94,7 +94,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def started(self) -> Self:
-        """Start it for the first time and return it; leaves nothing behind if that fails."""
+        """Start the server for the first time and return it; close it again if the start fails."""
         try:
             self.restart()
         except BaseException:
@@ -103,22 +103,22 @@ class Server:
         return self
 
     def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port and data; returns once it answers.
+        """Stop the server if it runs, and start it on the same port and data; return once the server replies.
 
         Raises:
-            ServerFailed: it did not start, or its port was taken meanwhile.
+            ServerFailed: the server did not start, or another process took its port meanwhile.
         """
         self.launch()
         self.await_ready()
 
     def launch(self) -> None:
-        """Like `restart`, but returns before it answers: for servers that wait for each other."""
+        """Do as `restart` does, but return before the server replies: for servers that wait for each other."""
         self.stop()
         _require_free(self.port, self.name)
         self._process = self._spawn(self._command())
 
     def await_ready(self) -> None:
-        """Return once it answers. Raises `ServerFailed` if it ends, or does not answer in time."""
+        """Return once the server replies. Raise `ServerFailed` if it ends, or does not reply in `START_TIMEOUT_S`."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             if not self.running:
@@ -129,21 +129,21 @@ class Server:
             time.sleep(_PROBE_PAUSE_S)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it in good order, by force after `timeout_s` seconds. Safe to repeat."""
+        """End the server in good order, and by force after `timeout_s` seconds. Safe to repeat."""
         if self._process is None or not self.running:
             return
         self._process.send_signal(self._stop_signal)
-        self._process.send_signal(signal.SIGCONT)  # a paused process sees no signal before it goes on
+        self._process.send_signal(signal.SIGCONT)  # a paused process gets the stop signal only when it continues
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def kill(self) -> None:
-        """End it and its children at once, as a power cut would; returns when all are gone. Safe to repeat."""
+        """End the server and its children at once, as a power cut would; return when all are gone. Safe to repeat."""
         if self._process is None or not self.running:
             return
-        self._process.send_signal(signal.SIGSTOP)  # no more children while we count them
+        self._process.send_signal(signal.SIGSTOP)  # a stopped server makes no more children while we list them
         with contextlib.ExitStack() as stack:
             handles = _child_handles(self.pid, stack)
             self._process.kill()
@@ -155,16 +155,16 @@ class Server:
                 select.select([handle], [], [], STOP_TIMEOUT_S)
 
     def close(self) -> None:
-        """Stop it and remove its directory if that was a temporary one. Safe to repeat."""
+        """Stop the server, and remove its directory if the directory is temporary. Safe to repeat."""
         atexit.unregister(self.close)
-        if os.getpid() != self._creator:  # a forked child that exits must not take its parent's server along
+        if os.getpid() != self._creator:  # a forked child that exits must not stop its parent's server
             return
         self.stop()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def wait(self) -> int:
-        """Wait until it ends by itself or by another's hand; returns its exit status."""
+        """Wait until the server ends by itself or by another process; return its exit status, 0 if never started."""
         return 0 if self._process is None else self._process.wait()
 
     def __enter__(self) -> Self:
@@ -175,7 +175,8 @@ class Server:
 
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in a terminal is for the program that uses the server, which then stops it.
+            # The server gets its own session: Ctrl-C in a terminal reaches the program that uses the server, and that
+            # program stops the server.
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
             )
@@ -192,10 +193,10 @@ class Server:
 
 
 def free_port() -> int:
-    """A TCP port on which nobody listens now, from below the range that outgoing connections use.
+    """Return a TCP port on which nobody listens now, below the range that the kernel uses for outgoing connections.
 
-    Inside that range any client's connection could take the port while its server is down, and a client that keeps
-    knocking at the dead port can end up connected to itself.
+    Inside that range, any client's connection could take the port while the server is down. A client that keeps
+    trying the dead port can even end up connected to itself.
     """
     try:
         lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
@@ -209,7 +210,7 @@ def free_port() -> int:
 
 
 def carried(package: str, pattern: str) -> str | None:
-    """The last program inside a package that matches; does not import it, for that does more than tell its path."""
+    """Return the last program in a package that matches the pattern. Do not import the package: imports run code."""
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec else None
     programs = sorted(Path(places[0]).glob(pattern)) if places else []
@@ -217,7 +218,7 @@ def carried(package: str, pattern: str) -> str | None:
 
 
 def run_as(user: str | None, death_signal: str) -> list[str]:
-    """The prefix of a command line that ties the command to this process and lets root shed its name."""
+    """Return a prefix for a command: the command dies with this process, and root's command runs as `user`."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         if user is not None:
@@ -253,7 +254,7 @@ def _require_free(port: int, name: str) -> None:
 
 
 def _child_handles(pid: int, stack: contextlib.ExitStack) -> list[int]:
-    """A handle for each child, readable when the child has ended; they are closed with the stack."""
+    """Return a handle for each child, readable when the child has ended; the stack closes the handles."""
     handles = []
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

@@ -1,4 +1,4 @@
-"""A ZooKeeper server, from the Java archives that PySpark carries."""
+"""A ZooKeeper server, run from the Java archives inside the package `pyspark`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from emq.servers.server import (
 NO_CONFIG: Mapping[str, str] = MappingProxyType({})
 _ARCHIVES = ("zookeeper", "netty", "slf4j-api", "log4j", "metrics-core", "snappy", "commons-io", "commons-cli")
 _KEYSTORE_PASSWORD = "changeit"
-# A start in a second rather than three, and little memory: what runs here is small and short-lived.
+# With these options a server starts in one second instead of three, and takes little memory.
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _LOGGING = ("-Dlog4j2.level=WARN", "-Dlog4j2.disableJmx=true", "-Dzookeeper.jmx.log4j.disable=true")
 
@@ -34,8 +34,8 @@ class ZooKeeperServer(Server):
     """One ZooKeeper server, alone or a member of an `Ensemble`; `url` is `zookeeper://127.0.0.1:<port>`.
 
     Attributes:
-        secure_url: `zookeepers://127.0.0.1:<port>`, where it was started with `tls`.
-        certificate: its certificate (PEM), to be trusted by clients, where it was started with `tls`.
+        secure_url: `zookeepers://127.0.0.1:<port>`, for a server started with `tls`.
+        certificate: file of the server's certificate (PEM), for clients to trust, for a server started with `tls`.
     """
 
     name = "zookeeper"
@@ -67,7 +67,7 @@ class ZooKeeperServer(Server):
         return f"zookeepers://{LOOPBACK}:{self._secure_port}"
 
     def join_ensemble(self, number: int, members: Mapping[str, str]) -> None:
-        """Take part in an ensemble from the next start on, as member `number`; `members` are its lines of zoo.cfg."""
+        """Join an ensemble as member `number` from the next start on; `members` are more lines of zoo.cfg."""
         self._config.update(members)
         data = self.directory / "data"
         data.mkdir(exist_ok=True)
@@ -93,7 +93,7 @@ class ZooKeeperServer(Server):
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
             "preAllocSize": "1024",  # KiB; otherwise each start writes 64 MiB
-            "forceSync": "no",  # data need not outlive the machine's power
+            "forceSync": "no",  # the data need not survive a power cut
         }
 
     def _tls_config(self) -> dict[str, str]:
@@ -110,12 +110,12 @@ class ZooKeeperServer(Server):
         }
 
     def _greets(self, connection: socket.socket) -> bool:
-        """It has a mode only while it serves: as a member of an ensemble, while there is a quorum."""
+        """Return whether the server names its mode: it has one only while it serves (in an ensemble: with quorum)."""
         connection.sendall(b"srvr")
         answer = b""
         while part := connection.recv(4096):
             answer += part
-        if self._tls:  # its port is opened last
+        if self._tls:  # the server opens this port last; a refused connection raises `OSError`, and the caller waits
             socket.create_connection((LOOPBACK, self._secure_port), PROBE_TIMEOUT_S).close()
         return b"Mode: " in answer
 
@@ -124,7 +124,7 @@ class Java:
     """The Java program and ZooKeeper's archives.
 
     Raises:
-        ServerMissing: one of them is not there; install what the text names.
+        ServerMissing: Java or the archives are missing; install the package that the text names.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Java:
         self.class_path = ":".join(map(str, _archives()))
 
     def make_keystore(self, keystore: Path, certificate: Path) -> None:
-        """Write a new key with a self-signed certificate for 127.0.0.1 and localhost, and that certificate as PEM."""
+        """Write a new key with a self-signed certificate for 127.0.0.1 and localhost, and the certificate as PEM."""
         keytool = shutil.which("keytool", path=str(Path(self.program).parent)) or shutil.which("keytool")
         if keytool is None:
             raise ServerMissing("no keytool found, which TLS of ZooKeeper needs; install one: apt install default-jre")
@@ -157,29 +157,29 @@ def start_zookeeper(
     java_options: Sequence[str] = (),
     tls: bool = False,
 ) -> ZooKeeperServer:
-    """Start a ZooKeeper server that is alone, and wait until it answers. Sessions may be as short as one second.
+    """Start a ZooKeeper server that is alone, and wait until the server replies. Sessions last one second or longer.
 
     Access lists by digest need nothing on the server. SASL needs a JAAS file with a section `Server` (`java_options`:
     `-Djava.security.auth.login.config=FILE`) and `config` with `authProvider.1` set to
     `org.apache.zookeeper.server.auth.SASLAuthenticationProvider`.
 
     Args:
-        directory: for data and log, made if missing; None means a temporary one that is removed at the end.
-        port: 1 to 65535; None means a free one.
-        config: more lines of zoo.cfg, such as `{"tickTime": "2000"}`; they go before those that are set here.
-        java_options: for the Java machine, such as `("-Djute.maxbuffer=4000000",)`.
-        tls: open a second port, for TLS, with a certificate of its own (`secure_url`, `certificate`). To ask clients
-            for theirs, set `ssl.clientAuth` to `need` and `ssl.trustStore.location` to a PEM file in `config`.
+        directory: for data and log, made if missing. None: a temporary one, removed at the end.
+        port: 1 to 65535. None: a free port.
+        config: more lines of zoo.cfg, such as `{"tickTime": "2000"}`; they override the lines that are set here.
+        java_options: options of the Java machine, such as `("-Djute.maxbuffer=4000000",)`.
+        tls: open a second port, for TLS, with a new certificate (`secure_url`, `certificate`). To require certificates
+            of clients, set `ssl.clientAuth` to `need` and `ssl.trustStore.location` to a PEM file in `config`.
 
     Raises:
-        ServerMissing: no Java, or no package `pyspark`, which carries ZooKeeper; install it.
-        ServerFailed: it did not start; the text has the end of its log.
+        ServerMissing: there is no Java, or no package `pyspark`, which has ZooKeeper inside; install it.
+        ServerFailed: the server did not start; the text has the end of its log.
     """
     return ZooKeeperServer(Java(), directory, port, config, java_options=java_options, tls=tls).started()
 
 
 def _archives() -> list[Path]:
-    """Found without importing PySpark, which takes a second."""
+    """Return ZooKeeper's archives; find them without importing PySpark, because the import takes a second."""
     spec = importlib.util.find_spec("pyspark")
     places = spec.submodule_search_locations if spec else None
     directory = Path(places[0]) / "jars" if places else Path()

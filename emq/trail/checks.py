@@ -1,6 +1,6 @@
 """The checkers behind the proof: each takes plain records of starts and ends, and lists the violations of a promise.
 
-Nothing here reads files or needs pyarrow, so that a simulation can check its own records in the same way.
+This module reads no files and does not need pyarrow, so that a simulation can check its own records in the same way.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from emq.trail.waiting import Waiting
 MAX_EXAMPLES = 10
 
 Quota = float | Share | Sequence[tuple[int, float | Share]]
-"""Starts a second: a number, a group's share of a topic's quota, or a list of (from_us, either) in order of time;
-before the first, nothing is allowed."""
+"""Starts a second: a number, a group's share of a topic's quota, or a list of (from_us, number or share) in order of
+time. Before the first time of a list, no start is allowed."""
 
 Allowance = Callable[[float | Share, int], int]
 """Function from a quota and an aligned second (integer seconds since the epoch) to the number of starts allowed."""
 
 
 class Start(NamedTuple):
-    """One delivery. `name` is `<topic>/<id>`, `place` is `<topic>/<group>`; the rest as in the trail's columns."""
+    """One delivery. `name` is `<topic>/<id>`, `place` is `<topic>/<group>`; `emq.trail.schema` explains the others."""
 
     time_us: int
     place: str
@@ -71,21 +71,24 @@ class Violations:
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> Violations:
-        """Count the lines, keep the first few."""
+        """Return the number of the lines, with the first few of them as examples."""
         remaining = iter(lines)
         examples = tuple(itertools.islice(remaining, MAX_EXAMPLES))
         return cls(len(examples) + sum(1 for _ in remaining), examples)
 
     @classmethod
     def sum(cls, parts: Iterable[Violations]) -> Violations:
-        """Return the sum of several."""
+        """Return the violations of all parts together."""
         parts = tuple(parts)
         examples = itertools.chain.from_iterable(part.examples for part in parts)
         return cls(sum(part.count for part in parts), tuple(itertools.islice(examples, MAX_EXAMPLES)))
 
 
 def window_allowance(quota: float | Share, second: int) -> int:
-    """The counter's rule for pacing "window": quotas are exact in millionths, fractions carry over between seconds."""
+    """Return the starts that the counter allows in a second with pacing "window".
+
+    Quotas are exact in millionths. A fraction of a start carries over to the next second.
+    """
     share = quota if isinstance(quota, Share) else share_of(quota)
     return share.allowance(second)
 
@@ -98,14 +101,14 @@ def aligned_caps(
 ) -> Violations:
     """Return the seconds in which a group started more than its quota allows.
 
-    In a second in which the quota changed, the highest quota in force counts. A topic's cap is checked like a group's:
-    name the topic, and all starts of its groups count together.
+    In a second in which the quota changed, the highest quota in force counts. For the cap of a whole topic, name the
+    topic: then all starts of its groups count together.
 
     Args:
-        starts: in order of time.
-        quotas: by `<topic>/<group>`, or by `<topic>` for the sum over its groups. Other groups are not checked.
-        slack_us: microseconds by which the clocks of two hosts may differ. If several hosts started in a second, the
-            second is no violation if corrected clocks would explain it, see `emq.trail.skew`.
+        starts: all starts, in order of time.
+        quotas: quotas by `<topic>/<group>`, or by `<topic>` for the sum over its groups; other groups are not checked.
+        slack_us: microseconds by which the clocks of two hosts may differ. A second in which several hosts started is
+            not a violation if corrected clocks would explain it, see `emq.trail.skew`.
     """
 
     def lines() -> Iterable[str]:
@@ -130,9 +133,9 @@ def sliding_caps(
     """Return the stretches of one second, beginning anywhere, in which a smooth group started more than quota + burst.
 
     Args:
-        starts: in order of time.
+        starts: all starts, in order of time.
         quotas: see `aligned_caps`.
-        bursts: tokens that may pile up, by the same names; only groups and topics named here are checked.
+        bursts: the most tokens that may pile up, by the same names; only groups and topics named here are checked.
         slack_us: see `aligned_caps`.
     """
 
@@ -156,7 +159,7 @@ def sliding_caps(
 
 
 def _starts_of(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[str, list[tuple[int, str]]]:
-    """Time and source of each start, by the places and topics that are wanted."""
+    """Return time and source of each start, by wanted place or topic."""
     found: dict[str, list[tuple[int, str]]] = {name: [] for name in wanted}
     for start in starts:
         for name in (start.place, start.topic):
@@ -166,7 +169,7 @@ def _starts_of(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[st
 
 
 def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float | Share]:
-    """The quotas that were in force at some time of [from_us, until_us)."""
+    """Return the quotas that were in force at some time of [from_us, until_us)."""
     if isinstance(quota, int | float | Share):
         return [quota]
     return [
@@ -180,11 +183,11 @@ def _in_force(quota: Quota, from_us: int, until_us: int) -> list[float | Share]:
 
 
 FETCH_S = 5.0
-"""Seconds within which an owner reads a message in a queue of its groups, unless its buffer is full of earlier ones."""
+"""Seconds within which an owner reads a message in a queue of its groups, if its buffer has room."""
 
 BEHIND_S = 1.0
-"""Seconds for which an owner must have started lower priorities before a higher one that it could read from the store,
-for this to count as a violation."""
+"""Seconds for which an owner may start lower priorities before a higher one that it could read from the store; longer
+is a violation."""
 
 OwnedUs = Callable[[str, str, int | None], int | None]
 """Function from a place, a source and an epoch to the time when the source took the place; None if not known."""
@@ -197,22 +200,24 @@ def inversions(
     owned_us: OwnedUs = lambda _place, _source, _epoch: None,
     waiting: Iterable[Waiting] = (),
 ) -> Violations:
-    """Starts made while a message of higher priority was ready in the same group and had to wait.
+    """Return the starts made while a message of higher priority was ready in the same group and had to wait.
 
-    Judged by the clock of one host: of two, only one owns a group at a time, see `emq.trail.owners`.
+    Each group is judged at one host and by this host's clock: only one host owns a group at a time, see
+    `emq.trail.owners`.
 
-    A message is ready once its owner has it in its buffer. One without a key is also held to be ready `FETCH_S` after
-    it was published and its owner had its group, up to `BEHIND_S` before its owner did have it.
+    A message is ready once its owner has it in its buffer. A message without a key counts as ready also while it is in
+    the store: from `FETCH_S` after both its publish and the takeover of its group, until `BEHIND_S` before its owner
+    has it in the buffer.
 
-    Excused is a ready message with a key that an earlier started, unfinished message of that key holds back. A message
-    holds itself back as long as it runs: after a crash there may be two of it, one in its queue and one in its lane.
-    Equal times count for the dispatcher.
+    An unfinished message of the same key, started earlier, excuses a ready message with a key. A message excuses itself
+    while it runs: after a crash it may exist twice, in its queue and in its lane. At equal times the dispatcher gets
+    the benefit of the doubt.
 
     Args:
-        starts: in order of time.
-        ends: of messages with a key.
+        starts: all starts, in order of time.
+        ends: the ends of messages with a key.
         strict: topics that serve strictly by priority; None for all.
-        owned_us: without it, only buffers are judged.
+        owned_us: tells when an owner took a group; without it, only messages in buffers count as ready.
         waiting: messages that were never started.
     """
     groups: dict[tuple[str, str], list[Start]] = defaultdict(list)
@@ -242,9 +247,9 @@ NEVER_US = 1 << 62
 
 
 def _never_started(group: Sequence[Start], left: Sequence[Waiting], owned_us: OwnedUs) -> Iterator[Start]:
-    """Yield the messages that were in the store as long as their last owner had the group, as starts at `NEVER_US`.
+    """Yield the messages that waited in the store while their last owner had the group, as starts at `NEVER_US`.
 
-    They count against the owner until `BEHIND_S` before its own last start.
+    These messages count against the owner until `BEHIND_S` before the owner's last start.
     """
     last = group[-1]
     for message in left if owned_us(last.place, last.source, last.epoch) is not None else ():
@@ -262,17 +267,18 @@ def _never_started(group: Sequence[Start], left: Sequence[Waiting], owned_us: Ow
 
 
 _FINISHES, _LEAVES, _STARTS, _READY = range(4)
-"""What happens at one time, in this order: a message that starts now does not wait any more, and one that gets ready
-now has not waited yet."""
+"""The order of events at one time: a message that starts now waits no longer, and a message that gets ready now has not
+waited yet."""
 
 
 def in_store(start: Start, owned_us: int | None) -> tuple[int, int] | None:
-    """Return the time from which and until which a message was in the store although its owner should have read it.
+    """Return from when until when a message was in the store although its owner should have read it.
 
-    Returns None if there was no such time.
+    Returns None if the owner read the message in time.
 
     Args:
-        owned_us: time when the owner took the group.
+        start: the start of the message.
+        owned_us: time when the owner took the group; None if not known.
     """
     if owned_us is None or start.key is not None or start.attempt != 1 or start.offset < 0 or not start.published_us:
         return None
@@ -328,7 +334,7 @@ def _group_inversions(
 
 
 class _Waiting:
-    """Ready messages of one priority, by key, so that a backlog behind one key costs one look."""
+    """The ready messages of one priority, by key, so that a backlog behind one key costs one look."""
 
     def __init__(self) -> None:
         self._by_key: dict[str | None, set[str]] = {}
@@ -355,7 +361,7 @@ class _Waiting:
             if not holders:
                 return next(iter(names))
             if len(holders) == 1:
-                # Between its attempts a message is unfinished and may be ready: then it does not hold itself back.
+                # A message between two attempts is unfinished and may be ready; then it does not hold itself back.
                 ((holder, runs_until_us),) = holders.items()
                 if holder in names and runs_until_us <= now_us:
                     return holder

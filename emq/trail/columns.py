@@ -1,4 +1,4 @@
-"""From recorded events to columns: the part of recording that runs on the writing thread."""
+"""Turn recorded events into columns; the writing thread of a trail does this."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ WIDTH: Final = len(schema.ROW)
 
 
 class Chunk(NamedTuple):
-    """Events on their way to the thread.
+    """Events on their way to the writing thread.
 
     Attributes:
-        values: rows one after the other, each `WIDTH` values long.
-        batches: publishes, kept as they came.
-        rows: number of all messages and other events.
+        values: the values of all rows one after the other, `WIDTH` for each row.
+        batches: publishes, as they were recorded.
+        rows: number of rows: one for each message of a batch and each other event.
     """
 
     values: list[Any]
@@ -30,13 +30,13 @@ _OF_MESSAGE: Final = frozenset({"topic", "group", "priority", "offset", "id", "k
 
 
 def row(event: events.Record) -> list[Any]:
-    """The values of one event, in the order of `schema.ROW`; columns that it does not have are None."""
+    """Return the values of one event, in the order of `schema.ROW`; None for columns that the event does not have."""
     message = getattr(event, "message", event)
     return [getattr(message if name in _OF_MESSAGE else event, name, None) for name in schema.ROW]
 
 
 def tables(source: str, chunk: Chunk) -> list[Any]:
-    """The columns of a chunk."""
+    """Return the events of a chunk as tables of the trail's schema, at most two."""
     found = []
     if chunk.values:
         columns = {name: chunk.values[i::WIDTH] for i, name in enumerate(schema.ROW)}
@@ -47,7 +47,7 @@ def tables(source: str, chunk: Chunk) -> list[Any]:
 
 
 def halves(chunk: Chunk) -> list[Chunk]:
-    """A chunk of several events as two."""
+    """Return a chunk of several events as two chunks."""
     if chunk.values and chunk.batches:
         rows = len(chunk.values) // WIDTH
         return [Chunk(chunk.values, [], rows), Chunk([], chunk.batches, chunk.rows - rows)]
@@ -73,9 +73,9 @@ def _halved(batch: events.Batch) -> list[events.Batch]:
 
 
 _SAME = ("event", "time_us", "topic", "group", "priority", "published_us")
-"""Columns that are the same throughout a batch, and called as its fields are; None where it lacks the field."""
+"""Columns with one value for a whole batch, named like its fields; None where a batch lacks the field."""
 _EACH = (("offset", "offsets"), ("key", "keys"), ("due_ms", "due_ms"))
-"""Columns that have a value for each message, or none for any, and the batch's fields."""
+"""Columns with a value for each message of a batch, or without any value; with the names of the batch's fields."""
 
 
 def _batched(source: str, batches: list[events.Batch]) -> Any:

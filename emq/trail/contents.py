@@ -1,8 +1,8 @@
-"""Times of messages whose ids follow from contents and come back (T): too early, or after they had expired.
+"""Find deliveries before the due time, or after the expiry, of messages whose ids follow from their contents (T).
 
-What such an id is delivered for may be any of several publishes, see `emq.trail.lives`. A delivery that begins before
-all of those are due that were published since the one before is too early for each of them. A publish that began after
-the host had claimed a message is for a later delivery, also if the message was not started yet.
+Such an id may be published several times, and a delivery may be for any of these publishes, see `emq.trail.lives`. A
+delivery is too early if every publish since the delivery before is due later. A publish that began after the host had
+claimed a message is for a later delivery, even if the claimed message was not started yet.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from emq.trail.rows import lists, only
 
 
 def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
-    """One line for each delivery, or death, that was not in time.
+    """Yield one line for each delivery and each expiry at a wrong time.
 
     Args:
-        table: the trail, with a column `name`.
-        slack_us: by how much the clocks of two machines may differ.
+        table: the trail, with a column `name`: `<topic>/<id>`.
+        slack_us: largest difference between the clocks of two machines.
         silent: see `emq.trail.history_facts.Facts`.
     """
     rows = only(table, events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED, events.DEAD)

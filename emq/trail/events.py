@@ -1,4 +1,4 @@
-"""The events of the trail: their names, what is recorded of each, and one row as it is read; free of pyarrow."""
+"""The events of the trail: their names, the record of each, and the row that readers get. Does not need pyarrow."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ OWNED: Final = "owned"
 RELEASED: Final = "released"
 
 EXPIRED: Final = "expired"
-"""The reason of a dead letter whose time to live had passed."""
+"""The reason of a dead letter that expired: its time to live had passed."""
 REJECTED: Final = "rejected: "
-"""The start of the reason of a dead letter whose handler refused further attempts, however many were left."""
+"""The start of the reason of a dead letter whose handler refused further attempts, even if attempts were left."""
 UNFIT: Final = "unfit: "
 """The start of the reason of a dead letter that could not be read, or not be stored again."""
 
 COPY: Final = "~"
-"""The separator in the id of a message that left its slot to be tried again from its lane. The text behind it is
-unique, to tell apart such copies of one id that follows from contents. In an id that a publisher chose it means
-nothing."""
+"""The separator in the id of a *copy*: a message that left its slot to be tried again from its lane. The text behind
+the separator is unique, so that the copies of one id that follows from contents differ. In an id that a publisher chose
+the separator means nothing."""
 
 CONTENT: Final = "[0-9]+-[0-9a-f]{24}"
 """An id that follows from contents (`emq.message.slot_id`), as a regular expression."""
@@ -50,7 +50,7 @@ _COPIED = re.compile(COPIED)
 
 
 def is_copy(message_id: str) -> bool:
-    """Return True for the id of a message that left its slot for its lane."""
+    """Return whether an id is that of a message that left its slot for its lane."""
     return _COPIED.match(message_id) is not None
 
 
@@ -60,8 +60,9 @@ def origin(message_id: str) -> str:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """An event to be recorded, named like its class. Fields that are called like columns of the trail are described in
-    `emq.trail.schema`; times are by the caller's clock.
+    """An event to record; its name is that of its class. `emq.trail.schema` explains fields with a column's name.
+
+    Times are by the caller's clock.
     """
 
     time_us: int
@@ -77,7 +78,7 @@ class GroupRecord(Record, frozen=True):
 
 
 class Batch(GroupRecord, frozen=True):
-    """The messages of one publish, by their ids. Sequences are kept until written: do not change them afterwards."""
+    """The messages of one publish, by their ids. The trail keeps the sequences: do not change them afterwards."""
 
     ids: Sequence[str]
 
@@ -86,9 +87,9 @@ class Published(Batch, frozen=True):
     """A publish returned: these messages are in the store.
 
     Attributes:
-        offsets: one for each id, or None if there are none (a delayed message, a sorted topic).
-        keys: one for each id, or None if no message has a key.
-        due_ms: one for each id, or None if none is delayed.
+        offsets: one for each id; None for messages without offsets (delayed ones, and those of a sorted topic).
+        keys: one for each id; None if no message has a key.
+        due_ms: one for each id; None if no message is delayed.
     """
 
     priority: int
@@ -99,19 +100,19 @@ class Published(Batch, frozen=True):
 
 
 class Merged(Batch, frozen=True):
-    """Publishes to a sorted topic returned, and the store merged each with a waiting message of the same id."""
+    """A publish to a sorted topic returned: the store merged each message with a waiting one of the same id."""
 
     published_us: int
 
 
 class Doubted(Batch, frozen=True):
-    """A publish of these messages failed; they may or may not be in the store."""
+    """A publish of these messages failed; the messages may or may not be in the store."""
 
     priority: int
 
 
 class Failure(Record, frozen=True):
-    """An attempt at `message`, with its attempt count as started, failed."""
+    """An attempt failed. `message` has the attempt count of this attempt."""
 
     message: Message
     reason: str
@@ -124,7 +125,7 @@ class Retried(Failure, frozen=True):
 
 
 class Dead(Failure, frozen=True):
-    """The message went to the dead letters; if attempts were left, `reason` begins with one of the above."""
+    """The message became a dead letter. With attempts left, `reason` begins with `EXPIRED`, `REJECTED` or `UNFIT`."""
 
     @property
     def until(self) -> int | None:
@@ -140,11 +141,11 @@ class Range(GroupRecord, frozen=True):
 
 
 class Skipped(Range, frozen=True):
-    """The owner took the offsets for holes and will not deliver them."""
+    """The owner took the offsets for holes (offsets without a message) and will not deliver from them."""
 
 
 class Dropped(Range, frozen=True):
-    """The offsets were dropped on purpose."""
+    """The messages at these offsets were dropped on purpose."""
 
     reason: str = "max_length"
 
@@ -157,14 +158,14 @@ class Lost(Range, frozen=True):
 
 
 class Recalled(GroupRecord, frozen=True):
-    """A waiting message was taken back before it was started."""
+    """A waiting message was recalled: taken back before its start."""
 
     priority: int
     id: str
 
 
 class Replayed(GroupRecord, frozen=True):
-    """A dead letter was put back to be delivered again."""
+    """A dead letter was replayed: put back for another delivery."""
 
     priority: int
     id: str
@@ -183,7 +184,7 @@ class Released(GroupRecord, frozen=True):
 
 
 class Event(NamedTuple):
-    """One row of the trail; the columns are described in `emq.trail.schema`."""
+    """One row of the trail; `emq.trail.schema` explains the columns."""
 
     event: str
     time_us: int

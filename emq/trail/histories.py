@@ -5,9 +5,9 @@ attempt follows the failure of the one before, and is made once (X, D). A messag
 waits, never two of these (D, X). It is delivered from the place, with the priority and with the key of its publish (D,
 M, P, K). It starts neither before it is due nor after it expired (T).
 
-A host that was killed, or lost its group, may have acted without saving or recording it. So a repeat of a message that
-was not over some seconds before is no violation, nor is a repeat of a message that a store had lost. Events of two
-sources that are no further apart than their clocks may differ can be in either order.
+A host that was killed, or lost its group, may have acted without a saved progress or record. So a repeat of a message
+that was not over some seconds before is not a violation, nor is a repeat of a message that a store had lost. Events of
+two sources that are no further apart than their clocks may differ can be in either order.
 
 This module reads no files and does not need pyarrow, so that an audit on many machines can use it too.
 """
@@ -124,7 +124,7 @@ class _Judge:
         return Fault(promise, kind, f"{self._name} {text}", step.time_us, step.source, step.group)
 
     def _before(self, one: Step, other: Step, slack_us: int | None = None) -> bool:
-        """Return whether one event may have been before another one; with a slack below 0, whether it surely was."""
+        """Return whether one event may have been before the other; with a slack below 0, whether it surely was."""
         slack_us = self._facts.slack_us if slack_us is None else slack_us
         return one.time_us <= other.time_us + (0 if one.source == other.source else slack_us)
 
@@ -196,7 +196,7 @@ class _Judge:
                     yield self._fault("D", "started twice", step, text)
 
     def _after_its_end(self) -> Iterator[Fault]:
-        """Yield deliveries after its death, and deaths after its success, without a replay in between."""
+        """Yield deliveries after the message's death, and deaths after its success, without a replay in between."""
         over: Step | None = None
         replays = self._of(events.REPLAYED)
         for step in self._steps:
@@ -217,7 +217,7 @@ class _Judge:
                 over = step
 
     def _after_its_success(self) -> Iterator[Fault]:
-        """Yield deliveries after it was settled that were not settled again; `emq.trail.outcomes` counts the others."""
+        """Yield deliveries after a settle that were not settled again; `emq.trail.outcomes` counts the others."""
         settled = [end for each in self._deliveries for end in each.ends if end.event == events.SETTLED]
         for delivery in self._deliveries:
             start = delivery.start
@@ -227,7 +227,7 @@ class _Judge:
                 yield self._fault("D", "delivered after its success", start, text)
 
     def _after_its_recall(self) -> Iterator[Fault]:
-        """Yield deliveries after it was recalled."""
+        """Yield deliveries after the message was recalled."""
         recalls = self._of(events.RECALLED)
         for delivery in self._deliveries if recalls else ():
             start = delivery.start
@@ -247,7 +247,7 @@ class _Judge:
                 told = start.attempt or 1
 
     def _not_counted(self) -> Iterator[Fault]:
-        """Yield attempts from its lane whose number is not above the number of its failures."""
+        """Yield attempts from the lane whose number is not above that of the last failed attempt."""
         for start in self._of(events.STARTED):
             made = self._failures(start, -self._facts.slack_us) if start.offset == -1 else 0
             if (start.attempt or 1) <= made:
@@ -258,7 +258,8 @@ class _Judge:
         """Return the highest attempt that failed before a start, since the last replay; 0 if none did.
 
         Args:
-            slack_us: above 0 to count failures that may have been before the start, below 0 for those that surely were.
+            slack_us: above 0 to count failures that may have been before the start; below 0 to count only failures that
+                surely were.
         """
         replays = [replay for replay in self._of(events.REPLAYED) if self._before(replay, start)]
         since_us = max((replay.time_us for replay in replays), default=-slack_us) - slack_us
@@ -268,7 +269,7 @@ class _Judge:
     def _not_dead(self) -> Iterator[Fault]:
         """Yield a replay without a death before it."""
         if not self._of(events.PUBLISHED):
-            return  # it may have died before the trail began
+            return  # the message may have died before the trail began
         replays, deaths = self._of(events.REPLAYED), self._of(events.DEAD)
         for n, replay in enumerate(replays):
             if sum(death.time_us <= replay.time_us + self._facts.slack_us for death in deaths) <= n:
@@ -327,7 +328,7 @@ class _Judge:
         due = [s.due_ms for s in self._steps if s.event == events.PUBLISHED]
         due_us = min((ms * 1000 for ms in due if ms is not None), default=0) if None not in due else 0
         backoff: dict[int, Step] = {}
-        met_a_crash = self._met_a_crash()  # then an attempt may follow an earlier failure, which nobody wrote down
+        met_a_crash = self._met_a_crash()  # then an attempt may follow a failure that no host recorded
         for step in self._steps:
             if step.event == events.REPLAYED:
                 backoff.clear()

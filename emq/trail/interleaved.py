@@ -74,7 +74,7 @@ def suspects(spans: Iterable[Span], owners: Owners, slack_us: int) -> Iterator[t
     ascending = sorted(spans, key=lambda span: span.epoch)
     for i, former in enumerate(ascending):
         if not owners.has_released(former.place, former.source, former.epoch):
-            continue  # its progress is not known
+            continue  # this owner's progress is not known
         for later in ascending[i + 1 :]:
             others = later.source != former.source and later.epoch > former.epoch
             if others and later.low < former.high and later.first_us < former.last_us + NEW_TOPIC_US - slack_us:
@@ -95,7 +95,13 @@ def _offsets(rows: Any, span: Span) -> set[int]:
 
 
 def line(place: str, priority: int, former: str, high: int, later: str, offset: int, count: int) -> str:
-    """Return the text about such a pair."""
+    """Return the text about a pair of owners that took from a queue at the same time.
+
+    Args:
+        high: highest offset that the former owner started.
+        offset: lowest offset that the former owner passed over and the later owner started.
+        count: number of such offsets.
+    """
     return (
         f"{place}, priority {priority}: {former} had started offset {high} before it let go of the group, and "
         f"{later}, which took it then, started {count} below it, beginning with {offset}"

@@ -1,6 +1,6 @@
 """Key order (K): messages of one key run one at a time, first deliveries in the order of their queue.
 
-Times of two hosts are compared only as far as their clocks agree.
+Between two hosts, a violation counts only if it lasts longer than their clocks may differ.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from emq.trail.waiting import Waiting
 def overlaps(
     starts: Sequence[Start], ends: Sequence[End], takeovers: Takeovers | None = None, slack_us: int = 0
 ) -> Violations:
-    """Two messages of one key that ran at the same time.
+    """Return the pairs of messages of one key that ran at the same time.
 
-    A delivery whose end is not in the trail counts as running until its message is started again, or until its dead
-    host's group was taken over, or for ever.
+    A delivery whose end is not in the trail counts as running until its message is started again, or until another host
+    takes the dead host's group, or for ever.
 
     Args:
-        starts: in order of time.
-        ends: of messages with a key.
-        takeovers: of the groups of hosts whose trails were cut short; None where there are none.
-        slack_us: by how much the clocks of two hosts may differ.
+        starts: all starts, in order of time.
+        ends: the ends of messages with a key.
+        takeovers: takeovers of the groups of hosts whose trails were cut short; None for none.
+        slack_us: largest difference between the clocks of two hosts.
     """
     takeovers = takeovers or Takeovers()
     ended: dict[tuple[str, int, str], list[int]] = defaultdict(list)
@@ -70,13 +70,13 @@ def disorder(
     slack_us: int = 0,
     waiting: Iterable[Waiting] = (),
 ) -> Violations:
-    """First deliveries of a key that did not follow the order of their queue.
+    """Return the first deliveries of a key that did not follow the order of their queue.
 
     Args:
-        starts: in order of time.
-        losses: by `<topic>/<group>` and priority, when it was noticed that the queue's store had come back from a crash
-            without its last messages. Their offsets are given out again, so the order begins again there.
-        slack_us: by how much the clocks of two hosts may differ.
+        starts: all starts, in order of time.
+        losses: by `<topic>/<group>` and priority, the times when a host noticed that the store had come back from a
+            crash without the queue's last messages. The store gives their offsets out again, so the order begins again.
+        slack_us: largest difference between the clocks of two hosts.
         waiting: messages that were never started.
     """
     noticed = losses or {}

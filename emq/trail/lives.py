@@ -110,7 +110,7 @@ def of(steps: Iterable[Step], origins: Collection[str], slack_us: int = 0) -> di
         elif event == events.DOUBTED:
             life.doubted += 1
         elif event == events.STARTED:
-            # If the store names the publish of the message, its time goes before the clocks.
+            # If the store names the publish of the message, the publish's time is surer than a comparison of clocks.
             started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
         elif event in _ENDS:
             reach = started.pop((name, source, attempt), None)

@@ -56,7 +56,7 @@ def of_messages(
     repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
     repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
     for name in _within(_places(table, repeats), only(table, events.LOST)):
-        del repeats[name]  # read again, since nobody knows how much the store had kept
+        del repeats[name]  # the owner reads such messages again: it does not know how many of them the store had kept
     unsaved = _unsaved_deaths(table, cut_short)
     died_again = [n for n, times in dead.items() if n not in repeated and times - unsaved[n] > 1 + replayed[n]]
     died_again += [n for n, life in repeated.items() if life.died_again]
@@ -100,7 +100,7 @@ def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]
         for name, offset, source, time_us in deaths
         if offset != -1 and (first_us <= time_us <= in_lane.get(name, -1) or is_unsaved(source, time_us))
     )
-    # Retried by the killed host: the retry in the lane may die, once, before the message that was read again.
+    # If the killed host retried a message, the retry in the lane may die, once, before the message that was read again.
     moved = only(table, events.RETRIED)
     columns = zip(*lists(moved, "name", "offset", "source", "time_us"), strict=True)
     retried = {name for name, offset, source, time_us in columns if offset != -1 and is_unsaved(source, time_us)}
@@ -123,11 +123,11 @@ def _lives(table: Any, names: Collection[str], slack_us: int) -> dict[str, lives
 
 
 def _lost(open_: set[str], skipped: set[str], still_queued: Collection[str] | int | None) -> tuple[Violations, int]:
-    """Return the lost ones of the messages without an outcome, and the number of those that may still come.
+    """Return the lost messages among those without an outcome, and the number of the others, which may still come.
 
     Args:
         open_: messages published, and neither delivered, dead nor dropped.
-        skipped: those of them that were skipped as holes; no host will look there again.
+        skipped: messages of `open_` that were skipped as holes; no host will read there again.
         still_queued: see `Expectations`.
     """
     waiting = open_ - skipped
@@ -161,7 +161,7 @@ def _places(table: Any, names: Collection[str]) -> list[tuple[_Place, int, str]]
 
 
 def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set[str]:
-    """Return those of the messages that the store lost when it came back from a crash.
+    """Return the messages that the store lost when it came back from a crash.
 
     The store gives their offsets out again. So of several messages published at one offset before the loss was noticed,
     the last one was not lost.
@@ -191,7 +191,7 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
 
 
 def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: int) -> set[str]:
-    """Return those of the messages within a range of offsets that was dropped after they were published."""
+    """Return the messages within a range of offsets that was dropped after their publish."""
     columns = lists(only(table, events.DROPPED), "topic", "group", "priority", "offset", "until", "time_us")
     ranges: dict[_Place, list[tuple[int, int, int]]] = defaultdict(list)
     for topic, group, priority, *span in zip(*columns, strict=True):
@@ -207,7 +207,7 @@ def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: 
     for found_in in ranges.values():
         found_in.sort(reverse=True)
     for place, offset, name in sorted(messages, key=lambda message: message[1]):
-        # Keep the ranges that have begun and not ended, the latest first.
+        # `here` keeps the ranges that have begun and not ended, the latest drop first.
         while ranges[place] and ranges[place][-1][0] <= offset:
             _, end, at_us = ranges[place].pop()
             heapq.heappush(here[place], (-at_us, end))
@@ -219,7 +219,7 @@ def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: 
 
 
 def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:
-    """Return those of the messages within one of the ranges of offsets."""
+    """Return the messages within one of the ranges of offsets."""
     columns = lists(ranges, "topic", "group", "priority", "offset", "until")
     spans: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
     for topic, group, priority, start, end in zip(*columns, strict=True):

@@ -32,8 +32,8 @@ class Expectations:
 
     Attributes:
         still_queued: message ids that are still in the store (ready, delayed or in flight), or their number. None if
-            not known: the proof then reports messages that were not delivered as unfinished, and only those at skipped
-            offsets as lost.
+            not known: the proof then reports messages that were not delivered as unfinished, and only messages at
+            skipped offsets as lost.
         quotas: starts a second by `<topic>/<group>` and, for a topic's sum, by `<topic>`; a number, a share, or a
             list of (from_us, quota) as it changed. Hosts learn of a change late: for a lower quota give the time by
             which the last host knew of it, for a higher one the time by which the first host did. Groups and topics
@@ -95,22 +95,23 @@ class Proof:
             publish can wait for a replica or the disk.
         skipped: offsets taken for holes.
         still_queued: as given; None if not known.
-        unfinished: published, and neither delivered, dead, dropped nor lost.
-        lost (L): published, and neither delivered, dead, dropped nor in the store; or skipped as a hole.
-        unknown: delivered but not published in this trail; reported, not a violation.
-        duplicates (D): messages settled more than once, or once for each publish that was not merged.
-        duplicates_allowed: surplus settles that are no violation.
-        surplus: settles beyond the first of each message.
-        deliveries (D): deliveries that cannot be: from two places, twice by one owner, or of what was settled.
+        unfinished: published messages, neither delivered, dead, dropped nor lost.
+        lost (L): published messages, neither delivered, dead, dropped nor in the store; or skipped as a hole.
+        unknown: messages delivered but not published in this trail; reported, not a violation.
+        duplicates (D): messages settled more than once; in sorted topics, more often than publishes without a merge.
+        duplicates_allowed: number of surplus settles that are not a violation.
+        surplus: number of surplus settles, over all messages of `duplicates`.
+        deliveries (D): impossible deliveries: from two places, twice by one owner, or of a settled message.
         cap_violations (Q): seconds with too many starts.
-        priority_inversions (P): starts that overtook a message of higher priority, or had another than was published.
+        priority_inversions (P): starts that overtook a message of higher priority, or had a priority that differs from
+            that of the publish.
         owners (O): starts by a source that did not own the group.
-        offsets (M): two messages at one offset, or one that came from another than it was published at.
-        times (T): starts before they were due or after they expired, and messages that expired too early.
+        offsets (M): two messages at one offset, or a message from an offset that differs from that of its publish.
+        times (T): starts before the due time or after the expiry, and messages that expired too early.
         key_order (K): overlapping runs of a key, and first deliveries out of order.
         dead_twice (X): messages that became dead letters more than once without a replay.
-        deaths (X): messages that died or lived on although they must not.
-        waits: by topic.
+        deaths (X): messages that died too early, or lived on after their last attempt.
+        waits: the waits of each topic.
         void_reasons: the reasons why the ledger is incomplete.
         silent: sources of an older version, whose records do not give the cause of a death with attempts left. The
             proof accepts these deaths.
@@ -225,7 +226,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
 
 
 def _starts(table: Any) -> list[checks.Start]:
-    """All starts in order of time; those of one microsecond in order of their offsets."""
+    """Return all starts in order of time; starts of one microsecond in order of their offsets."""
     rows = only(table, events.STARTED).sort_by([("time_us", "ascending"), ("offset", "ascending")])
     rows = rows.append_column("place", join(rows["topic"], rows["group"]))
     return list(map(checks.Start._make, zip(*lists(rows, *checks.Start._fields), strict=True)))
@@ -278,7 +279,7 @@ def _ends(table: Any) -> list[checks.End]:
 
 
 def _losses(table: Any) -> dict[tuple[str, int], list[int]]:
-    """When it was noticed that a store had lost messages, by `<topic>/<group>` and priority."""
+    """Return the times when a host noticed that a store had lost messages, by `<topic>/<group>` and priority."""
     rows = only(table, events.LOST)
     found: dict[tuple[str, int], list[int]] = defaultdict(list)
     for place, priority, time_us in zip(
@@ -295,7 +296,7 @@ def _takeovers(ledger: segments.Ledger) -> Takeovers:
 
 
 def _behind(starts: Sequence[checks.Start], slack_us: int) -> list[str]:
-    """Sources whose clocks are behind those of publishers, so that times of two cannot be compared, a line each."""
+    """Return a line for each source whose clock is behind a publisher's: starts of two hosts cannot be compared."""
     found: dict[str, int] = {}
     for start in starts:
         if start.attempt == 1 and start.published_us and start.published_us > start.time_us + slack_us:

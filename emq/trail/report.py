@@ -1,4 +1,4 @@
-"""The proof for people to read."""
+"""Show a proof on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 def render(proof: Proof) -> RenderableType:
-    """Promises with ticks and crosses and a few examples, the counts, the waits, and why the proof is void if it is."""
+    """Return the picture of a proof: promises with ticks, crosses and examples, counts, waits, and why it is void."""
     parts: list[RenderableType] = [_promises(proof), _counts(proof)]
     if proof.waits:
         parts.append(_waits(proof))

@@ -1,4 +1,4 @@
-"""Choosing rows of the trail's table, for those who turn them into records."""
+"""Choose rows and columns of the trail's table, for modules that turn them into records."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from emq.trail import events
 
 
 def join(left: Any, right: Any) -> Any:
-    """`left/right`, null where either is."""
+    """Return `left/right`; null where either is null."""
     return pc.binary_join_element_wise(left.cast(pa.string()), right.cast(pa.string()), "/")
 
 
 def origins(names: Any) -> Any:
-    """Ids, or names that end with one, as they were when they were published."""
+    """Return the ids (or the names that end with an id) under which the messages were published."""
     return pc.replace_substring_regex(names, f"((?:^|/){events.CONTENT}){events.COPY}.*$", r"\1")
 
 
 def only(table: Any, *names: str) -> Any:
-    """The rows of these events."""
+    """Return the rows of these events."""
     return table.filter(pc.is_in(table["event"], pa.array(names)))
 
 
 def lists(table: Any, *columns: str) -> list[list[Any]]:
-    """Columns as lists of Python values."""
+    """Return columns as lists of Python values."""
     return [table[name].to_pylist() for name in columns]

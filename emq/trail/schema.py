@@ -19,12 +19,12 @@
 | due_ms | int64 | when it is due, milliseconds since the epoch (retried; published, if it was delayed) |
 | reason | string | why (retried, dead, dropped) |
 
-In a sorted topic an id follows from the contents (`emq.message.slot_id`), so that it may be published, merged, settled
-and published again. One that leaves its slot to be tried again from its lane has `~` and something unique behind its id
-from its `retried` or `dead` on.
+In a sorted topic an id follows from the contents (`emq.message.slot_id`), so the same id may be published, merged,
+settled and published again. When a message leaves its slot to be tried again from its lane, its id gets a suffix: `~`
+and a unique text. The event `retried` or `dead` of the message is the first with this suffix.
 
-The file metadata of a segment is described with `emq.trail.segments.Header`. A change that an existing reader would
-misread raises `VERSION`.
+`emq.trail.segments.Header` explains the file metadata of a segment. A change that an existing reader would misread
+raises `VERSION`.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ REPETITIVE: Final = ("event", "source", "topic", "group", "priority", "attempt",
 """Columns of few distinct values, which a segment stores dictionary-encoded."""
 
 ROW: Final = tuple(name for name in SCHEMA.names if name != "source")
-"""The values that make up one recorded event, in order; the source is the same throughout a segment."""
+"""Columns of one recorded event, in order; the source is missing here, because it is the same for a whole segment."""
 
 
 def table(source: str, columns: Mapping[str, Sequence[Any]], rows: int) -> Any:
-    """A table of the trail's schema from Python sequences; columns not given are null.
+    """Return a table of the trail's schema, made from Python sequences; columns not given are null.
 
     Raises:
         ValueError, TypeError, OverflowError: a value does not fit its column (such as a text that is not UTF-8).

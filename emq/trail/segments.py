@@ -1,4 +1,4 @@
-"""Segments: the Parquet files of a trail, written whole or not at all, and read back with what is wrong with them."""
+"""Segments: the Parquet files of a trail. They are written whole or not at all; readers report their flaws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from emq.trail import events, forms, schema
 from emq.trail.takeovers import CutShort
 
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
-"""Not beginning with a dot or underscore: readers such as Spark take such files for hidden."""
+"""The form of a source's name. The first character is a letter or digit, because readers such as Spark take files that
+begin with a dot or an underscore for hidden."""
 
 _NAME = re.compile(rf"({SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
 _UNDER_WAY = ".tmp"
@@ -28,15 +29,15 @@ class Header(NamedTuple):
 
     Attributes:
         source: id of the host or producer.
-        run_us: when this run of the source opened the trail, microseconds since the epoch; tells restarts apart.
+        run_us: time when this run of the source opened the trail, microseconds since the epoch; tells restarts apart.
         seq: number of the segment in the run, from 0 without gaps; segment 0 is empty and written at the opening.
         first_us: lowest `time_us` in the segment; of an empty segment, the time of writing.
         last_us: highest `time_us` in the segment; of an empty segment, the time of writing.
-        dropped: events of the run that were lost so far, because the disk was slow, full or broken.
+        dropped: number of the run's events lost so far, because the disk was slow, full or broken.
         closed: True for the last segment of a run that ended in order.
-        version: of the schema.
-        causes: deaths tell why, where attempts were left, and until when what expired might have lived; segments of
-            the first versions do not say so.
+        version: version of the schema.
+        causes: True if records of deaths give the cause of a death with attempts left, and the expiry of a message
+            that expired. Segments of the first versions lack both.
     """
 
     source: str
@@ -58,7 +59,7 @@ class Header(NamedTuple):
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> Header:
-        """Raises `KeyError` or `ValueError` for metadata that is not a segment's."""
+        """Return the header in a file's metadata. Raise `KeyError` or `ValueError` if there is none."""
         given = {b"emq.causes": b"0", **(metadata or {})}
         texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
         numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed", "causes")}
@@ -67,10 +68,10 @@ class Header(NamedTuple):
 
 
 def write(directory: Path, header: Header, table: Any) -> None:
-    """Write one segment; it appears under its name complete or not at all.
+    """Write one segment. The file appears under its name complete or not at all.
 
-    Not synced to the disk: a crash of the process cannot tear a segment, and one torn by a crash of the machine is
-    found out when it is read, which does not warrant a wait for the disk every second.
+    This function does not wait for the disk. A crash of the process cannot tear a segment. A crash of the machine can,
+    and readers find such a segment by its checksums; this is too rare for a wait every second.
 
     Raises:
         OSError, pyarrow.ArrowException: nothing was written; count the events as dropped.
@@ -96,11 +97,11 @@ class Ledger(NamedTuple):
 
     Attributes:
         table: the events, in no particular order.
-        segments: how many files were read.
-        flaws: why the ledger is not complete, one line each; empty if it is.
+        segments: number of files read.
+        flaws: reasons why the ledger is not complete, one line each; empty if it is complete.
         cut_short: the runs that were not closed.
-        is_whole: nothing is missing, but for the ends of runs that were not closed.
-        silent: sources whose deaths do not tell why, see `Header.causes`.
+        is_whole: True if nothing is missing except the ends of runs that were not closed.
+        silent: sources whose records of deaths lack the cause, see `Header.causes`.
     """
 
     table: Any
@@ -112,7 +113,7 @@ class Ledger(NamedTuple):
 
 
 def paths(directory: Path) -> list[Path]:
-    """The files of a directory that should be segments, by name.
+    """Return the files of a directory that should be segments, by name.
 
     Raises:
         InvalidSettings: there is no such directory; correct the path.
@@ -123,7 +124,7 @@ def paths(directory: Path) -> list[Path]:
 
 
 def read(directory: Path) -> Ledger:
-    """Read every segment of `directory`, naming what is missing, broken or not a segment.
+    """Read every segment of `directory`; name missing and broken segments, and files that are not segments.
 
     Raises:
         InvalidSettings: there is no such directory; correct the path.
@@ -148,7 +149,7 @@ def read(directory: Path) -> Ledger:
 
 
 class _Flaw(Exception):
-    """Why one file cannot be counted in."""
+    """The reason why a file does not count as a segment."""
 
 
 def _read_segment(path: Path) -> tuple[Header, Any]:
@@ -174,11 +175,11 @@ def _read_segment(path: Path) -> tuple[Header, Any]:
 
 
 class Looked(NamedTuple):
-    """What a look at the rows of a segment tells.
+    """The findings of a look at the rows of a segment.
 
     Attributes:
-        flaw: what in them contradicts the header, or other rows; None if nothing does.
-        turn: of its first and last event that hosts record as they happen; None if there is none.
+        flaw: a text about rows that contradict the header or other rows; None if no row does.
+        turn: times of the first and last event that hosts record as it happens; None without such an event.
     """
 
     flaw: str | None
@@ -186,7 +187,7 @@ class Looked(NamedTuple):
 
 
 def look(path: Path) -> Looked:
-    """Look at most columns of a segment; damage elsewhere is found by whoever reads the rest."""
+    """Read the checked columns of a segment (`forms.COLUMNS`). Readers of the other columns find damage there."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = Header.decode(file.schema_arrow.metadata)
@@ -199,10 +200,10 @@ def look(path: Path) -> Looked:
 
 
 def out_of_turn(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[str]:
-    """Segments whose events are dated before those of an earlier segment of their run, one line each.
+    """Return a line for each segment whose events are dated before those of an earlier segment of its run.
 
     Args:
-        turns: of each segment, in any order, its header and what `Looked` tells.
+        turns: header and `Looked.turn` of each segment, in any order.
     """
     flaws = []
     latest: dict[tuple[str, int], int] = {}
@@ -216,7 +217,7 @@ def out_of_turn(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[
 
 
 def at_one_time(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[str]:
-    """Runs of one source that delivered at the same time, as if two hosts had its name, one line each.
+    """Return a line for each run of a source that delivered at the time of another run, as if two hosts had its name.
 
     Args:
         turns: as for `out_of_turn`.
@@ -271,7 +272,7 @@ def _turn(table: Any) -> tuple[int, int] | None:
 
 
 def _runs(headers: list[Header]) -> list[tuple[tuple[str, int], list[Header]]]:
-    """The segments of each run of a source, in order."""
+    """Return the segments of each run of a source, in order."""
     runs: dict[tuple[str, int], list[Header]] = defaultdict(list)
     for header in sorted(headers, key=lambda header: header.seq):
         runs[header.source, header.run_us].append(header)
@@ -287,7 +288,7 @@ def _cut_short(headers: list[Header]) -> tuple[CutShort, ...]:
 
 
 def _unclosed(headers: list[Header]) -> list[str]:
-    """Runs that were not closed."""
+    """Return a line for each run that was not closed."""
     lasts = [(source, run_us, run[-1]) for (source, run_us), run in _runs(headers)]
     return [
         f"{source}-{run_us}: not closed after segment {last.seq}, the source crashed or still runs"
@@ -297,7 +298,7 @@ def _unclosed(headers: list[Header]) -> list[str]:
 
 
 def _gaps(headers: list[Header]) -> list[str]:
-    """What is missing between the segments of each run."""
+    """Return lines about missing segments, dropped events, and segments after the last one of a run."""
     flaws = []
     for (source, run_us), run in _runs(headers):
         last = run[-1]

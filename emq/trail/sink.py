@@ -11,8 +11,8 @@ from emq.trail.events import Record
 class TrailSink(Protocol):
     """Records the events of messages. No method waits, touches a disk or raises; call all from one thread.
 
-    Times are microseconds since the epoch by the caller's clock. Check `enabled` first if building the arguments costs
-    time.
+    Times are microseconds since the epoch by the caller's clock. Check `enabled` first where the arguments cost time to
+    build.
 
     Attributes:
         enabled: False when nothing is recorded.
@@ -21,13 +21,13 @@ class TrailSink(Protocol):
     enabled: bool
 
     def record(self, event: Record) -> None:
-        """Record an event; those of every delivery have methods of their own, which build no object."""
+        """Record an event. The two events of every delivery have methods of their own, which build no object."""
 
     def started(self, m: Message, epoch: int) -> None:
-        """`m` was handed to the handler at `m.started_us` by the owner of `epoch`."""
+        """Record that the owner of `epoch` handed `m` to the handler at `m.started_us`."""
 
     def settled(self, m: Message, now_us: int) -> None:
-        """`m`, with its attempt count as started, was handled successfully."""
+        """Record that the handler succeeded with `m`, whose attempt count is that of this attempt."""
 
 
 class NullTrail:

@@ -1,8 +1,8 @@
-"""Find out whether clocks that differ explain too many starts.
+"""Find out whether a difference between clocks explains too many starts.
 
-Two hosts that start a group's messages one after the other seem to overlap by the difference of their clocks. Their
-starts are within the cap if some setting of their clocks makes it so, in which no two clocks differ by more than clocks
-may. This module tries settings in steps and keeps the best one, host by host, until nothing gets better.
+Two hosts that start a group's messages one after the other seem to overlap by the difference of their clocks. The
+starts keep the cap if some correction of the clocks makes them do so. Two corrections may differ by no more than two
+clocks may. This module tries corrections in steps and keeps the best one, host by host, until none is better.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 from emq.topics.shares import MICRO
 
 STEPS: Final = 10
-"""Number of clock settings that are tried, each way."""
+"""Number of clock corrections tried in each direction."""
 
 Found = Sequence[tuple[int, str]]
 """Time and source of each start, in order of time."""
 
 Excess = Callable[[Mapping[str, int]], int]
-"""Takes a clock setting by source, in steps; returns the number of starts above the cap."""
+"""Takes a clock correction by source, in steps; returns the number of starts above the cap."""
 
 
 def explains_second(found: Found, second: int, allowed_in: Callable[[int], int], slack_us: int) -> bool:
-    """Return whether some clock setting keeps the cap in an aligned second and in those beside it."""
+    """Return whether some clock correction keeps the cap in an aligned second and in the seconds beside it."""
     beside = range(second - 1, second + 2)
     near = _near(found, (second - 1) * MICRO - slack_us, (second + 2) * MICRO + slack_us)
     counted: dict[tuple[str, int], Counter[int]] = {}
@@ -41,8 +41,10 @@ def explains_second(found: Found, second: int, allowed_in: Callable[[int], int],
 
 
 def explains_stretch(found: Found, from_us: int, allowed: int, slack_us: int) -> bool:
-    """Return whether some clock setting keeps the cap in all stretches of a second, from one second before this time
-    until two after it."""
+    """Return whether some clock correction keeps the cap in all stretches of one second near a time.
+
+    Near means from one second before `from_us` until two seconds after it.
+    """
     near = _near(found, from_us - MICRO - slack_us, from_us + 2 * MICRO + slack_us)
 
     def excess(steps: Mapping[str, int]) -> int:

@@ -1,8 +1,8 @@
 """The end of a run that no trail records, because its host was killed before it wrote the end down.
 
-A dead host runs nothing. At its last event it was alive; when another host owns the group, its lease is over, and
-nothing that it began goes on. So such a run is over at the first takeover of its group after the dead host's last
-event. A host that wrote anything after the takeover was alive then, so its runs get no such end.
+A dead host runs nothing. At its last event it was alive. When another host owns the group, the dead host's lease is
+over, and nothing that it began goes on. So such a run is over at the first takeover of its group after the dead host's
+last event. A host that recorded an event after the takeover was alive then, so its runs get no such end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 UNSAVED_US = 5_000_000
-"""Microseconds before an abrupt end whose work may be in no checkpoint; see `max_unsaved_s`."""
+"""Microseconds before a host's abrupt end whose work may be in no checkpoint; see the setting `max_unsaved_s`."""
 
 UNTOLD_US = 1_000_000
 """Microseconds before an abrupt end in which a delivery may have failed untold: a failure is recorded once the store
@@ -34,7 +34,7 @@ class CutShort(NamedTuple):
 
 
 class Takeovers:
-    """Tells until when a run without a recorded end can have gone on."""
+    """Knows until when a run without a recorded end may have gone on."""
 
     def __init__(self, cut_short: Collection[CutShort] = (), owned: Iterable[tuple[str, int]] = ()) -> None:
         """Args:

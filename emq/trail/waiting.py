@@ -16,7 +16,10 @@ from emq.trail.rows import join, lists, only
 
 
 class Waiting(NamedTuple):
-    """`name` is `<topic>/<id>`, `place` is `<topic>/<group>`; the rest as in the trail's columns."""
+    """A message that no host has started, as far as the trail knows.
+
+    `name` is `<topic>/<id>`, `place` is `<topic>/<group>`; `emq.trail.schema` explains the others.
+    """
 
     place: str
     topic: str
@@ -36,8 +39,8 @@ since 1970."""
 def of(table: Any, crashes: Crashes) -> list[Waiting]:
     """Return the messages that were published into a queue and have no later event.
 
-    Messages that were dropped, skipped or lost by the store are left out, and those that a killed host may have started
-    without a record.
+    This leaves out messages that were dropped, skipped or lost by the store, and messages that a killed host may have
+    started without a record.
 
     Args:
         table: the trail, with a column `name`.

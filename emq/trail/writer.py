@@ -46,12 +46,12 @@ class Trail:
         self._chunk_values = chunk_rows * columns.WIDTH
         self._room = options.max_pending - chunk_rows
 
-        # Owned by the recording thread; the writing thread only cuts off the front of the lists, under the lock.
+        # The recording thread owns these lists; the writing thread only cuts off their front, under the lock.
         self._values: list[Any] = []
         self._batches: list[events.Batch] = []
         self._batched = 0
 
-        # Guarded by the condition's lock, which is never held during conversion or writing.
+        # The condition's lock guards these fields; nobody holds the lock during conversion or writing.
         self._state = threading.Condition()
         self._chunks: deque[columns.Chunk] = deque()
         self._handed = 0
@@ -61,7 +61,7 @@ class Trail:
         self._early = False
         self._closed = False
 
-        # Owned by the writing thread.
+        # The writing thread owns these fields.
         self._tables: list[Any] = []
         self._rows = 0
         self._seq = 0
@@ -182,7 +182,7 @@ class Trail:
     # ---------------------------------------------------------------------------------------------------- control
 
     def statistics(self) -> TrailStatistics:
-        """Counts at this moment."""
+        """Return the counts of this moment."""
         with self._state:
             begun = len(self._values) // columns.WIDTH + sum(len(batch.ids) for batch in self._batches)
             pending = self._handed + begun
@@ -225,9 +225,9 @@ class Trail:
     def _run(self) -> None:
         """Convert chunks as they come; write a segment when it is full, `rotate_s` old, asked for, or the last.
 
-        Chunks are converted one by one and held as columns until the segment is due; they count as pending until it
-        is written. Should this thread ever die, events are dropped at `max_pending` and the closing marker is
-        missing, so that the proof is void rather than wrong.
+        The thread converts chunks one by one and keeps the columns until the segment is due. Events count as pending
+        until their segment is written. If this thread ever died, the trail would drop events at `max_pending`, and the
+        closing marker would be missing. So the proof would be void rather than wrong.
         """
         closed = False
         while not closed:
@@ -279,7 +279,7 @@ class Trail:
                 self._write(closed=False)
 
     def _convert_chunk(self, chunk: columns.Chunk) -> None:
-        """Convert events; drop only those that cannot be converted, such as one with a number that no column holds."""
+        """Convert events; drop only events that do not fit the columns, such as one with too large a number."""
         if not chunk.rows:
             return
         try:
