@@ -11,6 +11,7 @@ both to `PutGetStore`. The base makes up for a part of what such a storage lacks
   The slots, in a store of their own, have fences of their own.
 - *A put of several bodies* is several PUTs. One that fails half-way answers `OutcomeUnknown`.
 - *max_length* is refused, as the length is not known to the writer.
+- *dedupe_s* is refused, as the storage cannot remember ids together with a PUT.
 - *Durability* is what a returned PUT means in your storage, whatever is asked.
 """
 

@@ -23,6 +23,7 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:taken:<slot>         zset    id that was taken for good, score = when in ms, or the score before plus one if
                                        that is greater; the key expires
     <tag>:taken_ms:<slot>      hash    id -> when in ms, where that is not the score; the key expires
+    <tag>:ids:<group>          zset    id of a publish, score = ms until which the group remembers it; the key expires
     <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line; on a
                                        cluster a sharded channel, and that of the first shard a plain one too, for slots
 
@@ -108,6 +109,9 @@ class Shard:
 
     def taken_ms(self, slot: str) -> str:
         return f"{self._tag}:taken_ms:{slot}"
+
+    def ids(self, group: str) -> str:
+        return f"{self._tag}:ids:{group}"
 
     def channel(self, instance: str) -> str:
         return f"{self._tag}:wake:{instance}"
@@ -221,6 +225,7 @@ _GROUP_TYPES = {
     "reason": "hash",
     "taken": "zset",
     "taken_ms": "hash",
+    "ids": "zset",
 }
 _SLOT_TYPES = {"prepare": "zset", "dead": "zset", "rests": "zset"}
 
