@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from emq import errors
 from emq.clock import Clock
@@ -36,13 +37,25 @@ TOGETHER = 500
 
 RESCUE_PAGE = 500
 
+STABLE_S = 2.0
+"""Seconds for which retired groups must have been empty and sealed before they are dropped. A store that comes back
+from a crash without its last second then still knows that they are."""
+
+
+class Stable(NamedTuple):
+    """A topic as it was when its retired groups were found empty and sealed, and the event loop's time then."""
+
+    topic: Topic
+    since_s: float
+
 
 class Retirement:
     """Retires groups of the topics whose last group this host owns.
 
     No message is lost. First, every queue of the retired groups must be finished by its checkpoint. Then the store
     seals each queue, but only while the queue is empty. A sealed queue refuses producers that still have an old picture
-    of the catalog, so that no producer writes where no host reads. The catalog is changed last.
+    of the catalog, so that no producer writes where no host reads. Dead letters move to the topic's first group. The
+    catalog is changed last, once all this has held for `STABLE_S`.
     """
 
     def __init__(
@@ -53,9 +66,11 @@ class Retirement:
         shrunk: Callable[[], Iterable[Topic]],
         clock: Clock,
         interval_s: float = RETIRE_S,
+        stable_s: float = STABLE_S,
     ) -> None:
         """Args:
         shrunk: returns the topics to look at: those with more `groups` than `active_groups`.
+        stable_s: see `STABLE_S`.
         """
         self._catalog = catalog
         self._store = store
@@ -63,6 +78,9 @@ class Retirement:
         self._shrunk = shrunk
         self._clock = clock
         self._interval_s = interval_s
+        self._stable_s = stable_s
+        self._stable: dict[str, Stable] = {}
+        self._unrescued: dict[str, Sequence[str]] = {}
         self._complained: dict[str, float] = {}
 
     async def watch(self) -> None:
@@ -74,24 +92,32 @@ class Retirement:
             shrunk = list(self._shrunk())
             if not shrunk:
                 self._complained.clear()
+            names = {topic.name for topic in shrunk}
+            self._stable = {name: stable for name, stable in self._stable.items() if name in names}
             for topic in shrunk:
-                try:
-                    await self.retire(topic)
-                except (
-                    errors.UnknownTopic,
-                    errors.QueueSealed,  # the topic is being deleted
-                    errors.StoreUnavailable,
-                    errors.StoreFull,
-                    errors.DatabaseUnavailable,
-                ) as exc:
-                    log.info("%s; the retired groups of %s stay for now", exc, topic.name)
-                except Exception:  # a failure of one topic must not stop the others
-                    if self._complained.get(topic.name, 0) <= self._clock.now():
-                        self._complained[topic.name] = self._clock.now() + SAID_AGAIN_S
-                        log.exception("the retired groups of topic %s stay for now", topic.name)
+                await self._try(topic.name, self.retire(topic))
+            for name in list(self._unrescued):
+                await self._try(name, self._rescue(name))
+
+    async def _try(self, topic: str, work: Coroutine[Any, Any, object]) -> None:
+        """Await the work; a failure of one topic must not stop the others."""
+        try:
+            await work
+        except (
+            errors.UnknownTopic,
+            errors.QueueSealed,  # the topic is being deleted
+            errors.StoreUnavailable,
+            errors.StoreFull,
+            errors.DatabaseUnavailable,
+        ) as exc:
+            log.info("%s; the retired groups of %s stay for now", exc, topic)
+        except Exception:
+            if self._complained.get(topic, 0) <= self._clock.now():
+                self._complained[topic] = self._clock.now() + SAID_AGAIN_S
+                log.exception("the retired groups of topic %s stay for now", topic)
 
     async def retire(self, topic: Topic) -> bool:
-        """Drop the topic's retired groups. Return False if a message is left in any of them.
+        """Drop the topic's retired groups. Return False if a message is left in any of them, or was until just now.
 
         Until all are empty, only the retired groups that still hold messages keep a part of the quota.
         """
@@ -108,7 +134,11 @@ class Retirement:
         if await self._retrying(slots):
             return False
         # Look at the lanes again: a message that came and failed meanwhile has left its queue for the lane.
-        done = await self._sealed(queues) and not await self._retrying(slots) and await self._drop(topic, slots)
+        empty = await self._sealed(queues) and not await self._retrying(slots)
+        if empty and not await self._is_stable(topic, slots):
+            return False
+        self._stable.pop(topic.name, None)
+        done = empty and await self._drop(topic, slots)
         if not done:
             for part in _parts(queues):
                 served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in part]))
@@ -135,30 +165,48 @@ class Retirement:
             await asyncio.sleep(0)
         return False
 
+    async def _is_stable(self, topic: Topic, slots: Sequence[str]) -> bool:
+        """Move the groups' dead letters; return whether nothing has changed for `stable_s`."""
+        moved = 0
+        for slot in slots:
+            moved += await move_dead_letters(self._store.lanes, slot, topic.group(0))
+        now_s, stable = asyncio.get_running_loop().time(), self._stable.get(topic.name)
+        if stable is None or moved or stable.topic != topic:
+            stable = self._stable[topic.name] = Stable(topic, now_s)
+        return now_s - stable.since_s >= self._stable_s
+
     async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
         """Drop the groups from the catalog by compare-and-set. Returns False if the topic has changed meanwhile."""
-        for slot in slots:
-            await move_dead_letters(self._store.lanes, slot, topic.group(0))
         after = await self._catalog.retire(topic.name, topic)
         if not after.groups == after.active_groups == topic.active_groups:
             return False
-        await self._rescue(slots, topic.group(0))
-        # A later deletion of the topic would not know these groups.
-        for part in _parts(slots):
-            served(await self._store.lanes.settle([LaneSettle(slot, "", LaneVerdict.FORGET) for slot in part]))
-            await asyncio.sleep(0)
+        self._unrescued[topic.name] = slots
+        await self._rescue(topic.name)
         return True
 
-    async def _rescue(self, lanes: Sequence[str], to: str) -> None:
+    async def _rescue(self, name: str) -> None:
         """Move the entries that producers added to a retired group's lane before they saw the catalog's change.
 
-        Producers read the catalog after each add, so they themselves move an entry that they add after this call.
+        Producers read the catalog after each add, so they themselves move an entry that they add after this call. If
+        the store fails, the loop calls this again.
         """
-        store = self._store.lanes
+        store, dropped = self._store.lanes, self._unrescued[name]
+        try:
+            topic = await self._catalog.get(name)
+        except errors.UnknownTopic:  # deleted meanwhile, with all that it had
+            del self._unrescued[name]
+            return
+        active, to = {topic.group(group) for group in range(topic.groups)}, topic.group(0)
+        lanes = [lane for lane in dropped if lane not in active]  # the topic may have grown again
         for lane in lanes:
             while page := await store.waiting(lane, 0, RESCUE_PAGE):
                 accepted(await store.add([LaneAdd(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page]))
                 served(await store.settle([LaneSettle(lane, e.id, LaneVerdict.RECALL) for e in page]))
+        # A later deletion of the topic would not know these groups.
+        for part in _parts(lanes):
+            served(await store.settle([LaneSettle(lane, "", LaneVerdict.FORGET) for lane in part]))
+            await asyncio.sleep(0)
+        del self._unrescued[name]
 
 
 async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:

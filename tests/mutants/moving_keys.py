@@ -105,8 +105,8 @@ MUTANTS = (
         "L",
         "what came into a retired group's lane as it was dropped is left there",
         "emq/host/retirement.py",
-        "await self._rescue(slots, topic.group(0))",
-        "pass",
+        "await self._rescue(topic.name)\n        return True",
+        "return True",
         "tests/unit/test_retiring.py::test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved",
     ),
     Mutant(

@@ -26,7 +26,7 @@ async def r() -> AsyncIterator[Rig]:
 
 
 def retirement(r: Rig) -> Retirement:
-    return Retirement(r.catalog, r.store, r.checkpoints, list, r.clock)
+    return Retirement(r.catalog, r.store, r.checkpoints, list, r.clock, stable_s=0.0)
 
 
 async def shrunk(r: Rig, groups: int = 4) -> Topic:

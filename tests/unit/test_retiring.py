@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from support.rig import Rig, rig
 from support.virtual import virtual
 
 from emq import errors, message
-from emq.host.retirement import Retirement
+from emq.host.retirement import RETIRE_S, STABLE_S, Retirement
 from emq.message import Message
 from emq.offsets.checkpoints import CheckpointStore
 from emq.storage.lane_store import LaneAdd
@@ -76,7 +77,7 @@ async def shrunk(r: Rig) -> Topic:
 
 
 def retirement(r: Rig, store: Any) -> Retirement:
-    return Retirement(r.catalog, store, CheckpointStore(r.db, "online"), list, r.clock)
+    return Retirement(r.catalog, store, CheckpointStore(r.db, "online"), list, r.clock, stable_s=0.0)
 
 
 @pytest.mark.parametrize("moment", range(1, MOMENTS))
@@ -123,3 +124,52 @@ async def test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved(mo
         elif shown == [2]:
             assert [len(entries) for entries in lanes] == ([1, 0] if retired else [0, 1])
             assert (await r.catalog.get("orders")).groups == (1 if retired else 2)
+
+
+@virtual
+async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_back_where_nobody_looks() -> None:
+    """The dead letter has moved, the store forgets the move, and the group may not be gone by then."""
+    async with rig() as r:
+        topic = await shrunk(r)
+        entry = LaneAdd(LANE, "dead", message.encode_retry(Message("dead", b"x")), 1, reason="no")
+        assert await r.store.real.lanes.add([entry]) == [True]
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), list, r.clock)
+        kept = r.world.snapshot()
+        assert not await loop.retire(topic), "its dead letter has only just moved"
+        await asyncio.sleep(STABLE_S - 1)
+        r.world.restore(kept)
+        assert not await loop.retire(topic), "it has moved again"
+        await asyncio.sleep(STABLE_S - 0.1)
+        assert not await loop.retire(topic)
+        await asyncio.sleep(0.2)
+        assert await loop.retire(topic)
+        assert [d.id for d in await r.store.real.lanes.dead("orders/0")] == ["dead"]
+        assert (await r.catalog.get("orders")).groups == 1
+
+
+@virtual
+async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig() as r:
+        topic = await shrunk(r)
+        body = message.encode_retry(Message("late", b"x"))
+
+        real = r.catalog.retire
+
+        async def dropped(name: str, before: Topic) -> Topic:
+            after = await real(name, before)
+            await r.store.real.lanes.add([LaneAdd(LANE, "late", body, LATER_MS)])
+            r.store.lanes.after["waiting"] = fails
+            return after
+
+        async def fails() -> None:
+            raise errors.StoreUnavailable("the store is away")
+
+        monkeypatch.setattr(r.catalog, "retire", dropped)
+        loop = retirement(r, r.store)
+        with pytest.raises(errors.StoreUnavailable):
+            await loop.retire(topic)
+        watching = asyncio.create_task(loop.watch())
+        await asyncio.sleep(2 * RETIRE_S)
+        watching.cancel()
+        lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
+        assert [len(entries) for entries in lanes] == [1, 0]

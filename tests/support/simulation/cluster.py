@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from emq import errors
@@ -34,7 +35,10 @@ from support.simulation.timetable import Timetable
 from support.simulation.work import Work
 
 QUIET_S = 120.0
-"""So long after the last fault everything must be done."""
+"""Everything is done, or something was started, within so long after the last fault or the last start."""
+
+LONGEST_S = 600.0
+"""So long after the last fault everything must be done: a topic that shrank to a start a second has a long backlog."""
 
 WATCH_S = 0.4
 
@@ -50,11 +54,13 @@ UNINFORMING = (
 
 
 class Snapshot(NamedTuple):
-    """The store at some time, with what it held of merge keys, and the names of its messages by queue and offset."""
+    """The store at some time, with what it held of merge keys, the names of its messages by queue and offset, and the
+    sealed queues."""
 
     kept: object
     folding: Any
-    offsets: dict[str, dict[int, str]]
+    offsets: Mapping[str, dict[int, str]] = MappingProxyType({})
+    sealed: Set[str] = frozenset()
 
 
 class Cluster:
@@ -156,15 +162,18 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """What the store has now, and what is known of it."""
         offsets = {queue: dict(names) for queue, names in self.evidence.offsets.items()}
-        return Snapshot(self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets)
+        return Snapshot(
+            self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets, frozenset(self.evidence.sealed)
+        )
 
     def lose(self, snapshot: Snapshot | None) -> None:
         """The store comes back as it was at a snapshot, or empty."""
-        self.keeper.restore(None if snapshot is None else snapshot.kept)
-        self.evidence.folding.lost(None if snapshot is None else snapshot.folding)
+        snapshot = snapshot or Snapshot(None, None)
+        self.keeper.restore(snapshot.kept)
+        self.evidence.folding.lost(snapshot.folding)
         queues, lanes, slots = self.keeper.contents()
         members = [member for name, found in slots.items() if not self.evidence.folding.keeps(name) for member in found]
-        self.evidence.store_lost(queues, lanes, members, {} if snapshot is None else snapshot.offsets)
+        self.evidence.store_lost(queues, lanes, members, snapshot.offsets, snapshot.sealed)
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Say what an operator wants of a host, again until it is known to be said."""
@@ -221,10 +230,12 @@ class Cluster:
         return await self.done()
 
     async def done(self) -> bool:
-        """Wait until all that was published is done; False if it takes too long."""
-        deadline = self.evidence.now + QUIET_S
-        while self.evidence.now < deadline:
+        """Wait until all that was published is done; False if it takes too long, or nothing goes on any more."""
+        deadline, last, starts = self.evidence.now + LONGEST_S, self.evidence.now, len(self.evidence.starts)
+        while self.evidence.now < min(deadline, last + QUIET_S):
             await asyncio.sleep(1.0)
+            if len(self.evidence.starts) > starts:
+                last, starts = self.evidence.now, len(self.evidence.starts)
             if not any(member.running for member in self.alive) and not await self.left():
                 return True
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from emq import errors, message
@@ -70,6 +70,9 @@ class Evidence:
         emptied_at: when the database came back empty: hosts let go of all topics, and acquire what is created again
             without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
+        sealed: queues that refuse producers; of groups that were retired or deleted.
+        unsealed: queues whose seal the store has lost. What a producer with an old picture of the catalog puts there
+            may find no owner: no promise of ours.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
         claimed: what a host has claimed and not settled: (lane, its entry's id), (slot, member).
@@ -119,6 +122,8 @@ class Evidence:
         self.lost_at: list[float] = []
         self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
+        self.sealed: set[str] = set()
+        self.unsealed: set[str] = set()
         self.confirmed_at: dict[str, float] = {}
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
         self.first_due_ms: dict[str, float] = {}
@@ -236,6 +241,8 @@ class Evidence:
     def _put(self, by: str, put: log_store.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = self.name_of(body)
+        if put.queue in self.unsealed:
+            self.forgotten.update(map(self.name_of, put.bodies))
         if put.drop_oldest:
             there, head = self.offsets[put.queue], self.head_of(put.queue)
             self.dropped_names.update(there.get(offset, "") for offset in range(self._heads[put.queue], head))
@@ -243,6 +250,9 @@ class Evidence:
 
     def _trimmed(self, by: str, trim: log_store.Trim, was_done: bool) -> None:
         self._heads[trim.queue] = self.head_of(trim.queue)
+        if trim.seal is not None:
+            self.unsealed.discard(trim.queue)
+            (self.sealed.add if was_done else self.sealed.discard)(trim.queue)
 
     def _added(self, by: str, add: lane_store.LaneAdd, was_new: bool) -> None:
         if self.occurrences.added(by, add, message.decode(add.body), was_new):
@@ -318,17 +328,21 @@ class Evidence:
         lanes: dict[str, bytes],
         members: Sequence[bytes],
         known: Mapping[str, Mapping[int, str]],
+        sealed: Set[str] = frozenset(),
     ) -> None:
         """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots.
 
         `known` are the names by queue and offset of the time to which the store went back: a store that lost
-        everything and then comes back as it was before has cut off messages of which only these names tell.
+        everything and then comes back as it was before has cut off messages of which only these names tell. `sealed`
+        are the queues that were sealed then.
         """
 
         def names(bodies: Iterable[bytes]) -> set[str]:
             return {self.name_of(body) for body in bodies}
 
         self.lost_at.append(self.now)
+        self.unsealed |= self.sealed - sealed
+        self.sealed = set(sealed)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
         self.claimed_twice |= self.claimed

@@ -11,7 +11,7 @@ from emq.topics.shares import Division, Share, share_of, smooth_burst
 from support.simulation import folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
-from support.simulation.sleeps import may_lag
+from support.simulation.sleeps import asleep_s, may_lag
 from support.simulation.violation import Violation
 from support.simulation.waits import Waits
 
@@ -221,10 +221,16 @@ def _keys(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
 
 
 def _serial(evidence: Evidence, rules: Rules, starts: Sequence[Start], of_what: str) -> Iterator[Violation]:
-    """One at a time; under an owner that ended without a word one may go on beside those of the next owner."""
+    """One at a time; under an owner that ended without a word one may go on beside those of the next owner.
+
+    An owner of which the store has lost messages lets the group go and takes it again. It waits for what runs, but not
+    for ever, and a sleep of its machine counts.
+    """
     for before, start in itertools.pairwise(starts):
         ended, _ = evidence.ends.get(before.number, (math.inf, False))
-        same_owner = (before.host, before.epoch) == (start.host, start.epoch)
+        rewound = any(before.at <= at <= start.at for at in evidence.lost_at)
+        overslept = rewound and asleep_s(evidence.sleeps, start.host, before.at, start.at) > 0
+        same_owner = (before.host, before.epoch) == (start.host, start.epoch) and not overslept
         let_go = evidence.let_go.get((before.host, before.group, before.epoch), math.inf) <= start.at
         if ended > start.at + SLACK and (same_owner or rules.clean or let_go):
             text = f"{start.work.name} was started while {before.work.name} {of_what} ran"
