@@ -22,7 +22,7 @@ for i = 0, (#ARGV - 1) / 10 - 1 do
   elseif tonumber(epoch) < 0 or highest(redis.call('HGET', KEYS[2], lane), -1) <= tonumber(epoch) then
     new = 1 - redis.call('HEXISTS', bodies, id)
   end
-  if new == 1 and for_ms ~= '0' and is_remembered(ids, id) then new = 0 end
+  if new == 1 and for_ms ~= '0' and #fresh_places(ids, {id}, 1, 1) == 0 then new = 0 end
   if new == 1 then
     local order = redis.call('ZSCORE', taken, id)
     if order and since ~= '' and tonumber(redis.call('HGET', times, id) or order) >= tonumber(since) then
@@ -33,10 +33,7 @@ for i = 0, (#ARGV - 1) / 10 - 1 do
     end
   end
   answer[i + 1] = new
-  if new == 1 and for_ms ~= '0' then
-    remember(ids, id, tonumber(for_ms))
-    expire_ids(ids, tonumber(for_ms))
-  end
+  if new == 1 and for_ms ~= '0' then remember(ids, {id}, tonumber(for_ms)) end
   -- The body comes last, for it says that the entry is there: should a key be damaged, the add can be repeated.
   if new == 1 and dead == '1' then
     redis.call('ZADD', dead_set, ARGV[1], id)

@@ -23,15 +23,14 @@ while arg <= #ARGV do
   arg = last + 1
   if ids_key then
     bodies, arg = {}, arg + count
-    local seen = {}
-    for i = 0, count - 1 do
-      local id = ARGV[at + i]
-      if seen[id] or is_remembered(ids_key, id) then
-        repeated[#repeated + 1] = i + 1
+    local places = fresh_places(ids_key, ARGV, at, count)
+    local n = 1
+    for i = 1, count do
+      if places[n] == i then
+        fresh[n], bodies[n] = ARGV[at + i - 1], ARGV[last + i]
+        n = n + 1
       else
-        seen[id] = true
-        fresh[#fresh + 1] = id
-        bodies[#bodies + 1] = ARGV[last + 1 + i]
+        repeated[#repeated + 1] = i
       end
     end
     count, at, last = #bodies, 1, #bodies
@@ -56,8 +55,7 @@ while arg <= #ARGV do
   end
   if not first then
     first = head + redis.call('LLEN', list)
-    for _, id in ipairs(fresh) do remember(ids_key, id, for_ms) end
-    if #fresh > 0 then expire_ids(ids_key, for_ms) end
+    remember(ids_key, fresh, for_ms)
     for i = at, last, 1000 do -- Lua's stack ends at about 8,000 values
       redis.call('RPUSH', list, unpack(bodies, i, math.min(i + 999, last)))
     end
