@@ -8,8 +8,8 @@
 --       due time
 -- Returns for each slot 0 (stale epoch) or a list: score of the next (nil: none), {member, score ...}, records, the
 --       part of the limit that was not tried, retries left of each ({}: their scores give these; below 0: deliveries
---       beyond the retries), history of each ({}: no failures), end of the first rest in ms (nil: none). Once the most members
---       are reached, there are fewer answers than slots, but at least one. O((members + twins) log waiting).
+--       beyond the retries), history of each ({}: no failures), end of the first rest in ms (nil: none). Once the most
+--       members are reached, there are fewer answers than slots, but at least one. O((members + twins) log waiting).
 -- include slot_waking
 -- include whole
 local FIRST_PAGE, PAGE = 16, 128 -- members looked at in one call, however large they turn out to be
