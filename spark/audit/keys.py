@@ -22,7 +22,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
     Args:
         rows: events with their key.
         cut_short: source, first and last event of each run that was cut short, in microseconds since the epoch.
-        failures_run: a failed delivery counts as running until the store knew of the failure. If False, the delivery
+        failures_run: True if a failed delivery counts as running until the store knew of the failure. If False, it
             counts as ended at its start, because no event tells when its handler returned.
     """
     keyed = only(rows, events.STARTED, *ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
@@ -32,7 +32,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
         is_start.alias("is_start"),
         (F.col("event") == events.SETTLED).alias("succeeds"),
     )
-    # Partitioned by key already here, because the next steps go by key, too, and then need no exchange of their own.
+    # Partitioned by key already here: the next steps go by key as well, and need no exchange of their own then.
     chosen = chosen.repartition("topic", "key")
     order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
     following = F.struct("time_us", "is_start", "source", "attempt", "succeeds")
