@@ -1,4 +1,4 @@
-"""Run one benchmark by name and print its figures."""
+"""Runs one benchmark by name and prints its figures."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stores that EMQ can use; each is found by the scheme of its URL through the entry points `emq.stores`."""
+"""The stores that EMQ brings along. EMQ finds each by the scheme of its URL, through the entry points `emq.stores`."""

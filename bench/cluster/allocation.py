@@ -22,7 +22,7 @@ from emq.allocation.plan.plan import Plan, plan
 GROUP_QPS = 50
 LEAST_QPS = 0.5
 ALWAYS = ("max_over_mean", "replaced_max_over_mean", "moves_if_nothing_changed")
-"""Figures of which the worst seed counts."""
+"""Figures that are the worst of all seeds; others are the median."""
 
 T = TypeVar("T")
 Owners = Mapping[str, str]
@@ -30,20 +30,21 @@ Quotas = Mapping[str, float]
 
 
 class Cost(NamedTuple):
-    """What moves, in groups and in their quotas."""
+    """The moved groups, as their number and the sum of their quotas."""
 
     groups: float
     quota: float
 
     def over(self, minimum: Cost) -> Cost:
-        """How many times the minimum; 1 where there is nothing to move."""
+        """Return the ratio to the minimum; 1 if there is nothing to move."""
         return Cost(*(mine / least if least else 1.0 for mine, least in zip(self, minimum, strict=True)))
 
 
 def skewed_quotas(groups: int, zipf: float, seed: int) -> dict[str, float]:
-    """Groups of tenants whose qps fall by Zipf's law, the last of them to 0.5; each tenant is split evenly.
+    """Return the quotas of groups of tenants whose qps fall by Zipf's law, the last one to 0.5.
 
-    The top tenant's qps is found by bisection, such that the tenants down to 0.5 have so many groups.
+    Each tenant is split evenly. Bisection finds the top tenant's qps for which the tenants down to 0.5 have this many
+    groups.
     """
     low, high = LEAST_QPS, float(GROUP_QPS * groups)
     for _ in range(50):
@@ -83,7 +84,7 @@ def least_to_leave(host: str, before: Owners, quotas: Quotas) -> Cost:
 
 
 def least_to_join(before: Owners, quotas: Quotas, hosts: int) -> Cost:
-    """Lower bound for a host that joins `hosts` others, all of equal weight."""
+    """Return a lower bound for a host that joins `hosts` others, all of equal weight."""
     share = sum(quotas.values()) / (hosts + 1)
     fill = _largest(quotas.values(), ENOUGH * share)
     owned: dict[str, list[float]] = {}
@@ -95,7 +96,7 @@ def least_to_join(before: Owners, quotas: Quotas, hosts: int) -> Cost:
 
 
 def _largest(quotas: Iterable[float], need: float) -> int:
-    """How many of the largest make up the need."""
+    """Return how many of the largest quotas add up to the need."""
     count = 0
     for quota in sorted(quotas, reverse=True):
         if need <= 0:
@@ -106,19 +107,19 @@ def _largest(quotas: Iterable[float], need: float) -> int:
 
 
 def leave(owner: Owners, hosts: list[str], gone: str, quotas: Quotas) -> tuple[Plan, Cost]:
-    """The plan without the host, and what moved over the minimum."""
+    """Return the plan without the host, and the cost over the minimum."""
     made = plan(quotas, dict.fromkeys((host for host in hosts if host != gone), 1.0), owner)
     return made, moved(owner, made.owner, quotas).over(least_to_leave(gone, owner, quotas))
 
 
 def join(owner: Owners, hosts: list[str], new: str, quotas: Quotas) -> tuple[Plan, Cost]:
-    """The plan with the host added, and what moved over the minimum."""
+    """Return the plan with the host added, and the cost over the minimum."""
     made = plan(quotas, dict.fromkeys([*hosts, new], 1.0), owner)
     return made, moved(owner, made.owner, quotas).over(least_to_join(owner, quotas, len(hosts)))
 
 
 def replaced(owner: Owners, hosts: list[str], quotas: Quotas, times: int, random_: random.Random) -> dict[str, float]:
-    """One host after the other leaves, and a new one joins."""
+    """Let one host after the other leave and a new one join; return the figures."""
     hosts, evenness, costs = list(hosts), list[float](), list[Cost]()
     for i in range(times):
         gone = random_.choice(hosts)
@@ -142,7 +143,7 @@ def timed(make: Callable[[], T]) -> tuple[T, float]:
 
 
 def measure(groups: int, hosts: int, zipf: float, replace: int, seed: int) -> dict[str, float]:
-    """The figures of one seed."""
+    """Return the figures of one seed."""
     quotas = skewed_quotas(groups, zipf, seed)
     names = [f"host-{seed}-{i}" for i in range(hosts)]
     weights = dict.fromkeys(names, 1.0)
@@ -156,7 +157,7 @@ def measure(groups: int, hosts: int, zipf: float, replace: int, seed: int) -> di
         "plan_s": max(fresh_s, again_s),
         "fresh_plan_s": fresh_s,
         "next_plan_s": again_s,
-        "leave_s": leave_s,  # with the counting of moves, a few hundredths of a second
+        "leave_s": leave_s,  # includes the count of the moves, a few hundredths of a second
         "join_s": join_s,
         "moves_if_nothing_changed": len(same.moved),
         "max_over_mean": max(p.max_over_mean for p in (made, left, joined)),

@@ -1,4 +1,4 @@
-"""Host processes of a benchmark: started, asked to stop, killed; none outlives the benchmark."""
+"""The host processes of a benchmark: start, stop and kill them; no process outlives the benchmark."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LOG_TAIL_LINES = 15
 
 
 class InvalidRun(errors.EMQError):
-    """The benchmark did not do what it measures, so its figures would mean nothing. Correct what the text names."""
+    """The benchmark did not do what it should measure, so its figures mean nothing. Correct what the text names."""
 
 
 class HostProcess:
-    """One host process, `python -m <module> <options as JSON>`; what it writes to standard error goes to a file.
+    """One host process, `python -m <module> <options as JSON>`; its standard error goes to a file.
 
     Attributes:
-        killed, stopped: it was, by `kill` or `stop`.
+        killed, stopped: True if the process was ended by `kill` or `stop`.
     """
 
     def __init__(self, module: str, name: str, log: Path, options: Mapping[str, Any]) -> None:
@@ -51,20 +51,20 @@ class HostProcess:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, as a crash would; returns when it is gone. Safe to repeat."""
+        """End the process at once, like a crash; return when it is gone. Safe to repeat."""
         if self.running:
             self.killed = True
             self._process.kill()
         self._process.wait()
 
     async def stop(self) -> None:
-        """End it cleanly. Raises `InvalidRun` if that takes a minute, or if it says that something broke."""
+        """End the process cleanly. Raises `InvalidRun` if that takes a minute, or if its status is not 0."""
         self.stopped = True
         self.signal(signal.SIGTERM)
         await self.ended()
 
     async def ended(self) -> None:
-        """Return when it has ended by itself. Raises `InvalidRun` as for `stop`."""
+        """Return when the process has ended by itself. Raises `InvalidRun` as for `stop`."""
         try:
             status = await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -73,7 +73,7 @@ class HostProcess:
             raise InvalidRun(f"host {self.name} ended with status {status}:\n{self._tail()}")
 
     def check(self) -> None:
-        """Raises `InvalidRun` if it has ended."""
+        """Raise `InvalidRun` if the process has ended."""
         if not self.running:
             raise InvalidRun(f"host {self.name} ended with status {self._process.returncode}:\n{self._tail()}")
 
@@ -85,8 +85,8 @@ class Crew:
     """All host processes that a benchmark has started, in this order; a context manager that ends them.
 
     Args:
-        module: what they run.
-        directory: where their logs go.
+        module: the module that the processes run.
+        directory: the directory for their logs.
     """
 
     def __init__(self, module: str, directory: Path) -> None:
@@ -95,7 +95,7 @@ class Crew:
         self.hosts: list[HostProcess] = []
 
     def start(self, options: Mapping[str, Any]) -> HostProcess:
-        """One more; `options` are told to it, and `name` beside them."""
+        """Start one more host; it gets `options` and its `name`."""
         name = f"host-{len(self.hosts)}"
         log = self._directory / f"{name}.log"
         self.hosts.append(HostProcess(self._module, name, log, {**options, "name": name}))
@@ -106,7 +106,7 @@ class Crew:
         return [host for host in self.hosts if host.running]
 
     async def stop(self) -> None:
-        """End all cleanly, at the same time."""
+        """End all hosts cleanly, at the same time."""
         await asyncio.gather(*(host.stop() for host in self.running))
 
     def __enter__(self) -> Self:

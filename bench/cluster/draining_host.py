@@ -1,7 +1,7 @@
-"""A host process that counts what it starts: `python -m bench.cluster.draining_host OPTIONS`, for `bench.cluster.crew`.
+"""A host process that counts its starts: `python -m bench.cluster.draining_host OPTIONS`, for `bench.cluster.crew`.
 
-Ends cleanly by SIGTERM. OPTIONS is a JSON object: `name` of the host, `store`, `database`, `member`
-(which of the processes it is), and `samples`: the file to which it writes every tenth of a second how many
+SIGTERM ends the process cleanly. OPTIONS is a JSON object: `name` of the host, `store`, `database`, `member` (the
+number of the process), and `samples`. Every tenth of a second, the process writes to the file `samples` how many
 messages it has started and the CPU seconds it has used; see `bench.cluster.series`.
 """
 

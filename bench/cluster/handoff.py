@@ -33,7 +33,7 @@ from emq.topics.model import Topic, TopicOptions
 
 GROUPS_OF_TOPIC = 10
 CALM_S = 6.5
-"""Seconds without a move before the next change; longer than the time from which the usual gap is taken."""
+"""Seconds without a move before the next change; longer than `bench.cluster.pauses.USUAL_S`."""
 FRESH_S = 2.5
 """Seconds within which a group with a backlog must have started a message to count as consumed."""
 UNDISTURBED_S = 10.0
@@ -56,7 +56,7 @@ class Options(NamedTuple):
 
     @property
     def per_group(self) -> int:
-        """Messages that last to the end of the last phase."""
+        """Messages of a group that last until the end of the last phase."""
         rounds_s = self.rounds * (4 * self.phase_s + self.session_timeout_s)
         return math.ceil(self.qps * (UNDISTURBED_S + 2 * self.phase_s + rounds_s))
 
@@ -73,10 +73,10 @@ class Options(NamedTuple):
 
 
 class Scenario:
-    """Changes to the hosts, one after the other, each with what it took until all was calm again.
+    """Changes the hosts step by step, and waits after each change until all is calm again.
 
     Attributes:
-        phases: those done so far.
+        phases: the changes so far, each with its begin and end.
     """
 
     def __init__(self, crew: Crew, starts: Starts, directory: Path, settings: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class Scenario:
         await self._calm("start", PATIENCE_S, lambda: all(self._owns(host) for host in begun))
 
     async def undisturbed(self) -> None:
-        """A phase in which nothing is done: what the groups' seconds look like without moves."""
+        """Wait without any change, to see the groups' seconds without moves."""
         begin_us = _now_us()
         await asyncio.sleep(UNDISTURBED_S + self._random.random())
         self.phases.append(Phase("calm", begin_us, _now_us()))
@@ -121,12 +121,13 @@ class Scenario:
         self, kind: str, begin_us: int, patience_s: float, holds: Callable[[], bool] = lambda: True
     ) -> None:
         await self._calm(kind, patience_s, holds)
-        # Calm is counted from the first second of the last move; the next change may come at any part of a second.
+        # Calm counts from the last move's first start, at the begin of a second. The random part lets the next change
+        # come at any part of a second.
         await asyncio.sleep(self._random.random())
         self.phases.append(Phase(kind, begin_us, _now_us()))
 
     async def _calm(self, kind: str, patience_s: float, holds: Callable[[], bool]) -> None:
-        """Return when all groups are consumed by hosts that run, none has moved lately, and `holds` says so."""
+        """Return when running hosts consume all groups, no group has moved lately, and `holds` returns True."""
         deadline = time.monotonic() + patience_s
         starts = self._starts
         while True:
@@ -159,7 +160,7 @@ class Scenario:
 
 
 async def play(scenario: Scenario, crew: Crew, options: Options, say: Callable[[str], None]) -> None:
-    """The rounds."""
+    """Play the rounds."""
     say(f"starting {options.hosts} hosts")
     await scenario.begin(options.hosts)
     say(f"{UNDISTURBED_S:g} s without any move")
@@ -177,7 +178,7 @@ async def play(scenario: Scenario, crew: Crew, options: Options, say: Callable[[
 
 
 async def drained(app: emq.App, topics: list[Topic]) -> None:
-    """Return when everything is finished, or when nothing more is being finished."""
+    """Return when every message is finished, or when no more messages get finished."""
     left, since = -1, time.monotonic()
     while left and time.monotonic() - since < DRAIN_PATIENCE_S:
         now = sum(lag.unfinished for lag in await app.admin.lag(topics))
@@ -187,7 +188,7 @@ async def drained(app: emq.App, topics: list[Topic]) -> None:
 
 
 def _start_ensemble(stack: contextlib.ExitStack, size: int) -> str:
-    """Its URL; it is stopped with the stack."""
+    """Start ZooKeeper and return its URL; it ends with the stack."""
     if size == 1:
         return stack.enter_context(servers.start_zookeeper()).url
     return stack.enter_context(servers.start_ensemble(size)).url

@@ -8,11 +8,11 @@ import psutil
 
 
 def busy_s() -> float:
-    """CPU seconds that all processes of the machine have used since it started, over all its cores."""
+    """Return the CPU seconds that all processes of the machine have used since its start, over all cores."""
     t = psutil.cpu_times()
     return t.user + t.nice + t.system + t.irq + t.softirq + t.steal
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

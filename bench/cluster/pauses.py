@@ -19,14 +19,14 @@ from bench.cluster.starts import Start
 from emq.quota.counter import MICRO, allowance
 
 USUAL_S = 5
-"""Seconds before a change of hosts from which a group's usual gap is taken."""
+"""Seconds before a change of hosts in which a group's usual gap is measured."""
 
 
 class Phase(NamedTuple):
-    """What was done to the hosts, and when: from then on until everything was calm again.
+    """A change of the hosts, and the time from the change until all was calm again.
 
     Attributes:
-        kind: "calm" (nothing), "join", "leave" (SIGTERM) or "kill".
+        kind: "calm" (no change), "join", "leave" (SIGTERM) or "kill".
         begin_us, end_us: microseconds since the epoch.
     """
 
@@ -36,13 +36,13 @@ class Phase(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Of a group that moved.
+    """The pause of a group that moved.
 
     Attributes:
-        gap_us: the longest time between two starts, the one by its former owner, the next by its new one.
-        pause_us: the same, but not counting what of it had passed before the former owner was killed.
-        excess_us: what the gap is above the group's usual gap before.
-        by_kill: the former owner was killed.
+        gap_us: the longest time from a start by the group's former owner to the next start, by its new owner.
+        pause_us: the same time, without the part before the former owner was killed.
+        excess_us: the gap less the group's usual gap before.
+        by_kill: True if the former owner was killed.
     """
 
     gap_us: int
@@ -52,12 +52,12 @@ class Pause(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """Of groups that did not move, in one phase.
+    """The shortage of groups that did not move, in one phase.
 
     Attributes:
         seconds: aligned seconds observed, summed over the groups.
-        short: those of them with fewer starts than the quota.
-        longest_gap_us: between two starts of a group.
+        short: those of these seconds with fewer starts than the quota.
+        longest_gap_us: the longest time between two starts of a group.
     """
 
     seconds: int
@@ -69,13 +69,13 @@ _us = operator.attrgetter("us")
 
 
 def within(starts: Sequence[Start], begin_us: int, end_us: int) -> Sequence[Start]:
-    """Those from `begin_us` up to, not including, `end_us`."""
+    """Return the starts from `begin_us` to before `end_us`."""
     first = bisect.bisect_left(starts, begin_us, key=_us)
     return starts[first : bisect.bisect_left(starts, end_us, first, key=_us)]
 
 
 def pause(starts: Sequence[Start], phase: Phase, killed: Collection[int]) -> Pause | None:
-    """The group's pause in a phase; None if it has stayed with its owner. `killed`: hosts that were, at any time."""
+    """Return the group's pause in a phase; None if its owner kept it. `killed` has the hosts killed at any time."""
     before = within(starts, phase.begin_us - (USUAL_S + 1) * MICRO, phase.begin_us)
     gaps = [
         (later.us - earlier.us, later.us, earlier.host in killed)
@@ -90,7 +90,10 @@ def pause(starts: Sequence[Start], phase: Phase, killed: Collection[int]) -> Pau
 
 
 def usual_gap_us(starts: Sequence[Start], end_us: int) -> int:
-    """Median, over the seconds before `end_us`, of the longest gap that ended in each; 0 if there is none."""
+    """Return the usual gap: the median, over the seconds before `end_us`, of the longest gap that ended in each.
+
+    Returns 0 if there is no gap.
+    """
     longest: dict[int, int] = {}
     for earlier, later in itertools.pairwise(starts):
         second = (end_us - later.us) // MICRO
@@ -100,17 +103,17 @@ def usual_gap_us(starts: Sequence[Start], end_us: int) -> int:
 
 
 def owner_before(starts: Sequence[Start], us: int) -> int:
-    """Host of the last start before `us`; -1 if there is none."""
+    """Return the host of the last start before `us`; -1 if there is none."""
     count = bisect.bisect_left(starts, us, key=_us)
     return starts[count - 1].host if count else -1
 
 
 def shortage(starts: Sequence[Start], phase: Phase, quota: float, slack: int) -> Shortage:
-    """What a group that stayed missed in a phase.
+    """Return the shortage of a group that stayed with its owner in a phase.
 
     Args:
-        slack: so many starts fewer than the quota are not short. With smooth pacing one may fall just past the edge
-            of an aligned second.
+        slack: number of starts by which a second may miss the quota. With smooth pacing, one start may fall just past
+            the edge of an aligned second.
     """
     first, end = -(-phase.begin_us // MICRO), phase.end_us // MICRO
     micros = round(quota * MICRO)
@@ -129,13 +132,13 @@ def summed(parts: Iterable[Shortage]) -> Shortage:
 
 
 def beyond(moving: Shortage, calm: Shortage) -> float:
-    """Short seconds beyond those that as many calm seconds have, at least 0."""
+    """Return the short seconds beyond the usual number, taken from as many calm seconds; at least 0."""
     usual = calm.short / calm.seconds * moving.seconds if calm.seconds else 0.0
     return max(0.0, moving.short - usual)
 
 
 def duplicates(starts: Iterable[Start], killed: Collection[int]) -> tuple[int, int]:
-    """Starts of messages that had started before: without a kill, and after a kill of the host that started them."""
+    """Count the repeated starts of messages: without a kill, and after a kill of the host that started them before."""
     clean = after_kill = 0
     seen: dict[int, int] = {}
     for start in starts:

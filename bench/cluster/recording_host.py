@@ -1,8 +1,7 @@
-"""A host process that records what it starts: `python -m bench.cluster.recording_host OPTIONS`, for
-`bench.cluster.crew`.
+"""A host process that records its starts: `python -m bench.cluster.recording_host OPTIONS`, for `bench.cluster.crew`.
 
-Ends cleanly by SIGTERM. OPTIONS is a JSON object: `name` of the host, `starts` (the file, see `bench.cluster.starts`),
-and the settings `store`, `database`, `cluster` and `session_timeout_s`.
+SIGTERM ends the process cleanly. OPTIONS is a JSON object: `name` of the host, `starts` (the file, see
+`bench.cluster.starts`), and the settings `store`, `database`, `cluster` and `session_timeout_s`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages a second that 1 and 2 host processes drain from one Redis server with unlimited quota, and their limit.
 
-The hosts share the queues as members of one cluster, as those of `emq host --processes` do. Only the time counts in
+The hosts share the queues as members of one cluster, like the hosts of `emq host --processes`. Only the time counts in
 which all hosts were at work.
 """
 
@@ -33,11 +33,13 @@ FULL = 0.9
 
 
 class Run(NamedTuple):
-    """Attributes:
-    started_per_s: messages.
-    hosts: cores that each host used, on average over the run.
-    server: cores that the server used.
-    machine: cores that all programs of the machine used.
+    """The rate and the used cores of one run.
+
+    Attributes:
+        started_per_s: messages a second.
+        hosts: cores that each host used, on average over the run.
+        server: cores that the server used.
+        machine: cores that all programs of the machine used.
     """
 
     started_per_s: float
@@ -60,7 +62,7 @@ def limit(run: Run, cores: int) -> str:
 
 
 class Meter:
-    """Samples what is not a host: the server and the machine."""
+    """Samples the server and the machine; the hosts sample themselves."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -116,7 +118,7 @@ def judged(hosts: Sequence[Sequence[Sample]], server: Sequence[Sample], machine:
 
 
 def median(runs: Sequence[Run]) -> Run:
-    """Return the run with the median rate; of two in the middle the slower one."""
+    """Return the run with the median rate; if two are in the middle, the slower one."""
     middle = statistics.median_low(run.started_per_s for run in runs)
     return next(run for run in runs if run.started_per_s == middle)
 

@@ -12,10 +12,12 @@ SAMPLE_S = 0.1
 
 
 class Sample(NamedTuple):
-    """Attributes:
-    s: when, by the clock that all processes of the machine share.
-    started: messages.
-    cpu_s: CPU seconds.
+    """Values at one time.
+
+    Attributes:
+        s: time in seconds, by the clock that all processes of the machine share.
+        started: messages started so far.
+        cpu_s: CPU seconds used so far.
     """
 
     s: float
@@ -24,12 +26,12 @@ class Sample(NamedTuple):
 
 
 def sampled(started: float, cpu_s: float) -> Sample:
-    """A sample of now."""
+    """Return a sample of the present time."""
     return Sample(time.monotonic(), started, cpu_s)
 
 
 class SeriesFile:
-    """Where a process writes its samples; each is in the file at once."""
+    """The file to which a process writes its samples; each sample is in the file at once."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -39,7 +41,7 @@ class SeriesFile:
 
 
 def read(path: Path) -> list[Sample]:
-    """The samples so far; none while the file is not there."""
+    """Return the samples so far; an empty list if the file does not exist yet."""
     if not path.exists():
         return []
     lines = path.read_text().split("\n")[:-1]
@@ -47,7 +49,7 @@ def read(path: Path) -> list[Sample]:
 
 
 def common(all_series: Sequence[Sequence[Sample]]) -> tuple[float, float]:
-    """From when until when all of them were starting messages; empty if the second is not after the first."""
+    """Return the begin and end of the time in which all hosts started messages; there is none if begin >= end."""
     begins = [next((sample.s for sample in series if sample.started), series[-1].s) for series in all_series]
     ends = [
         max((sample.s for sample in series if sample.started < series[-1].started), default=series[0].s)
@@ -57,7 +59,7 @@ def common(all_series: Sequence[Sequence[Sample]]) -> tuple[float, float]:
 
 
 def between(series: Sequence[Sample], begin_s: float, end_s: float) -> tuple[float, float]:
-    """Messages and CPU seconds, both a second, between two times within the series; straight between samples."""
+    """Return messages and CPU seconds, each per second, between two times in the series; interpolate linearly."""
     first, last = _at(series, begin_s), _at(series, end_s)
     return (last.started - first.started) / (end_s - begin_s), (last.cpu_s - first.cpu_s) / (end_s - begin_s)
 

@@ -1,4 +1,4 @@
-"""The starts of host processes, recorded so that a kill loses none, and read while the processes run."""
+"""Records the starts of host processes, so that a kill loses none, and reads them while the processes run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Start(NamedTuple):
     """One start of a message. Starts are in the order of their times.
 
     Attributes:
-        us: when, in microseconds since the epoch, by the clock of the host.
+        us: time of the start in microseconds since the epoch, by the clock of the host.
         host: number of the host process.
-        number: of the message, see `bench.support.backlog.fill`.
+        number: number of the message, see `bench.support.backlog.fill`.
     """
 
     us: int
@@ -29,10 +29,10 @@ class Start(NamedTuple):
 
 
 class StartFile:
-    """Where one host process records its starts; `handle` is its handler.
+    """The file to which one host process records its starts; `handle` is its handler.
 
-    Each start is one write to the file, unbuffered: what is in the process's memory dies with a kill, and a message
-    whose start was not recorded would count as lost.
+    Each start is one unbuffered write to the file. A kill destroys the process's memory, and a message whose start was
+    not recorded would count as lost.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,11 +43,11 @@ class StartFile:
 
 
 class Starts:
-    """The starts of all hosts, by group; reads what is new of the hosts' files when asked to.
+    """The starts of all hosts, by group; `read` reads the new records of the hosts' files.
 
     Args:
-        groups: how many there are.
-        per_group: messages published to each; message `number` is of group `number // per_group`.
+        groups: number of groups.
+        per_group: messages published to each group; message `number` belongs to group `number // per_group`.
     """
 
     def __init__(self, groups: int, per_group: int) -> None:
@@ -61,12 +61,12 @@ class Starts:
         self._number = [array("q") for _ in range(groups)]
 
     def add_file(self, path: Path) -> None:
-        """The file of the next host; hosts are numbered in this order."""
+        """Add the file of the next host; hosts are numbered in this order."""
         path.write_bytes(b"")
         self._files.append((path, 0))
 
     def read(self) -> None:
-        """Take over what was recorded since the last call."""
+        """Read the starts that were recorded since the last call."""
         for host, (path, position) in enumerate(self._files):
             with path.open("rb") as file:
                 file.seek(position)
@@ -88,12 +88,12 @@ class Starts:
             self.newest[group] = start
 
     def of(self, group: int) -> list[Start]:
-        """All starts of a group, by time."""
+        """Return all starts of a group, by time."""
         return sorted(map(Start, self._us[group], self._host[group], self._number[group]))
 
     def count(self, group: int) -> int:
         return len(self._us[group])
 
     def owners(self) -> list[int]:
-        """Of each group the host that has started the newest of its messages; -1 where none has."""
+        """Return for each group the host that started the newest of its messages; -1 if no host has started any."""
         return [newest.host for newest in self.newest]

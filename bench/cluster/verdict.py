@@ -17,7 +17,7 @@ from emq.topics.model import Topic, quota_of
 
 
 class Group(NamedTuple):
-    """A group as the benchmark made it; `number` as in `Starts`."""
+    """A group of the benchmark; `number` as in `Starts`."""
 
     number: int
     name: str
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 def groups_of(topics: Sequence[Topic]) -> list[Group]:
-    """In the order of `bench.support.backlog.queues_of`."""
+    """Return the groups in the order of `bench.support.backlog.queues_of`."""
     named = [(t.group(i), quota_of(t, i), t.options.pacing) for t in topics for i in range(t.groups)]
     return [Group(number, *group) for number, group in enumerate(named)]
 
@@ -43,7 +43,7 @@ def groups_of(topics: Sequence[Topic]) -> list[Group]:
 def figures_of(
     starts: Starts, phases: Sequence[Phase], killed: Collection[int], topics: Sequence[Topic], session_timeout_s: float
 ) -> dict[str, Any]:
-    """All figures. Raises `InvalidRun` if a kind of change has moved nothing.
+    """Return all figures. Raises `InvalidRun` if a kind of change has moved no group.
 
     Args:
         killed: numbers of the hosts that were killed.
@@ -105,7 +105,7 @@ def _unmoved(moving: Shortage, calm: Shortage) -> dict[str, float]:
 
 
 def counted(starts: Starts, groups: Sequence[Group], killed: Collection[int]) -> Counts:
-    """Starts above the caps, messages that were started twice, messages that never were."""
+    """Count the starts above the caps, the messages started twice, and the messages never started."""
     violations = clean = after_kill = lost = 0
     for group in groups:
         mine = starts.of(group.number)
@@ -119,7 +119,7 @@ def counted(starts: Starts, groups: Sequence[Group], killed: Collection[int]) ->
 
 
 def least_moves(starts: Starts, phases: Sequence[Phase], groups: Sequence[Group]) -> Iterator[float]:
-    """Of each change of hosts: the fewest groups that any plan could have moved."""
+    """Yield for each change of hosts the fewest groups that any plan could have moved."""
     quotas = {group.name: group.quota for group in groups}
     every = [starts.of(group.number) for group in groups]
     for phase in phases:

@@ -69,7 +69,7 @@ async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
         app.handlers.bind("*", handle)
         consuming = asyncio.create_task(app.run())
         await running(app, consuming)
-        # The window measured: whole seconds, from the second full one on.
+        # The measurement covers whole seconds, from the second full one on.
         begin = math.ceil(app.clock.now()) + 1
         await asyncio.sleep(begin - app.clock.now())
         stage.say(f"running for {seconds} s")

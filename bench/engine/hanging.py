@@ -35,7 +35,7 @@ SETTLE_S = 2.0
 
 
 class Mix(NamedTuple):
-    """Attributes: qps: qps of each hanging tenant."""
+    """The numbers of tenants, and the qps of each hanging tenant."""
 
     hanging: int
     victims: int

@@ -18,7 +18,7 @@ async def publish(
 ) -> dict[str, float]:
     """Publish one message for each arrival (seconds from the start, tenant), and the noise beside them.
 
-    Returns by message id the planned time of each publish, even if this process was late.
+    Returns the planned time of each publish by message id, even if this process was late.
     """
     began: dict[str, float] = {}
     async with emq.App(url, database=database) as app:

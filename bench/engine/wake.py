@@ -18,7 +18,7 @@ GAP_S = 0.005
 
 
 async def publisher(url: str, database: str, topics: list[str], count: int) -> dict[str, float]:
-    """Publish one message after the other to random topics; return by message id when each publish returned."""
+    """Publish one message after the other to random topics; return the time when each publish returned, by id."""
     random_ = random.Random(1)
     async with emq.App(url, database=database) as app:
         await app.producer.refresh()
@@ -53,7 +53,7 @@ async def run(stage: Stage, *, queues: int, count: int) -> dict[str, Any]:
                 await asyncio.sleep(0.05)
         app.stop()
         await consuming
-    # Below zero where the handler was quicker than the reply on its way to the publisher.
+    # A wait is below zero if the handler was quicker than the reply on its way to the publisher.
     waits_ms = [(started[id_] - at) * 1000 for id_, at in returned.items()]
     return {
         "p50_ms": percentile(waits_ms, 50),

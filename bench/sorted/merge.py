@@ -16,7 +16,7 @@ from emq.topics.model import Kind
 
 
 async def send(url: str, database: str, name: str, sends: int, keys: int, seed: int) -> float:
-    """Send `sends` messages over `keys` contents, each at least once; answers the seconds that it took."""
+    """Send `sends` messages over `keys` contents, each at least once; return the seconds that this took."""
     dice = random.Random(seed)
     contents = [b"%0100d" % key for key in range(keys)]
     chosen = contents + dice.choices(contents, k=sends - keys)

@@ -20,23 +20,23 @@ from emq.topics.model import Kind, Topic, TopicOptions
 BYTES = 100
 CHUNK = 2_000
 CLAIM = 100
-"""Members of one claim of the bare loop."""
+"""Members in one claim of the bare loop."""
 
 
 def topic(name: str, kind: Kind, slots: int, **options: Any) -> Topic:
-    """A sorted topic without a limit to speak of."""
+    """Return a sorted topic with a quota that no benchmark reaches."""
     chosen = TopicOptions(max_in_flight=20_000, **options)
     return Topic(name, UNLIMITED * slots, UNLIMITED, (), kind=kind, slots=slots, options=chosen)
 
 
 def payloads(start: int, count: int) -> list[bytes]:
-    """Messages of 100 bytes, all different, over all calls."""
+    """Return messages of 100 bytes, all of them different, also from those of other calls."""
     filling = os.urandom(BYTES - 20).hex()[: BYTES - 20]
     return [b"%020d%s" % (i, filling.encode()) for i in range(start, start + count)]
 
 
 async def add(url: str, database: str, name: str, start: int, total: int) -> float:
-    """Publish `total` messages from this process; answers how many a second."""
+    """Publish `total` messages from this process; return the messages a second."""
     async with emq.App(url, database=database) as app:
         chunks = [payloads(at, min(CHUNK, start + total - at)) for at in range(start, start + total, CHUNK)]
         await app.publish_many(name, chunks[0], priority=50)
@@ -52,7 +52,7 @@ async def add(url: str, database: str, name: str, start: int, total: int) -> flo
 
 
 async def floor(url: str, slots: int, total: int) -> float:
-    """Cycles a second of the bare client: claim a batch of one slot, acknowledge it, with the next claim under way."""
+    """Return the cycles a second of the bare client: claim a batch of one slot, acknowledge it; two loops at once."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
     script = client.register_script(importlib.resources.files("bench.engine").joinpath("floor_claim.lua").read_text())
     names = [(f"floor_{i}", f"prepare{{floor_{i}}}") for i in range(slots)]

@@ -20,7 +20,7 @@ AHEAD_S = 3.0
 
 
 async def pend(url: str, database: str, name: str, total: int) -> None:
-    """Publish `total` messages for times from an hour from now on."""
+    """Publish `total` messages with due times from an hour from now on."""
     async with emq.App(url, database=database) as app:
         due_ms = time.time() * 1000 + FAR_MS
         for start in range(0, total, CHUNK):
@@ -29,7 +29,7 @@ async def pend(url: str, database: str, name: str, total: int) -> None:
 
 
 async def fall_due(url: str, database: str, name: str, rate: int, seconds: int, first: int) -> None:
-    """Publish `rate` messages for each of `seconds` seconds, spread over its milliseconds, some seconds ahead."""
+    """Publish `rate` messages for each of `seconds` seconds, spread over the milliseconds, some seconds ahead."""
     async with emq.App(url, database=database) as app:
         begin_ms = time.time() * 1000 + AHEAD_S * 1000
         started = time.monotonic()
@@ -84,7 +84,7 @@ async def run(stage: Stage, *, pending: int, rate: int, seconds: int, slots: int
 
 
 async def _used_memory(stage: Stage) -> int:
-    """Bytes that the server holds; 0 where it does not say."""
+    """Return the bytes that the server holds; 0 if it does not tell."""
     if stage.store != "redis":
         return 0
     import redis.asyncio

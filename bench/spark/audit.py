@@ -24,11 +24,11 @@ SECONDS = 200
 """Seconds of the made-up run; the number of tenants follows from the records."""
 
 SHARED = 0.01
-"""By what share the address spaces of a parent and a child that shares its memory may differ between two looks."""
+"""Largest share by which the address spaces of a parent and a child that shares its memory may differ."""
 
 
 async def run(stage: Stage, records: int, memory: str, cores: int) -> dict[str, Any]:
-    """Audit a tenth of the records first, each in a process of its own.
+    """Audit a tenth of the records, then all; each audit runs in a process of its own.
 
     Raises:
         EMQError: Spark or Java is missing, or the audit of a clean run found something.
@@ -62,7 +62,7 @@ def _measure(records: int, memory: str, cores: int) -> dict[str, Any]:
 
 
 class _Peak(threading.Thread):
-    """The most memory that a process and its children held, looked at ten times a second."""
+    """The most memory that a process and its children held, measured ten times a second."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -80,9 +80,10 @@ class _Peak(threading.Thread):
 
 
 def _resident(parent: psutil.Process) -> int:
-    """Bytes of memory that a process and all below it hold; 0 if it is gone.
+    """Return the bytes of memory that a process and all its descendants hold; 0 if it is gone.
 
-    A child with as much address space as its parent has just been spawned and shares its memory, which counts once.
+    A child with as much address space as its parent has just been spawned and shares the parent's memory, which counts
+    once.
     """
     space: dict[int, int] = {}  # bytes of address space by process; a parent comes before its children
     held = 0
@@ -96,7 +97,7 @@ def _resident(parent: psutil.Process) -> int:
 
 
 def _audit(records: int, memory: str, cores: int) -> dict[str, Any]:
-    """Make and audit one run; in a process of its own, so that its memory is its own."""
+    """Make and audit one run; called in a process of its own, so that its memory can be measured."""
     from spark.audit.offset_audit import AuditOptions, audit
     from spark.session import local_session
 
@@ -106,7 +107,7 @@ def _audit(records: int, memory: str, cores: int) -> dict[str, Any]:
         ledgers, trail = write(Path(directory), shape)
         made_s = time.monotonic() - began
         spark = local_session("bench audit", cores, memory)
-        # What is measured is the work for each record, not Spark's own start.
+        # The measurement covers the work for each record, not Spark's own start.
         warm = Path(directory) / "warm"
         warm_ledgers, warm_trail = write(warm, Shape(2, 4))
         audit(spark, AuditOptions([warm_trail], [warm_ledgers], topics=Shape(2, 4).catalog()))

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 RUNS = 5
 TENANTS = 8
 SECONDS = 10.0
-"""Of the plan; it is published as fast as may be."""
+"""Seconds of the plan; the load publishes it as fast as possible."""
 
 
 async def run(stage: Stage, *, messages: int, cores: int) -> dict[str, Any]:
-    """One process first, then Spark, `RUNS` times each in turn; the medians count.
+    """Publish from one process and then through Spark, `RUNS` times each in turn; the medians count.
 
     Raises:
         EMQError: Spark or Java is missing; the text has the remedy.
@@ -41,7 +41,7 @@ async def run(stage: Stage, *, messages: int, cores: int) -> dict[str, Any]:
             async with stage.app() as app:
                 for number in range(1, RUNS + 1):
                     stage.say(f"run {number} of {RUNS}: {messages:,} messages from one process, then through Spark")
-                    # Each into an empty store: memory that the server must ask for first costs about as much as a put.
+                    # Each run has an empty store: memory that the server must ask for costs about as much as a put.
                     single.append(await _batched(app, messages))
                     await _empty(app)
                     through.append(await asyncio.to_thread(_loaded, spark, stage, directory, messages, number))
@@ -62,7 +62,7 @@ async def _batched(app: emq.App, messages: int) -> float:
 
 
 def _loaded(spark: SparkSession, stage: Stage, directory: str, messages: int, number: int) -> float:
-    """Messages a second, from the first publish in any task to the last segment of a ledger."""
+    """Return the messages a second, from the first publish in any task to the last segment of a ledger."""
     from spark.load import generator
     from spark.load.plan import Plan, Tenants, TopicPlan
 

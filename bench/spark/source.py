@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 RUNS = 3
 
 PLACES = "topic,group,priority,offset"
-"""Columns for which no body is decoded."""
+"""Columns that need no decoded body."""
 
 
 def read_per_s(session: SparkSession, stage: Stage, messages: int, columns: str) -> float:
-    """Rows a second into a sink that drops them; the median of several reads."""
+    """Return the rows a second into a sink that drops them; the median of several reads."""
     found = []
     for _ in range(RUNS):
         frame = session.read.format("emq").options(store=stage.url, database=stage.database, columns=columns).load()

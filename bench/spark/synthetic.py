@@ -1,4 +1,4 @@
-"""Make up clean ledgers and trails of any size; an audit must pass them, and tests plant faults in them.
+"""Makes up clean ledgers and trails of any size; an audit must pass them, and tests plant faults in them.
 
 Each tenant has five groups of 50 starts a second each, with a backlog from the first second to the last. In each second
 a group starts 45 messages for the first time, in the order of their three priorities. With the rest of the quota the
@@ -27,7 +27,7 @@ QUOTA = 50
 FRESH = 45
 """First deliveries of a group in a second; the rest of the quota is for retries."""
 PRIORITIES = np.repeat([0, 1, 2], [10, 15, 20])
-"""Of the messages of one second, in the order in which they are started."""
+"""Priorities of the messages of one second, in the order in which the messages are started."""
 STEP_US = 20_000
 HANDLED_US = 2_000
 CHUNK = 1_000_000
@@ -39,12 +39,12 @@ Array = Any
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a made-up run is.
+    """The size of a made-up run.
 
     Attributes:
-        topics: tenants, of `GROUPS` groups each.
-        seconds: for how long messages are started; messages = topics * 5 * 45 * seconds.
-        hosts: that share the groups, at least 2.
+        topics: number of tenants, of `GROUPS` groups each.
+        seconds: seconds in which messages are started; messages = topics * 5 * 45 * seconds.
+        hosts: number of hosts that share the groups, at least 2.
         run: id of the load run; also in the message ids.
     """
 
@@ -55,7 +55,7 @@ class Shape:
 
     @classmethod
     def of(cls, messages: int, seconds: int) -> Shape:
-        """At least so many messages in so many seconds."""
+        """Return the shape of a run of at least `messages` messages in `seconds` seconds."""
         return cls(-(-messages // (GROUPS * FRESH * seconds)), seconds)
 
     @property
@@ -67,7 +67,7 @@ class Shape:
         return self.topics * GROUPS
 
     def catalog(self) -> list[Topic]:
-        """The tenants as a catalog would have them."""
+        """Return the tenants as a catalog would have them."""
         return [
             split(
                 Topic(
@@ -83,13 +83,13 @@ class Shape:
 
 @dataclass
 class _Block:
-    """The messages that are published for some seconds of all groups, as arrays in the order of their starts."""
+    """The messages that are published in some seconds for all groups, as arrays in the order of their starts."""
 
     number: Array
     group: Array
     second: Array
     place: Array
-    """Which of the 45 of its second it is."""
+    """The message's number among the 45 of its second."""
 
     @property
     def start_us(self) -> Array:
@@ -101,7 +101,7 @@ class _Block:
 
     @property
     def offset(self) -> Array:
-        """Dense in each queue, from 0."""
+        """Offsets, dense in each queue, from 0."""
         counts = np.array([10, 15, 20])
         first = np.array([0, 10, 25])
         return self.second * counts[self.priority] + self.place - first[self.priority]
@@ -116,7 +116,7 @@ class _Block:
 
 
 def write(directory: Path, shape: Shape) -> tuple[Path, Path]:
-    """Write a clean ledger and trail below `directory`; answers where (ledger, trail)."""
+    """Write a clean ledger and trail below `directory`; return their directories (ledger, trail)."""
     ledgers, trail = directory / "ledger", directory / "trail"
     trail.mkdir(parents=True, exist_ok=True)
     writer = ledger.Writer(ledgers, shape.run, 0, 0, rotate_rows=CHUNK)
@@ -134,7 +134,7 @@ def write(directory: Path, shape: Shape) -> tuple[Path, Path]:
 
 
 def _blocks(shape: Shape) -> Iterator[_Block]:
-    """Some seconds at a time. The numbers are drawn over groups before seconds, so that failures are spread."""
+    """Yield blocks of some seconds. Numbers go over groups before seconds, so that failures are spread."""
     step = max(1, CHUNK // (shape.groups * FRESH))
     for begin in range(0, shape.seconds, step):
         seconds = np.arange(begin, min(begin + step, shape.seconds))
@@ -146,18 +146,18 @@ def _blocks(shape: Shape) -> Iterator[_Block]:
 
 
 def ids(shape: Shape, number: Array) -> Any:
-    """Message ids."""
+    """Return message ids."""
     return pc.binary_join_element_wise(f"{shape.run}-", pa.array(number).cast(pa.string()), "")
 
 
 def topics(group: Array) -> Any:
-    """Names of the topics of groups by number."""
+    """Return the topic names of groups by number."""
     names = pa.array([f"tenant-{i:04d}" for i in range(int(group.max(initial=0)) // GROUPS + 1)])
     return pa.DictionaryArray.from_arrays(pa.array(group // GROUPS, pa.int32()), names).cast(pa.string())
 
 
 def keys(block: _Block) -> Any:
-    """Every other tenant's messages have one of 20 keys of their group; the others none."""
+    """Return message keys: messages of every other tenant have one of 20 keys of their group, the others none."""
     texts = pc.binary_join_element_wise("k", pa.array(block.group * 20 + block.number % 20).cast(pa.string()), "")
     return pc.if_else(pa.array(block.group // GROUPS % 2 == 0), texts, pa.scalar(None, pa.string()))
 
@@ -182,7 +182,7 @@ def _publish(writer: ledger.Writer, shape: Shape, block: _Block) -> None:
 
 
 class _Host:
-    """The trail of one host: it owns its groups for one half, and those of its neighbour for the other."""
+    """The trail of one host: it owns some groups in the first half, and its neighbour's groups in the second."""
 
     def __init__(self, directory: Path, name: str, shape: Shape) -> None:
         self._directory = directory
@@ -197,7 +197,7 @@ class _Host:
         self._write([])
 
     def record(self, block: _Block) -> None:
-        """What this host does with the messages of a block, and with those that failed in the last one."""
+        """Record what this host does with the messages of a block, and with those that failed in the last one."""
         mine = self._chosen(block, self._is_mine(block.group, block.second))
         fails = block.fails
         failed = self._chosen(block, fails & self._is_mine(block.group, block.second + 1))
@@ -254,7 +254,7 @@ class _Host:
         return np.where(time_us // 1_000_000 - T0_S >= self._half, 2, 1)
 
     def _ownership(self, event: str, half: int) -> Any:
-        """The host takes, or lets go of, its groups of the first (0) or second (1) half."""
+        """Return the events with which the host takes or releases its groups of the first (0) or second (1) half."""
         group = np.arange(self._shape.groups)
         group = group[(group + half) % self._shape.hosts == self._index]
         begin = (T0_S + half * self._half) * 1_000_000
@@ -270,7 +270,7 @@ class _Host:
         return schema.table(self._name, columns, len(group))
 
     def _write(self, tables: list[Any], upto_us: int = 1 << 62, closed: bool = False) -> None:
-        """Write in order of time what happened before `upto_us`, and keep the rest for the next segment."""
+        """Write the events before `upto_us` in order of time, and keep the others for the next segment."""
         whole = pa.concat_tables([schema.table(self._name, {}, 0), *self._held, *tables]).sort_by("time_us")
         self._held = [whole.filter(pc.greater_equal(whole["time_us"], upto_us))]
         table = whole.filter(pc.less(whole["time_us"], upto_us))

@@ -1,4 +1,4 @@
-"""Filling queues with messages before a run."""
+"""Fills queues with messages before a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBER_BYTES = 8
 async def fill(
     url: str, topics: list[Topic], per_queue: int, only: list[int] | None = None, *, numbered: bool = False
 ) -> int:
-    """Put `per_queue` messages of 100 bytes into each queue of the topics; returns how many went in.
+    """Put `per_queue` messages of 100 bytes into each queue of the topics; return the number of messages.
 
     Args:
         only: indices of the priorities to fill; None for all.
@@ -44,7 +44,7 @@ async def fill(
 
 
 def number_of(payload: bytes) -> int:
-    """The number of a message that `fill` has numbered."""
+    """Return the number of a message that `fill` has numbered."""
     return int.from_bytes(payload[:NUMBER_BYTES], "big")
 
 

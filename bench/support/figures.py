@@ -18,11 +18,13 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Attributes:
-    run: awaits `run(stage, **options)` and returns the figures by name.
-    options: (name, default, help) of each command-line option.
-    figures: the figures that have a bound.
-    stores: the stores for which the benchmark makes sense.
+    """A benchmark.
+
+    Attributes:
+        run: awaits `run(stage, **options)` and returns the figures by name.
+        options: (name, default, help) of each command-line option.
+        figures: the figures that have a bound.
+        stores: the stores for which the benchmark makes sense.
     """
 
     run: Callable[..., Coroutine[Any, Any, dict[str, Any]]]

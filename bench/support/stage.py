@@ -77,7 +77,7 @@ class Stage:
             return await asyncio.get_running_loop().run_in_executor(pool, _run, function, args, kwargs)
 
     def server_cpu_s(self) -> float:
-        """CPU seconds that the server has used, user and system; 0 where there is none."""
+        """Return the CPU seconds that the server has used, user and system; 0 if there is no server."""
         if self.server is None:
             return 0.0
         used = psutil.Process(self.server.pid).cpu_times()
@@ -89,9 +89,9 @@ def _run(function: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...],
 
 
 def unlimited_topics(queues: int) -> list[Topic]:
-    """Topics without a limit to speak of that have `queues` physical queues together.
+    """Return topics that have `queues` physical queues together, and quotas that no benchmark reaches.
 
-    From 300 queues on these are topics of ten groups with three priorities each, else of as many groups as queues.
+    From 300 queues on, the topics have ten groups with three priorities each. Below, one topic has a group per queue.
     """
     if queues >= 300 and queues % 30 == 0:
         return [Topic(f"bench-{i}", UNLIMITED * 10, group_qps=UNLIMITED) for i in range(queues // 30)]
@@ -99,7 +99,7 @@ def unlimited_topics(queues: int) -> list[Topic]:
 
 
 class Stopwatch:
-    """Wall and CPU seconds of this process since it was made."""
+    """Wall and CPU seconds of this process since the stopwatch was made."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()

@@ -24,8 +24,8 @@ class Cap(NamedTuple):
     Attributes:
         whole, part, den, phase: the quota is `whole` starts a second plus `part` / `den` of one, dealt out from
             `phase` on, see `emq.topics.shares`.
-        most: most starts in any second of a smooth topic; 0 where aligned seconds count.
-        since_s: second from which `part`, `den` and `phase` are known; before it one more start may be allowed.
+        most: most starts in any second of a smooth topic; 0 if aligned seconds count.
+        since_s: second from which `part`, `den` and `phase` are known; before it, one start more may be allowed.
     """
 
     topic: str
@@ -139,7 +139,7 @@ def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
 
 
 def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Report those of the seconds in which a single host started, or that no difference of two clocks explains.
+    """Report the seconds in which only one host started, and those that no difference of two clocks explains.
 
     Args:
         over: see `exceeded`.
@@ -255,7 +255,7 @@ def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
 
 
 def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Report those of the stretches that no difference of two clocks explains.
+    """Report the stretches that no difference of two clocks explains.
 
     Args:
         stretches: see `stretches`.

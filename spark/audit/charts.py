@@ -19,7 +19,7 @@ from spark.audit.seconds import OWNED
 
 BUCKETS = 120
 TENANTS = 40
-"""Most tenants (topics) in the charts; those with the most starts are drawn."""
+"""Most tenants (topics) in the charts; those with the most starts."""
 PAUSES = 2_000
 
 _FINISHED = (events.SETTLED, events.DEAD, events.RECALLED)
@@ -30,10 +30,10 @@ class Series:
     """Rates and lag over time, a value for each bucket of time.
 
     Attributes:
-        name: of the tenant (topic), or "" for all.
-        cap: starts a second; 0 if not known.
+        name: name of the tenant (topic), or "" for all.
+        cap: starts a second; 0 if unknown.
         published, started: messages a second.
-        lag: published and not finished at the end of the bucket.
+        lag: messages that were published and not finished at the end of the bucket.
         broken: buckets in which a second exceeded the cap of the tenant or of one of its groups.
     """
 
@@ -52,13 +52,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Charts:
-    """Attributes:
-    first_s, step_s: when the first bucket begins (seconds since the epoch), and how long each is.
-    total: over all tenants.
-    tenants: the busiest, in order of their starts; `all_tenants` is how many there are.
-    pauses: at moves of groups between hosts, the longest if there are many; `all_pauses` is how many there were.
-    waits: by priority, (microseconds, messages) in order of the microseconds.
-    priorities: names by number, where all topics that are drawn call them the same.
+    """The data of all charts.
+
+    Attributes:
+        first_s, step_s: begin of the first bucket (seconds since the epoch), and seconds of each bucket.
+        total: the series of all tenants together.
+        tenants: the series of the busiest tenants, in order of their starts.
+        all_tenants: number of all tenants.
+        pauses: pauses at moves of groups between hosts; the longest ones if there are many.
+        all_pauses: number of all pauses.
+        waits: by priority, (microseconds, messages) in order of the microseconds.
+        priorities: names of priorities by number, if all topics use the same names.
     """
 
     first_s: int
@@ -83,8 +87,8 @@ def of(
     """Gather the data.
 
     Args:
-        findings: of this audit, of which those about caps are drawn.
-        topics: as the catalog has them; none if it is not known.
+        findings: findings of this audit; the charts show those about caps.
+        topics: the topics of the catalog; empty if it is unknown.
         seconds: see `spark.audit.seconds.counted`.
         waits: see `spark.audit.overview.Overview`.
     """

@@ -15,7 +15,7 @@ _COLUMNS = ("topic", "group", "priority", "id", "source")
 
 
 def expiries(rows: DataFrame) -> DataFrame:
-    """Return events that show that a message had expired, of ids that may come back.
+    """Return the events that show that a message had expired, for ids that may come back.
 
     Args:
         rows: events.

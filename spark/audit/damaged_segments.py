@@ -1,4 +1,4 @@
-"""Find segments whose rows contradict their headers or each other; Python workers look at one file at a time."""
+"""Finds segments whose rows contradict their headers or each other; Python workers look at one file at a time."""
 
 from __future__ import annotations
 

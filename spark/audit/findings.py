@@ -68,7 +68,7 @@ def found_in(
 
 
 def complete(frame: DataFrame) -> DataFrame:
-    """Return the frame with all columns of `SCHEMA` in order; a missing column is null, `n` 1, `excused` False."""
+    """Return the frame with all columns of `SCHEMA` in order; a missing column is null, `n` is 1, `excused` False."""
     empty = local_rows.nothing(frame.sparkSession, SCHEMA)
     whole = empty.unionByName(frame, allowMissingColumns=True)
     return whole.select(

@@ -110,7 +110,7 @@ class Frames:
     @functools.cached_property
     def messages(self) -> DataFrame:
         """Counts of messages whose ids are published once."""
-        # Recognising ids that come back costs more than the rest, and most audits have none.
+        # To recognise ids that come back costs more than the rest, and most audits have none.
         chosen = (~_comes_back() | audit_events.is_copy()) if self.overview.comes_back else F.lit(True)
         found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & chosen))
         if self._state.saved.audits:

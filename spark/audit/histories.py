@@ -48,14 +48,14 @@ def judged(
     losses: Losses,
     silent: Collection[str],
 ) -> DataFrame:
-    """Findings about these messages.
+    """Return findings about these messages.
 
     Args:
         rows: events.
         odd: topic, id and steps of the messages; only ids that are published once.
         messages: number of rows of `odd`.
         max_attempts: by topic, the fewest attempts that any catalog allowed.
-        is_whole: no events are missing.
+        is_whole: True if no events are missing.
         copied: topics with messages that may have been published twice without a record of the first publish.
         silent: see `emq.trail.history_facts.Facts`.
     """

@@ -34,7 +34,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
         is_start.alias("is_start"),
         (F.col("event") == events.SETTLED).alias("succeeds"),
     )
-    # Partitioned by key already here, because the next steps go by key, too, and then need no exchange of their own.
+    # Partitioned by key already here: the next steps go by key as well, and need no exchange of their own then.
     chosen = chosen.repartition("topic", "key")
     order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
     following = F.struct("time_us", "is_start", "source", "attempt", "succeeds")

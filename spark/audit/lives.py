@@ -20,7 +20,7 @@ _BEGINS, _ENDS = 0, 1
 
 
 def steps(rows: DataFrame) -> DataFrame:
-    """Choose the events that lives consist of; add the id as it was published (`origin`), and to each end its reach.
+    """Choose the events that lives consist of; add the published id (`origin`), and the reach of each end.
 
     Args:
         rows: events of ids that may come back.

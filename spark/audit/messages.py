@@ -63,12 +63,12 @@ _CODES: Final = (
     *ENDINGS,
     *(events.REPLAYED, events.RECALLED, events.DOUBTED),
 )
-"""Kinds of events; a kind's number is its place here. All other kinds share the number after the last."""
+"""Kinds of events; a kind's number is its position here. All other kinds share the number after the last."""
 _ENDS: Final = tuple(map(_CODES.index, ENDINGS))
 
 
 def aggregate(rows: DataFrame) -> DataFrame:
-    """One row of counts for each message.
+    """Return one row of counts for each message.
 
     Args:
         rows: events with an id.

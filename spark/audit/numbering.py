@@ -20,7 +20,7 @@ _NUMBER: Final = "number"
 
 
 def published(rows: DataFrame) -> DataFrame:
-    """Return the publishes whose offset a trail or ledger tells."""
+    """Return the publishes with an offset in a trail or ledger."""
     return rows.where(F.col("event").isin(SENT, events.PUBLISHED) & F.col("offset").isNotNull())
 
 
@@ -37,7 +37,7 @@ def numbers(sent: DataFrame) -> DataFrame:
 
 
 def offsets_of(published: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Return for each queue and kind of record the sums of `spark.audit.unique` over offsets, and over offset and id.
+    """Return, for each queue and kind of record, the sums of `spark.audit.unique` over offsets, and over offset and id.
 
     Args:
         published: see `published`.

@@ -109,7 +109,7 @@ def nowhere(messages: DataFrame) -> DataFrame:
 
 
 def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
-    """Return how far owners whose trail was cut short had started each queue, as far as the trail shows.
+    """Return how far owners whose trail was cut short had started each queue, as the trail shows.
 
     The columns are topic, group, priority, reach (the highest offset) and keyed (keys may have held back messages
     below `reach`).
@@ -294,7 +294,7 @@ def regressed(
     Args:
         queues: the queues now.
         before: the queues at the last audit.
-        topics: names of the topics that exist; None if not known. A queue that is gone with its topic was deleted.
+        topics: names of the topics that exist; None if unknown. A queue that is gone with its topic was deleted.
     """
     earlier = {(q.topic, q.group, q.priority): q for q in before}
     found: list[dict[str, Any]] = []
@@ -302,7 +302,7 @@ def regressed(
     groups = {name: max((q.group for q in queues if q.topic == name), default=-1) for name in {q.topic for q in before}}
     now_there = {(q.topic, q.group, q.priority) for q in queues}
     for place, was in sorted(earlier.items()):
-        # The queues of a retired group go away when they are empty.
+        # The queues of a retired group disappear when they are empty.
         is_retired = was.group > groups[was.topic] and was.watermark >= was.tail
         if place not in now_there and was.topic in there and not is_retired:
             text = f"priority {was.priority}: the queue was there at the last audit, and is gone"

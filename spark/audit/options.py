@@ -24,14 +24,14 @@ class AuditOptions:
         trails: directories of the hosts' (and producers') trails, at least one.
         ledgers: directories with the ledgers of load runs; empty if the producers kept a trail.
         runs: ids of the load runs to audit; empty if the directories hold one run only, ("*",) for all runs.
-        topics: the topics of the catalog; None if not known: caps are then not judged, and all topics count as strict.
+        topics: the topics of the catalog; None if unknown: then caps are not judged, and all topics count as strict.
         earlier: earlier versions of the catalog, where somebody changed quotas or other settings. Each topic is judged
             by its highest cap and its most attempts, and by priority only if it was strict throughout.
-        store: the contents of store and database now; None if nobody asked them.
+        store: the contents of store and database now; None if nobody read them.
         state: directory in which an audit leaves its state for the next one; None for a single audit.
         crashed: sources that were killed and therefore did not close their trails.
-        live: hosts may still run: a trail may be open, and a message may still be delivered.
-        purged: somebody may have purged dead letters or removed them in another way that no trail shows.
+        live: True if hosts may still run: then a trail may be open, and a message may still be delivered.
+        purged: True if somebody may have purged dead letters, or removed them in another way that no trail shows.
         max_skew_s: seconds that the clocks of two machines may differ, 0 or more.
         crash_s: seconds before a host's death whose deliveries the next owner may repeat: the interval of checkpoints
             plus the time that writing them took.

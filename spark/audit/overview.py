@@ -1,4 +1,4 @@
-"""One pass over all events: it measures how long messages waited, and finds which later steps have work."""
+"""One pass over all events: it measures the waits of messages, and finds the later steps that have work."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ FIELDS = (
 
 
 class Pause(NamedTuple):
-    """The time `gap_us` in microseconds without starts around a group's move; `clean` if its owner released it."""
+    """The time `gap_us` in microseconds without starts at a group's move; `clean` if the former owner released it."""
 
     topic: str
     group: int
@@ -48,7 +48,7 @@ def table(seconds: DataFrame) -> DataFrame:
 
 
 def merged(found: DataFrame, carried: DataFrame) -> DataFrame:
-    """Merge the ownerships of this audit and of earlier ones, each once."""
+    """Merge the ownerships of this audit with those of earlier ones; keep each once."""
     return _summed(found.unionByName(carried))
 
 

@@ -55,7 +55,7 @@ def suspects(starts: DataFrame, priorities: int) -> DataFrame:
         *("topic", "group", "source", F.col("priority").cast("int").alias("p")),
         *("time_us", "ready_us", "since_us", "until_us"),
     )
-    # A message that was not seen to wait is not counted, so its start does not lower a count either.
+    # A message that was not seen waiting is not counted, so its start does not lower a count.
     waited = (F.col("ready_us") > 0) & (F.col("ready_us") < F.col("time_us"))
     stored = F.col("since_us").isNotNull()
     steps = F.array(
@@ -88,7 +88,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
     Args:
         rows: started rows, and ends of messages with a key.
-        groups: suspects; few enough to be sent to every executor.
+        groups: suspects; few enough to send to every executor.
     """
     named = rows.withColumn("name", F.concat_ws("/", "topic", origin()))
     chosen = named.join(F.broadcast(groups), ["topic", "group"], "left_semi").select(
@@ -100,7 +100,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def _judge(key: Any, table: Any) -> Any:
-    """Judge all of one group by the checker of small trails; runs in a Python worker."""
+    """Judge all starts of one group with the checker of small trails; runs in a Python worker."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     topic, group = (value.as_py() for value in key)

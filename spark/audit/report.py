@@ -16,10 +16,10 @@ from spark.audit.findings import NAMES
 from spark.audit.result import Audit
 
 SMALL = 12
-"""Tenants (topics) with a chart of their own."""
+"""Most tenants (topics) with a chart of their own."""
 
 Key = list[tuple[str, str]]
-"""What a chart's colours stand for: the class of the colour ("" for none) and the text."""
+"""The meaning of a chart's colours: the class of each colour ("" for none) and the text."""
 
 _COUNTS = (
     ("published", "published"),
@@ -148,16 +148,16 @@ def _promises(result: Audit) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _curve(found: Sequence[tuple[float, int]]) -> Iterator[tuple[float, float]]:
-    """Yield times in microseconds and the share of messages that waited at most so long."""
+    """Yield times in microseconds, each with the share of messages that waited at most this long."""
     total, reached = sum(n for _, n in found), 0
     yield found[0][0], 0.0
     for us, n in found:
         reached += n
-        yield us * 2**0.25, reached / total  # a bucket holds what waited up to a quarter of a doubling longer
+        yield us * 2**0.25, reached / total  # a bucket's waits are up to a quarter of a doubling longer than `us`
 
 
 def _cells(series: Series) -> list[str]:
-    """Return a class for each bucket: how much of its cap a tenant used, or that it was judged to have exceeded it."""
+    """Return a class for each bucket: the used part of the tenant's cap, or that the cap was found exceeded."""
     most = series.cap or series.peak or 1
     return [
         "over" if i in series.broken else f"h{min(8, math.ceil(v / most * 8))}" for i, v in enumerate(series.started)

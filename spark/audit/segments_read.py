@@ -1,4 +1,4 @@
-"""Find the segments that an audit reads: the new ones, and the missing, damaged and foreign ones."""
+"""Finds the segments that an audit reads: the new ones, and the missing, damaged and foreign ones."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class SourceRun(msgspec.Struct):
 
     Attributes:
         spans: numbers of the segments that were read, as half-open ranges, ascending.
-        closed: its last segment says that it ended in order.
+        closed: True if its last segment says that it ended in order.
         dropped: number of events that the source lost.
         first_us, last_us: times of its first and last event, microseconds since the epoch.
-        last_seq: number of the first segment that says that the run ended, -1 if none does.
+        last_seq: number of the first segment that says that the run ended; -1 if there is no such segment.
     """
 
     spans: list[tuple[int, int]] = msgspec.field(default_factory=list)
@@ -62,7 +62,7 @@ class Input:
 
     Attributes:
         trail, ledger: paths of the new segments.
-        headers: of the new segments of the trail, by path.
+        headers: headers of the trail's new segments, by path.
         runs: the load runs by id.
         sources: the runs of sources by `<source>-<run_us>`, after this audit.
         ledger_names: `<run>/<file>` of all ledger segments read so far.
@@ -101,7 +101,7 @@ class Input:
         return [(source, run.first_us, run.last_us) for source, run in runs if source in self.unclosed]
 
     def last_of(self, source: str, time_us: int) -> int:
-        """Return the last event of the source's run that lasts to this time or longer; the time itself if none does."""
+        """Return the last event of the source's run that lasts until this time or longer; else the time itself."""
         runs = (run for name, run in self.sources.items() if name.rpartition("-")[0] == source)
         return min((run.last_us for run in runs if run.last_us >= time_us), default=time_us)
 
@@ -116,10 +116,10 @@ def find(
 
     Args:
         sources, ledger_names: segments that earlier audits have read; not changed.
-        without: by path, why a segment turned out to be of no use.
+        without: by path, the reason why a segment turned out to be useless.
 
     Raises:
-        InvalidSettings: a directory or a run is not there.
+        InvalidSettings: a directory or a run does not exist.
     """
     without = without or {}
     known = {name: msgspec.structs.replace(run, spans=list(run.spans)) for name, run in sources.items()}

@@ -172,7 +172,7 @@ class Steps:
                 self._reports.add(interleaved.faults(starts, suspects))
 
     def _judge_aligned_caps(self) -> int:
-        """Judge the caps in aligned seconds; return the number of groups whose caps are in no catalog."""
+        """Judge the caps in aligned seconds; return the number of groups without a cap in any catalog."""
         if not self._caps:
             return 0
         caps = audit_caps.frame(self._spark, self._caps)
@@ -282,7 +282,7 @@ class Steps:
         return placed, places
 
     def _judge_unique(self) -> None:
-        """Report offsets that come twice, and numbers that come twice in a ledger whose run lost no task attempt."""
+        """Report offsets that are repeated, and repeated numbers of a ledger whose run lost no task attempt."""
         frames = self._frames
         sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
         sent = frames.sent.where(F.col("run").isin(sure))

@@ -51,9 +51,9 @@ class StoreView:
         queues: the queues of all log topics.
         lanes: the groups from whose lane or slot a host has claimed messages.
         waiting: (topic, id) of each message that waits in a lane or slot.
-        dead: (topic, id, time of death in microseconds since the epoch) of each dead letter; the time is left out
-            where it is not known.
-        at_us: when the look began, microseconds since the epoch; a time after all events if not known.
+        dead: (topic, id, time of death in microseconds since the epoch) of each dead letter; without the time if it
+            is unknown.
+        at_us: begin of the look, microseconds since the epoch; a time after all events if unknown.
     """
 
     queues: Sequence[QueueView] = ()
@@ -64,7 +64,7 @@ class StoreView:
 
 
 def died_us(letter: tuple[str, str] | tuple[str, str, int]) -> int:
-    """Return the time of a dead letter's death; a time after all events if not known."""
+    """Return the time of a dead letter's death; a time after all events if unknown."""
     return letter[2] if len(letter) > 2 else 1 << 62
 
 

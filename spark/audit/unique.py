@@ -1,4 +1,4 @@
-"""Find by sums the places (such as queues) in which a number may come twice.
+"""Finds by sums the places (such as queues) in which a number may be repeated.
 
 If the rows of a place hold each number from `low` to `high` once, there are `high - low + 1` rows, and the exclusive or
 of the numbers' hashes equals that of the whole range. So sums alone prove a place. Only the few places whose sums do
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 _STRIDE: Final = 10_000
-"""Numbers of a range that one row lists at a time."""
+"""Most numbers of a range that one row lists."""
 
 
 def sums(rows: DataFrame, place: tuple[str, ...], number: str, *more: Column) -> DataFrame:
@@ -26,7 +26,7 @@ def sums(rows: DataFrame, place: tuple[str, ...], number: str, *more: Column) ->
 
 
 def doubtful(sums: DataFrame, place: tuple[str, ...]) -> DataFrame:
-    """Return the places whose sums do not prove that each number from `low` to `high` comes once."""
+    """Return the places whose sums do not prove that each number from `low` to `high` is there exactly once."""
     is_dense = F.col("n") == F.col("high") - F.col("low") + 1
     dense = sums.where(is_dense)
     begins = dense.select(*place, "high", F.explode(F.sequence("low", "high", F.lit(_STRIDE))).alias("begin"))

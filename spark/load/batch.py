@@ -1,4 +1,4 @@
-"""Batches and slices: the messages that a source of a load hands to the task that publishes them."""
+"""Batches and slices: the messages that a load's source gives to the task that publishes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents of a load's messages: payloads of given sizes, and contents that come again."""
+"""The contents of a load's messages: payloads of given sizes, some of them repeated."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ _PLACE_DIGITS, _CONTENT_DIGITS = 5, 10
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 _SMALL = 1_000
-"""Bytes up to which copying a payload once more costs less than making it by itself."""
+"""Most bytes of a payload for which one more copy costs less than to make each payload by itself."""
 
 HOPS = 100
-"""Most steps in a chain of repetitions; a longer chain ends with a content of its own."""
+"""Most steps in a chain of repetitions; the content at the end of a longer chain is new."""
 
 
 class Content(NamedTuple):
-    """Attributes:
-    payloads, merge_keys: one for each message; merge keys for topics that merge by them, else None.
+    """The contents of some messages.
+
+    Attributes:
+        payloads: one for each message.
+        merge_keys: one for each message of a topic that merges by key; else None.
     """
 
     payloads: list[bytes]
@@ -38,7 +41,7 @@ class Contents:
 
     Args:
         tenants: the table.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     def __init__(self, tenants: Tenants, seed: int) -> None:
@@ -46,20 +49,20 @@ class Contents:
         sizes = tenants.payload_bytes
         self._least, self._most = (sizes, sizes) if isinstance(sizes, int) else sizes
         letters = random.Random(seed).choices(b"abcdefghijklmnopqrstuvwxyz0123456789 ", k=PAD_BYTES)
-        # Any cut from the first half on is long enough.
+        # The padding is long enough for a cut of any size that begins in its first half.
         self._pad = bytes(letters) * (2 + self._most // PAD_BYTES)
         self._by_key = tenants.topic.kind is not Kind.LOG and tenants.topic.options.merge == "key"
 
     def of(self, places: Array, seeds: Array, numbers: Array) -> Content:
-        """Payloads and merge keys of messages.
+        """Return the payloads and merge keys of messages.
 
         Args:
-            places: of their tenants in the whole plan.
-            seeds: of their tenants.
-            numbers: of the messages.
+            places: number of each message's tenant in the whole plan.
+            seeds: seed of each message's tenant.
+            numbers: number of each message.
         """
         contents = self._repeated(seeds, numbers)
-        # By key, it is the merge key that comes again; each payload is new.
+        # In a topic that merges by key, the merge key is repeated, and each payload is new.
         each = zip(places.tolist(), contents.tolist(), strict=True)
         merge_keys = [f"{place}/{c}" for place, c in each] if self._by_key else None
         bodies = numbers if self._by_key else contents
@@ -76,18 +79,18 @@ class Contents:
             sizes = np.maximum(0, self._least - NAME_BYTES + drawn)
         names = _names(places, contents)
         if isinstance(sizes, int) and sizes <= _SMALL:
-            # Payloads of one size are cut out of one block, which is quicker than one after the other.
+            # To cut payloads of one size out of one block is quicker than to make one after the other.
             block = np.concatenate([names, self._cuts(sizes)[starts]], axis=1)
             return _rows(block)
         cuts = zip(_rows(names), starts.tolist(), (starts + sizes).tolist(), strict=True)
         return [name + pad[begin:end] for name, begin, end in cuts]
 
     def _cuts(self, size: int) -> Array:
-        """All stretches of the padding of that size, by where they begin; they share its memory."""
+        """Return all cuts of that size from the padding, by their begin; they share the padding's memory."""
         return np.lib.stride_tricks.sliding_window_view(np.frombuffer(self._pad, np.uint8), size)
 
     def _repeated(self, seeds: Array, numbers: Array) -> Array:
-        """The number of the message whose content each one has: its own, or one before it."""
+        """Return, for each message, the number of the message whose content it has: itself, or an earlier one."""
         share, window = self._t.duplicates, self._t.duplicate_window
         contents = numbers.copy()
         if not share:
@@ -106,7 +109,7 @@ class Contents:
 
 
 def _names(places: Array, contents: Array) -> Array:
-    """What payloads begin with, a row of `NAME_BYTES` letters each: place of the tenant, number of the content."""
+    """Return the begin of each payload as a row of `NAME_BYTES` letters: place of the tenant, number of the content."""
     names = np.empty((len(places), NAME_BYTES), np.uint8)
     for values, first, digits in ((places, 0, _PLACE_DIGITS), (contents, _PLACE_DIGITS + 1, _CONTENT_DIGITS)):
         for i in range(digits):

@@ -14,28 +14,28 @@ from spark.load.random import Array
 
 
 def rates(tenants: Tenants) -> Array:
-    """Messages a second of each tenant on average, the first one's first; they add up to `tenants.qps`."""
+    """Return the average rate of each tenant, first tenant first, in messages a second; the sum is `tenants.qps`."""
     weights = np.arange(1, tenants.count + 1, dtype=np.float64) ** -tenants.zipf
     return weights * (tenants.qps / weights.sum())
 
 
 class Curve:
-    """Counts of messages of some tenants of one table.
+    """Counts the messages of some tenants of one table.
 
     Args:
         tenants: the table.
-        chosen: which of its tenants, counted from 0, ascending.
-        seeds: of each of these, see `spark.load.random.tenant_seed`; 64 bits without sign.
-        duration_s: of the load.
+        chosen: numbers of these tenants in the table, counted from 0, ascending.
+        seeds: seeds of these tenants, see `spark.load.random.tenant_seed`; unsigned, 64 bits.
+        duration_s: seconds of the load.
     """
 
     def __init__(self, tenants: Tenants, chosen: Array, seeds: Array, duration_s: float) -> None:
         self.rates = rates(tenants)[chosen]
         self._diurnal = tenants.diurnal
-        # Two tenants of one rate must not publish in step.
+        # Without phases, two tenants of one rate would publish in step.
         self._phases = random.uniform(seeds, random.PHASE, np.zeros(len(seeds)))
         bursts = [(burst, max(1, round(burst.share * tenants.count))) for burst in tenants.bursts]
-        # Bursts come to the first tenants of the table, so few different lots of them meet one tenant.
+        # Each burst concerns the first tenants of the table, so tenants fall into few lots, each with the same bursts.
         sizes = sorted({size for _, size in bursts})
         self._lots = np.searchsorted(sizes, chosen, side="right")
         self._begins, self._factors = _stretches(bursts, sizes, duration_s)
@@ -44,30 +44,30 @@ class Curve:
             self._areas[i] = self._reached(i - 1, self._begins[i])
 
     def until(self, time_s: float) -> Array:
-        """Return the whole number of messages that each tenant has published before that time."""
+        """Return the number of messages that each tenant has published before that time."""
         area = self._reached(bisect.bisect_right(self._begins, time_s) - 1, time_s)
         return np.floor(self.rates * area[self._lots] + self._phases).astype(np.int64)
 
     def peak(self) -> float:
-        """Return about the highest rate of all tenants together, in messages a second."""
+        """Return roughly the highest rate of all tenants together, in messages a second."""
         swing = 1 + (self._diurnal.depth if self._diurnal else 0.0)
         of_lots = np.bincount(self._lots, self.rates, minlength=self._factors.shape[1])
         return max(float(self.rates.sum()), float((self._factors @ of_lots).max())) * swing
 
     def _reached(self, stretch: int, time_s: float) -> Array:
-        """Of each lot, factor times seconds up to a time in that stretch."""
+        """Return, for each lot, the sum of factor times seconds up to a time in that stretch."""
         begin = self._begins[stretch]
         return self._areas[stretch] + self._factors[stretch] * self._seconds(begin, time_s)
 
     def _seconds(self, start: float, end: float) -> float:
-        """The time from `start` to `end`, the day's curve taken into account."""
+        """Return the seconds from `start` to `end`, weighted by the day's curve."""
         if self._diurnal is None:
             return end - start
         return _area(self._diurnal, end) - _area(self._diurnal, start)
 
 
 def _area(d: Diurnal, time_s: float) -> float:
-    """The curve's integral from its peak on."""
+    """Return the integral of the curve up to that time; only differences of two integrals have a meaning."""
     turn = 2 * math.pi / d.period_s
     return time_s + d.depth / turn * math.sin(turn * (time_s - d.peak_s))
 
@@ -75,12 +75,12 @@ def _area(d: Diurnal, time_s: float) -> float:
 def _stretches(
     bursts: Sequence[tuple[Burst, int]], sizes: Sequence[int], duration_s: float
 ) -> tuple[list[float], Array]:
-    """When the rate changes by bursts, ascending from 0, and by what it is multiplied from then on, for each lot.
+    """Return the times at which bursts change the rate, ascending from 0, and each lot's factor from each time on.
 
     Args:
-        bursts: with how many tenants each one comes to.
-        sizes: all these numbers, ascending; lot i has the tenants from the one before up to that number, and the last
-            lot those to whom no burst comes.
+        bursts: each burst, with the number of tenants that have it.
+        sizes: all these numbers, ascending. Lot i has the tenants from number `sizes[i - 1]` to below `sizes[i]`; the
+            last lot has the tenants without bursts.
     """
     changes: dict[float, Array] = {0.0: np.zeros(len(sizes) + 1)}
     for burst, size in bursts:
@@ -94,7 +94,7 @@ def _stretches(
 
 
 def _times(burst: Burst, duration_s: float) -> Iterator[tuple[float, float]]:
-    """(begin, end) of each time that the burst comes within the load."""
+    """Yield (begin, end) of each time that the burst lasts within the load."""
     at = burst.from_s
     while at < duration_s:
         yield at, at + burst.for_s

@@ -1,4 +1,4 @@
-"""The messages that earlier attempts at a partition left in the ledger, and those they left in doubt."""
+"""The messages that earlier attempts at a partition noted in the ledger, and those that they left in doubt."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _COLUMNS = ["seq", "topic", "group", "priority", "offset", "outcome"]
 
 
 class Earlier(NamedTuple):
-    """Attributes:
-    attempt: number of the attempt that begins now; 0 for the first.
-    begin_us: when the first one began; 0 if none has.
-    begun: slices below this number may have been published.
-    seqs: of the messages whose outcome is in the ledger, ascending; none of them is published again.
-    ends: of the queues that were written to, by (topic, group, priority): the offset after the last one known.
-    counts: by topic and outcome, how many messages the ledger has.
-    segments: (attempt, how many it has written) of those that have.
+    """The work of earlier attempts.
+
+    Attributes:
+        attempt: number of the attempt that begins now; 0 for the first.
+        begin_us: begin of the first attempt, microseconds since the epoch; 0 if there was none.
+        begun: slices below this number may have been published.
+        seqs: numbers of the messages whose outcome is in the ledger, ascending; these are not published again.
+        ends: by (topic, group, priority) of the queues written to, the offset after the last known one.
+        counts: number of messages in the ledger by topic and outcome.
+        segments: (attempt, number of its segments) of each attempt that wrote segments.
     """
 
     attempt: int
@@ -53,7 +55,7 @@ class Earlier(NamedTuple):
         return found
 
     def _has(self, seqs: Array) -> Array:
-        """Which of these messages are in the ledger; looked up one by one, since a ledger is long and a batch short."""
+        """Return which of these messages are in the ledger; one by one, since a ledger is long and a batch short."""
         if not len(self.seqs):
             return np.zeros(len(seqs), dtype=bool)
         at = np.minimum(np.searchsorted(self.seqs, seqs), len(self.seqs) - 1)
@@ -61,10 +63,10 @@ class Earlier(NamedTuple):
 
 
 def of(directory: Path | str, run: str, partition: int) -> Earlier:
-    """Read the ledger and the state that earlier attempts left.
+    """Read the ledger and the state of earlier attempts.
 
     Raises:
-        EMQError: a segment of theirs is damaged, so nobody can know which messages were published.
+        EMQError: one of their segments is damaged, so nobody can know which messages were published.
     """
     place = ledger.directory_of(directory, run)
     state = load_state.state_of(place, partition) if place.exists() else None

@@ -57,7 +57,7 @@ class LoadOptions:
     Attributes:
         plan: see `spark.load.plan`.
         settings: settings of store and database, which every executor must reach.
-        directory: directory of the ledgers, which every executor must see.
+        plan: the plan, see `spark.load.plan`.
         seed: seed of the run; None for the plan's seed, or a random one if the plan has none.
         run: id of the run; None for the plan's name and the seed. A run that was cut short is continued.
         duration_s: seconds of the load; None for the plan's duration.
@@ -81,7 +81,7 @@ class Progress(NamedTuple):
     """The progress of a load.
 
     Attributes:
-        rows: messages dealt with so far.
+        rows: messages that have an outcome so far.
         failed: messages among `rows` that were refused or have an unknown outcome.
         late_s: seconds by which the slowest partition is late.
         total: messages of the plan.
@@ -98,15 +98,15 @@ def run(
 ) -> Report:
     """Carry out a load; return when every message is published. Ctrl-C ends the load in order, a second one at once.
 
-    Raises:
-        InvalidSettings: an option does not fit; the text says which and what would be right.
-        InvalidTopic, UnknownTopic: see `spark.load.topics.prepare`.
-        EMQError: a task failed too often. Call again with the same run id to continue where the load ended.
+    InvalidSettings: an option does not fit; the text names the option and a value that would fit.
+    InvalidSettings: an option does not fit; the text says which and what would be right.
+    InvalidTopic, UnknownTopic: see `spark.load.topics.prepare`.
+    EMQError: a task failed too often. Call again with the same run id to continue where the load ended.
     """
     job = _job(spark, options)
     place = ledger.directory_of(job.directory, job.run)
     intent = _begin(job, place)
-    # On a thread of its own, because the event loop of a notebook runs already.
+    # On a thread of its own, because in a notebook this thread runs an event loop already.
     with connected_app(job.settings) as (connection, app):
         connection.run(topics.prepare(app, topics.needed(job.plan, job.survey), create=options.create))
     summary = Run(job.run, job.seed, intent.plan, intent.started_us)
@@ -154,7 +154,7 @@ def _job(spark: SparkSession, options: LoadOptions) -> Job:
 
 
 def _begin(job: Job, place: Path) -> load_state.Intent:
-    """Write down the run's intent; if the run was cut short before, check that its intent was the same."""
+    """Write the run's intent down; if the run was cut short before, check that its intent was the same."""
     text = msgspec.json.encode(msgspec.structs.replace(job.plan, seed=job.seed)).decode()
     file, now_us = job.survey.checksum, time.time_ns() // 1000
     intent = load_state.Intent(text, job.seed, job.partitions, job.paced, file, now_us)
@@ -195,7 +195,7 @@ def _is_complete(place: Path) -> bool:
 def _planned_s(job: Job) -> float | None:
     if not job.paced:
         return None
-    # A file may end before the plan's duration does.
+    # A file may end before the plan's duration ends.
     return job.plan.duration_s if job.plan.replay is None else max(job.survey.span_s, STEP_S)
 
 
@@ -263,7 +263,7 @@ def _on_interrupt(spark: SparkSession, place: Path, group: str) -> Iterator[None
 
 
 def _reason(exc: Exception, run_id: str) -> str:
-    """Return in one line why a job of Spark failed: the last line of a worker's traceback, if there is one."""
+    """Return in one line the reason for a failed job of Spark: the last line of a worker's traceback, if any."""
     text = str(exc).strip()
     raised = _RAISED.findall(text)
     reason = raised[-1] if raised else text.partition("\n")[0] or type(exc).__name__

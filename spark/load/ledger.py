@@ -13,14 +13,14 @@ attempt with the same `seq` numbers. Segments of an attempt that died stay, beca
 | partition | int32 | Spark partition that published the message |
 | seq | int64 | number of the message in the run, the same when a task is tried again |
 | topic | string | topic |
-| group | int32 | index of the group in the topic; null if not known |
+| group | int32 | index of the group in the topic; null if unknown |
 | priority | int8 | index of the priority, 0 is the highest |
 | offset | int64 | place in the queue; null for a message without one |
-| id | string | message id; null where the publish was refused |
+| id | string | message id; null if the publish was refused |
 | key | string | message key, null for none |
-| sent_us | int64 | when the publish began, microseconds since the epoch |
-| answered_us | int64 | when the publish returned; null if it did not |
-| due_ms | int64 | when the message is due, milliseconds since the epoch; null if at once |
+| sent_us | int64 | begin of the publish, microseconds since the epoch |
+| answered_us | int64 | return of the publish, microseconds since the epoch; null if it did not return |
+| due_ms | int64 | due time of the message, milliseconds since the epoch; null if due at once |
 | outcome | string | one of `OUTCOMES` |
 | error | string | error text of a publish that was refused or has an unknown outcome |
 """
@@ -100,10 +100,10 @@ class Run(msgspec.Struct, frozen=True):
 
     Attributes:
         run: id of the run.
-        seed: seed with which a later run repeats this one.
+        seed: seed; a later run with this seed repeats this one.
         plan: the plan as it was given, or the name of the file that was replayed.
         started_us, ended_us: microseconds since the epoch; `ended_us` is 0 while the run goes on.
-        complete: every partition has ended in order.
+        complete: True if every partition has ended in order.
         parts: one entry for each partition.
     """
 
@@ -120,7 +120,7 @@ def directory_of(directory: Path | str, run: str) -> Path:
     """Return the directory of a run's ledger.
 
     Raises:
-        InvalidSettings: the id does not fit a file name; choose another.
+        InvalidSettings: the id is not valid in a file name; choose another.
     """
     if not RUN.fullmatch(run):
         raise errors.InvalidSettings(

@@ -28,7 +28,7 @@ NUMBER = "{n}"
 MAX_TENANTS = 1_000_000
 MAX_SEED = (1 << 63) - 1
 MOST = 10**9
-"""For numbers that only have to be finite."""
+"""Bound for numbers that only have to be finite."""
 
 Positive = Annotated[float, Meta(gt=0, le=MOST)]
 Part = Annotated[float, Meta(gt=0, le=1)]
@@ -41,7 +41,7 @@ class Burst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         from_s: seconds after the begin of the load, 0 or more.
-        for_s: how long it lasts, above 0.
+        for_s: seconds that the burst lasts, above 0.
         factor: multiplier of the rate, 0 or more. Bursts at one time add up their differences from 1 (3 and 4 make 6);
             the sum is at least 0.
         share: share of the tenants that burst, above 0 and up to 1: the first ones of the table and at least one.
@@ -75,7 +75,7 @@ class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         share: share of the messages, above 0 and up to 1.
         between_s: (least, most) seconds from publish to due time, evenly spread.
-        every_s: seconds; messages are due together at the next multiple since the begin, as reports on the hour.
+        every_s: seconds; messages become due together at the next multiple since the begin, like reports on the hour.
     """
 
     share: Part
@@ -118,7 +118,7 @@ class Tenants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tenants that behave alike, each with a topic of its own.
 
     Attributes:
-        name: name of the topics; with `{n}` in it if there is more than one.
+        name: name of the topics; must contain `{n}` if there is more than one tenant.
         qps: messages a second that all tenants publish together on average, without bursts; above 0.
         count: number of tenants, 1 or more.
         zipf: skew between tenants, 0 (none) to 5; the k-th tenant's share is in proportion to 1 / k**zipf.

@@ -15,22 +15,22 @@ from spark.load.ledger import RUN
 from spark.load.plan import MAX_TENANTS, NUMBER, Delay, Plan, Replay, Tenants
 
 Rule = tuple[bool, str, object, str]
-"""Whether it holds, and if not: key, value, what would be right."""
+"""(whether the rule holds, key, value, text that completes "key = value" to an error)"""
 
 _NAME_BYTES = 40
 MAX_PAYLOAD = 64 << 20
 NAME_BYTES = 17
-"""At the front of each payload, to tell it from others."""
+"""Bytes at the front of each payload that tell it from other payloads."""
 
 
 def check(plan: Plan, source: str) -> None:
-    """Raise `InvalidSettings` for the first value that makes no sense."""
+    """Raise `InvalidSettings` for the first invalid value."""
     for holds, key, value, right in _rules(plan):
         if not holds:
             raise errors.InvalidSettings(f"{source}: {key} = {value!r} {right}")
     for where, topic in _topics(plan):
         try:
-            # A store may allow less for one queue; what it allows is checked when the topic is created.
+            # A store may allow less for one queue; the creation of the topic checks the store's limit.
             model.validate(topic, math.inf)
         except errors.InvalidTopic as exc:
             raise errors.InvalidSettings(f"{source}: {where}: {exc}") from exc
@@ -73,7 +73,7 @@ def _rules(plan: Plan) -> Iterator[Rule]:
 
 
 def _twice(tables: Sequence[Tenants]) -> str | None:
-    """Return a topic that two tables name; None if there is none."""
+    """Return a topic that two tables name; None if there is no such topic."""
     names: set[str] = set()
     for tenants in tables if len(tables) > 1 else ():
         for number in range(1, tenants.count + 1):

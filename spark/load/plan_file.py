@@ -1,4 +1,4 @@
-"""Reading the plan of a load from its TOML file."""
+"""Read the plan of a load from its TOML file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from spark.load.plan import Plan
 
 
 def read(path: Path | str) -> Plan:
-    """Read a plan from its file; `name` and the file of a replay are made complete.
+    """Read a plan from its file; complete its `name` and the path of a replay's file.
 
     Raises:
-        InvalidSettings: it cannot be read, or does not make sense; the text names key and value.
+        InvalidSettings: the file cannot be read, or a value in it is invalid; the text names key and value.
     """
     path = Path(path)
     try:
@@ -36,11 +36,10 @@ def read(path: Path | str) -> Plan:
 
 
 def parse(text: str, source: str = "the plan") -> Plan:
-    """A plan from its text.
+    """Read a plan from its text.
 
     Args:
-        source: what errors call it.
-
+        source: name of the text for error texts.
     Raises:
         InvalidSettings: as for `read`.
     """
@@ -51,6 +50,6 @@ def parse(text: str, source: str = "the plan") -> Plan:
 
 
 def _name(stem: str) -> str:
-    """A file's name as far as it may stand in the id of a run."""
+    """Return a file's name, changed so that it may be part of a run's id."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "-" for c in stem).strip("-_")[:40]
     return name if RUN.fullmatch(name) else "load"

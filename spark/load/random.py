@@ -1,7 +1,7 @@
 """Repeatable chance: every property of a message is a hash of seed, tenant, and number of the message.
 
-So any task makes the same message, at any time and in any order, and a task that is tried again makes the same
-messages again. The hash is SplitMix64 (Steele, Lea, Flood 2014).
+So any task makes the same message, at any time and in any order, and a second attempt makes the same messages again.
+The hash is SplitMix64 (Steele, Lea, Flood 2014).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Array = Any
 """A numpy array."""
 
 PHASE, PRIORITY, KEY, SIZE, PAYLOAD, REPEAT, REPEATED, DELAY, DELAY_S, NUMBER = range(10)
-"""What is drawn; each has a chance of its own."""
+"""Properties that are drawn, each independently of the others."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
 def tenant_seed(seed: int, tenant: int) -> int:
-    """What the chance of one tenant begins with."""
+    """Return the seed of one tenant."""
     return _scalar(_scalar(seed) ^ (tenant + 1))
 
 
 def uniform(tenants: Array, what: int, numbers: Array) -> Array:
-    """A number from 0 to below 1 for each message.
+    """Return a number from 0 to below 1 for each message.
 
     Args:
-        tenants: of each message its tenant's seed, as `tenant_seed` says.
-        what: one of the constants above.
-        numbers: of the messages, counted for each tenant from 0.
+        tenants: the seed of each message's tenant, see `tenant_seed`.
+        what: the property to draw, one of the constants above.
+        numbers: the number of each message, counted for each tenant from 0.
     """
     salt = np.uint64((what + 1) * 0xD1B54A32D192ED03 & _MASK)
     mixed = _mix(tenants + salt + numbers.astype(np.uint64) * np.uint64(_GOLDEN))
@@ -39,7 +39,7 @@ def uniform(tenants: Array, what: int, numbers: Array) -> Array:
 
 
 def skewed(u: Array, count: int, zipf: float) -> Array:
-    """Whole numbers below `count`, the first ones more often the more `zipf` is: the inverse of x**-zipf from 1 on."""
+    """Return whole numbers below `count`; the higher `zipf`, the more frequent are low ones (inverse of x**-zipf)."""
     if zipf == 0:
         drawn = u * count
     elif abs(zipf - 1) < 1e-9:

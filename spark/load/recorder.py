@@ -1,4 +1,4 @@
-"""Record in the ledger the outcome of each message of a load."""
+"""Records the outcome of each message of a load in the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERRORS = 50
 
 
 class Place(NamedTuple):
-    """Where a message lies: its queue's group and priority, its offset there, and when it was published."""
+    """A message's place: the group and priority of its queue, its offset there, and the time of its publish."""
 
     group: int
     priority: int
@@ -84,14 +84,14 @@ class Recorder(NullTrail):
         """Number of messages with a noted outcome, `unknown` included."""
         return sum(counter.total() for counter in self.counts.values())
 
-    # ------------------------------------------------------------------------------ what is about to be published
+    # --------------------------------------------------------------------------------- messages before their publish
 
     def expect(self, batch: Batch, ids: Sequence[str], *, slots: bool) -> None:
         """Announce messages.
 
         Args:
             ids: ids of the messages.
-            slots: the messages go to slots, where an id may come again.
+            slots: True if the messages go to slots, where an id may be repeated.
         """
         if not slots:
             self._open.update(zip(ids, batch.seqs, strict=True))
@@ -100,7 +100,7 @@ class Recorder(NullTrail):
             self._twins.setdefault((batch.topic, id_), deque()).append((seq, key))
 
     def missing(self, batch: Batch, ids: Sequence[str], *, slots: bool) -> list[int]:
-        """Return the places in the batch of the messages that no producer recorded."""
+        """Return the places in the batch of those messages that no producer recorded."""
         if not slots:
             return [i for i, id_ in enumerate(ids) if id_ in self._open] if self._open else []
         waiting = {seq for id_ in set(ids) for seq, _ in self._twins.get((batch.topic, id_), ())}
@@ -121,7 +121,7 @@ class Recorder(NullTrail):
 
         Args:
             outcome: one of `spark.load.ledger.OUTCOMES`.
-            sent_us: when the publish began, microseconds since the epoch, for messages that were not found.
+            sent_us: begin of the publish, microseconds since the epoch, for messages that were not found.
             found: place of each message that was found in a queue.
         """
         for id_, seq in zip(ids, batch.seqs, strict=True):
@@ -139,7 +139,7 @@ class Recorder(NullTrail):
             stretch = _Stretch(1, batch.topic, group, priority, published_us, answered_us, outcome, error)
             self._take(stretch, batch.seqs[i : i + 1], ids[i : i + 1], [offset], keys[i : i + 1], None)
 
-    # ------------------------------------------------------------------------------------- what a producer tells
+    # ------------------------------------------------------------------------------------- records of the producer
 
     def record(self, event: events.Record) -> None:
         if isinstance(event, events.Published):
@@ -187,7 +187,7 @@ class Recorder(NullTrail):
         self._due_ms += nothing if due_ms is None else due_ms
 
     def flush(self) -> None:
-        """Hand the noted messages to the ledger. Each announced message must have its outcome by then."""
+        """Pass the noted messages to the ledger. Each announced message must have its outcome by then."""
         self._twins = {name: twins for name, twins in self._twins.items() if twins}
         assert not self._open, f"nothing was told of {min(self._open)}"
         assert not self._twins, f"nothing was told of {min(self._twins)}"
@@ -210,7 +210,7 @@ class Recorder(NullTrail):
 
 
 def _spread(values: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Repeat each value as often as its stretch has rows."""
+    """Repeat each value for each row of its stretch."""
     if all(type(value) is int for value in values):
         return np.repeat(values, rows)
     return list(chain.from_iterable(map(repeat, values, rows)))

@@ -25,9 +25,11 @@ _PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
 class Row(NamedTuple):
-    """Attributes:
-    number: number of the row in the file, from 0.
-    at_s: seconds from the first row's publish to this row's, at the replay's speed.
+    """A row of the file.
+
+    Attributes:
+        number: number of the row in the file, from 0.
+        at_s: seconds from the first row's publish to this row's, at the replay's speed.
     """
 
     number: int
@@ -46,7 +48,7 @@ class Survey:
         topics: number of rows by topic.
         priorities: names of priorities in the file.
         span_s: seconds from the first row to the last, at the replay's speed.
-        checksum: checksum by which a later attempt recognises another or a changed file.
+        checksum: checksum that tells a later attempt whether the file is another or has changed.
     """
 
     topics: Counter[str] = field(default_factory=Counter)
@@ -56,7 +58,7 @@ class Survey:
 
 
 def survey(replay: Replay, duration_s: float | None) -> Survey:
-    """Read through the file once. Raises as `rows`, and for names that no topic can have."""
+    """Read the file through once. Raises as `rows`, and for names that no topic can have."""
     found = Survey()
     for row in rows(replay, duration_s):
         if row.topic not in found.topics:
@@ -155,7 +157,7 @@ class Replayed:
     def slices(self) -> Iterator[Slice]:
         held: list[Row] = []
         end_s = STEP_S
-        # Rows that somebody appends to the file meanwhile are not part of the load.
+        # Rows that are appended to the file after the survey are not part of the load.
         for row in itertools.islice(rows(self._replay, self._duration_s), self._total):
             if held and (row.at_s >= end_s or len(held) >= SLICE_ROWS):
                 yield Slice(min(end_s, row.at_s), self._batches(held))
@@ -188,7 +190,7 @@ class Replayed:
 # ------------------------------------------------------------------------------------------------------------ reading
 
 _Record = tuple[Mapping[str, Any], Callable[[], bytes]]
-"""A row by column, and a function that makes the whole row a payload."""
+"""A row by column, and a function that turns the whole row into a payload."""
 
 
 def _records(replay: Replay) -> Iterator[_Record]:

@@ -42,9 +42,9 @@ class Report(msgspec.Struct, frozen=True):
         left: messages that the load did not try, because somebody stopped it.
         seconds: seconds from the first publish to the last, over all partitions.
         asked_per_s, achieved_per_s: messages a second, on average over the load.
-        late_s: seconds by which the latest messages came too late. Above some tenths of a second, the load is more
-            than the store or this machine can take.
-        stopped: somebody ended the load before its time.
+        late_s: seconds by which the latest messages were late. Above some tenths of a second, the load is more than the
+            store or this machine can take.
+        stopped: True if somebody ended the load before its time.
         errors: number of messages by error text.
         tenants: the most notable ones of `topics`.
     """

@@ -42,10 +42,10 @@ The later waits follow if the store cannot be reached yet.
 """
 
 AHEAD_MS = 50
-"""Milliseconds from now to the due time of a message that is already due; the store takes only times to come."""
+"""Milliseconds from now to the due time of a message that is already due; the store takes only future times."""
 
 SAFE_S = 2.0
-"""Seconds to the due time from which a message may be added to its lane again, since it still waits there then."""
+"""Least seconds to the due time for adding a message to its lane again: it must still wait there."""
 
 
 async def learn(app: App) -> dict[str, Topic]:
@@ -71,7 +71,7 @@ class Sender:
     Args:
         app: an app whose trail is the recorder.
         topics: the result of `learn`.
-        begin_us: when the load began, microseconds since the epoch.
+        begin_us: begin of the load, microseconds since the epoch.
     """
 
     def __init__(self, app: App, recorder: Recorder, topics: Mapping[str, Topic], begin_us: int) -> None:
@@ -118,7 +118,7 @@ class Sender:
             raise errors.UnknownTopic(f"topic {min(gone)!r} is gone; create it, or let the load create what is missing")
 
     async def _publish(self, parts: Sequence[_Part]) -> list[tuple[_Part, errors.EMQError]]:
-        """Publish; return what the producer did not tell the recorder, those that failed alike together."""
+        """Publish; return the messages that the producer did not record, those with the same error together."""
         each = [self._outgoing(part) for part in parts]
         outcomes = await self._app.producer.send([*itertools.chain.from_iterable(each)])
         failed: list[tuple[_Part, errors.EMQError]] = []
@@ -131,7 +131,7 @@ class Sender:
             worst = next((one for one in failures if isinstance(one, errors.OutcomeUnknown)), failures[0])
             alike: dict[int, tuple[list[int], errors.EMQError]] = {}
             for i in self._recorder.missing(part.batch, part.ids, slots=self._to_slots(part.batch)):
-                # Of messages that share an id in a slot, the recorder misses the last ones.
+                # If messages in a slot share an id, the recorder misses the last ones.
                 failure = worst if isinstance(outcome := outcomes[start + i], str) else outcome
                 alike.setdefault(id(failure), ([], failure))[0].append(i)
             failed += [(part.only(places), failure) for places, failure in alike.values()]
@@ -167,16 +167,16 @@ class Sender:
             rest = part.only(lost)
             self._recorder.close(rest.batch, rest.ids, ledger.UNKNOWN, sent_us=sent_us, error=part.doubt)
 
-    # ------------------------------------------------------------------------------- also for what was left open
+    # ----------------------------------------------------------------------------- also for earlier attempts' messages
 
     async def look(
         self, batches: Sequence[Batch], ids: Sequence[str]
     ) -> tuple[Mapping[str, Place], Collection[tuple[str, int]]]:
-        """Look for messages in the queues, behind the last known offsets. Messages for slots or lanes are not found.
+        """Look for messages in the queues, behind the last known offsets. Messages in slots or lanes are not found.
 
         Returns:
-            Places of the messages by id; and (topic, priority) of those whose queues have trimmed messages that may be
-            among those that were looked for.
+            The places of the messages by id; and (topic, priority) of queues that have trimmed messages, perhaps some
+            of those that were looked for.
         """
         self._check_topics(batches)
         wanted = {
@@ -209,10 +209,10 @@ class Sender:
             )
 
     def unclear(self, batch: Batch, doubtful: Collection[tuple[str, int]]) -> bool:
-        """Return whether messages of the batch that were not found may have been published nevertheless.
+        """Return whether messages of the batch that were not found may have been published all the same.
 
         Args:
-            doubtful: what `look` returned.
+            doubtful: the second result of `look`.
         """
         if self._topics[batch.topic].is_sorted:
             return True
@@ -221,7 +221,7 @@ class Sender:
         return (batch.topic, self._priority(batch)) in doubtful
 
     def ids_of(self, batch: Batch) -> Sequence[str]:
-        """Return the ids that the messages have, or will have in their slots."""
+        """Return the ids that the messages have; for slots, the ids that they will have there."""
         if not self._to_slots(batch):
             return batch.ids
         mask = self._topics[batch.topic].slots - 1

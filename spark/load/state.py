@@ -29,9 +29,9 @@ class Intent(msgspec.Struct, frozen=True):
         plan: the plan as TOML or JSON text, with all options given beside it.
         seed: seed of the run.
         partitions: number of partitions.
-        paced: slices wait for their time.
+        paced: True if slices wait for their time.
         file: checksum of the replayed file; 0 for tenants.
-        started_us: when the driver first started the run, microseconds since the epoch.
+        started_us: first start of the run by the driver, microseconds since the epoch.
     """
 
     plan: str
@@ -47,13 +47,13 @@ class State(msgspec.Struct, frozen=True):
 
     Attributes:
         partition, attempt: the partition, and the attempt that wrote this state.
-        begin_us: when the partition's load began, microseconds since the epoch; the same in each attempt.
+        begin_us: begin of the partition's load, microseconds since the epoch; the same in each attempt.
         begun: slices below this number may have been published.
-        rows: messages whose outcome is in the ledger or about to be.
+        rows: messages whose outcome is in the ledger, or about to be written there.
         failed: messages among `rows` that were refused or have an unknown outcome.
         late_s: seconds by which the last slice was late.
         pid: id of the process.
-        ended: the partition is published, and its ledger closed.
+        ended: True if the partition is published, and its ledger closed.
     """
 
     partition: int

@@ -27,7 +27,7 @@ STEP_S = 0.1
 """Most seconds in a slice of a paced load."""
 
 SLICE_ROWS = 10_000
-"""Messages, about, in a slice, which is in memory as a whole."""
+"""Messages in a slice, roughly; a slice is in memory as a whole."""
 
 NUMBER_BITS = 40
 """Low bits of a message's number in the run that count the messages of its tenant."""
@@ -102,7 +102,7 @@ class Synthetic:
             end_s = min((step + 1) * self.step_s, self._duration_s)
             batches: list[Batch] = []
             for i, table in enumerate(self._tables):
-                # Rounding may make a sum of fractions a little smaller where the rate is almost 0.
+                # Where the rate is almost 0, rounding may make a sum of fractions a little smaller.
                 until = np.maximum(before[i], self._until(table, end_s))
                 if (counts := until - before[i]).any():
                     batches += self._batches(table, before[i], counts, end_s)
@@ -177,7 +177,7 @@ def _due(t: Tenants, seeds: Array, numbers: Array, now_s: float) -> Array:
     due_s = np.full(len(numbers), np.nan)
     if not t.delays:
         return due_s
-    # Shares that add up to 1 may fall short by rounding; the last delay takes the rest.
+    # Shares that should add up to 1 may fall short by rounding; the last delay takes the rest.
     bounds = np.cumsum([delay.share for delay in t.delays])
     drawn = lr.uniform(seeds, lr.DELAY, numbers)
     low = 0.0

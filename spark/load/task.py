@@ -41,13 +41,13 @@ CATCH_UP = 2
 """Most times its planned pace at which a late load catches up."""
 
 SEGMENT_S = 5.0
-"""Seconds, about, of a partition's messages in one segment; so many may be in doubt when a task dies."""
+"""Seconds, roughly, of a partition's messages in one segment; when a task dies, these messages may be in doubt."""
 
 SEGMENT_ROWS = (500, 200_000)
 """Least and most messages in a segment."""
 
 FOUND_TAKES_S = 0.5
-"""Seconds after which calls that a dead task had under way have arrived at the store."""
+"""Seconds after which the calls that a dead task had under way have arrived at the store."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Done(msgspec.Struct, frozen=True):
         earlier: messages that earlier attempts had dealt with.
         errors: number of messages by error text.
         late_s: seconds by which the latest slice was late.
-        stopped: somebody stopped the load before every message was published.
+        stopped: True if somebody stopped the load before every message was published.
     """
 
     part: Part
@@ -109,7 +109,7 @@ def run(job: Job, partition: int) -> Done:
     """Publish a partition; return when every message has its outcome.
 
     Raises:
-        EMQError: store or database could not be reached to begin with, or a later attempt has taken over.
+        EMQError: store or database was out of reach at the beginning, or a later attempt has taken over.
     """
     return uvloop.run(Task(job, partition).run())
 

@@ -15,10 +15,10 @@ NAMED = 5
 
 
 def needed(plan: Plan, survey: Survey) -> Iterator[tuple[Topic, frozenset[str]]]:
-    """Each topic as it would be created, and the priorities that its messages have.
+    """Yield each topic as the load would create it, and the priorities of its messages.
 
     Args:
-        survey: of the file, for a replay.
+        survey: survey of the file, for a replay.
     """
     for tenants in plan.tenants:
         names = tuple(tenants.priorities)
@@ -34,12 +34,12 @@ async def prepare(app: App, topics: Iterable[tuple[Topic, frozenset[str]]], *, c
     """Make sure that a load's topics exist; return the number of created ones.
 
     Args:
-        app: entered.
-        create: make those that are missing.
+        app: an app that is entered.
+        create: create the topics that are missing.
 
     Raises:
-        UnknownTopic: some are missing and none may be created.
-        InvalidTopic: one cannot be created as planned, or is there and does not suit the plan.
+        UnknownTopic: topics are missing, and the load must not create them.
+        InvalidTopic: a topic cannot be created as planned, or an existing topic does not fit the plan.
     """
     wanted = list(topics)
     there = {topic.name: topic for topic in await app.catalog.list()}

@@ -1,4 +1,4 @@
-"""EMQ for code that Spark calls and that cannot await: an event loop on a thread of its own."""
+"""EMQ for code that Spark calls and that cannot await: an event loop on a separate thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Runs coroutines on one event loop, which goes on while its user does something else."""
+    """Runs coroutines on an event loop of its own, which goes on while the caller does something else."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -33,7 +33,7 @@ class Connection:
         return self.start(coroutine).result()
 
     def close(self) -> None:
-        """Cancel what is under way, and end the thread."""
+        """Cancel the coroutines under way, and end the thread."""
         self.run(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -49,7 +49,7 @@ async def _cancel_all() -> None:
 
 @contextlib.contextmanager
 def connected_store(settings: Settings) -> Iterator[tuple[Connection, Store]]:
-    """The store alone, without the database, for tasks that need nothing else."""
+    """Open the store alone, without the database, for tasks that need nothing else."""
     connection = Connection()
     try:
         store = connection.run(open_store(settings.store, settings.environment))
@@ -63,7 +63,7 @@ def connected_store(settings: Settings) -> Iterator[tuple[Connection, Store]]:
 
 @contextlib.contextmanager
 def connected_app(settings: Settings) -> Iterator[tuple[Connection, App]]:
-    """Store, catalog and producer."""
+    """Open an app: store, catalog and producer."""
     connection = Connection()
     try:
         app = connection.run(_entered(settings))
@@ -80,7 +80,7 @@ async def _entered(settings: Settings) -> App:
 
 
 def ask(settings: Settings, question: Callable[[App], Awaitable[T]]) -> T:
-    """The answer to one question, for the driver: opens everything and closes it again."""
+    """Return the answer to one question of the driver; open an app for it, and close the app again."""
 
     async def asked() -> T:
         async with App(options=settings, trail=NullTrail()) as app:

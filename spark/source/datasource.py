@@ -5,8 +5,8 @@
     messages = session.read.format("emq").option("store", "redis://...").option("topics", "shop.*").load()
     messages.where("priority = 'high'").groupBy("topic").count()
 
-`session.read` reads `messages`, `catalog`, `offsets`, `lag` or `dead`, as the option `what` says; `session.readStream`
-reads messages. Readers only observe: they own, claim and arm nothing. Two things are left to you:
+The option `what` chooses what `session.read` reads: `messages`, `catalog`, `offsets`, `lag` or `dead`.
+`session.readStream` reads messages. Readers only observe: they own, claim and arm nothing. Two things are left to you:
 
 - Name the columns that you need with the option `columns`, or with `.schema(...)`, because Spark does not tell a Python
   source which columns a query uses.

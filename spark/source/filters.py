@@ -1,4 +1,4 @@
-"""Turn Spark's filters into conditions on the rows that the reader reads at all."""
+"""Turns Spark's filters into conditions on the rows to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Range(NamedTuple):
-    """Whole numbers in [low, high); None is no bound."""
+    """Whole numbers in [low, high); a bound of None is no bound."""
 
     low: int | None = None
     high: int | None = None
@@ -36,14 +36,14 @@ ALL = Range()
 
 
 class Wanted:
-    """What a read looks for: for some columns the values, for some a range. Everything, as long as nothing is said."""
+    """The rows that a read wants: for some columns the values, for some a range. At first it wants all rows."""
 
     def __init__(self) -> None:
         self.values: dict[str, frozenset[Any]] = {}
         self.ranges: dict[str, Range] = {}
 
     def admits(self, **row: Any) -> bool:
-        """Whether a row with these values in these columns may be wanted."""
+        """Return whether a row with these values in these columns may be wanted."""
         for column, value in row.items():
             if column in self.values and value not in self.values[column]:
                 return False
@@ -52,15 +52,15 @@ class Wanted:
         return True
 
     def range(self, column: str) -> Range:
-        """Of a column of numbers; times are microseconds since the epoch."""
+        """Return the range of a column of numbers; times are in microseconds since the epoch."""
         return self.ranges.get(column, ALL)
 
     def take(self, filters: Iterable[Filter], names: Collection[str], numbers: Collection[str]) -> Sequence[Filter]:
-        """Note the filters that can be kept exactly; answers the others, which Spark has to apply.
+        """Note the filters that the read can apply exactly; return the others, which Spark has to apply.
 
         Args:
-            names: columns of text that are never null, to be looked for by value.
-            numbers: columns of whole numbers or times, to be looked for by range.
+            names: columns of text that are never null; the read wants some of their values.
+            numbers: columns of whole numbers or times; the read wants a range of them.
         """
         return [f for f in filters if not self._takes(f, names, numbers)]
 
@@ -104,7 +104,7 @@ def _range(f: Filter) -> Range | None:
 
 
 def _number(value: object) -> int | None:
-    """A whole number, or a time in microseconds since the epoch."""
+    """Return a whole number, or a time in microseconds since the epoch; None for other values."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return (value - EPOCH) // MICROSECOND
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""Look whether messages are in their queues, after a publish or a whole task left them in doubt."""
+"""Looks for messages in their queues, when a publish or a dead task has left them in doubt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = 1
 
 
 class Found(NamedTuple):
-    """A message that is there: the name of its queue, and its offset."""
+    """A message that is in a queue: the queue's name, and the message's offset there."""
 
     queue: str
     offset: int
@@ -26,9 +26,11 @@ class Found(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Attributes:
-    found: by id, messages that are there, at most as many as were looked for.
-    trimmed: queues that trimmed messages from behind the offsets where the look began.
+    """The result of `look`.
+
+    Attributes:
+        found: by id, the messages found, at most as many as were looked for.
+        trimmed: queues that have trimmed messages behind the offset where the look began.
     """
 
     found: Mapping[str, list[Found]]
@@ -39,8 +41,8 @@ async def look(log: LogStore, queues: Sequence[str], starts: Mapping[str, int], 
     """Look for messages in all queues to which they may have gone.
 
     Args:
-        starts: the offset from which on to look; a queue that is not in there is looked through from its head.
-        ids: of the messages; one that comes twice is looked for twice.
+        starts: by queue, the offset at which to begin; without one, the look begins at the queue's head.
+        ids: ids of the messages; an id that is given twice is looked for twice.
     """
     bounds = await bounds_of(log, queues)
     trimmed = frozenset(queue for queue, (head, _) in bounds.items() if head > starts.get(queue, FIRST))

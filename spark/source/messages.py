@@ -1,4 +1,4 @@
-"""Read queues: the plan on the driver, and the work of each task."""
+"""Reads queues: the driver plans the read, and each task carries out a part of it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BOUNDS_CHUNK = 3_000
-"""Queues that are asked for their bounds in one call."""
+"""Most queues in one call for bounds."""
 
 
 class SpansPartition(InputPartition):
-    """What one task reads."""
+    """The spans that one task reads."""
 
     def __init__(self, spans: tuple[Span, ...]) -> None:
         super().__init__(spans)
@@ -38,9 +38,10 @@ class SpansPartition(InputPartition):
 
 
 class MessagesReader(DataSourceReader):
-    """Reads the messages that lie in the queues of log topics when the data frame is first used.
+    """Reads the messages that are in the queues of log topics when the data frame is first used.
 
-    Messages that are trimmed meanwhile are left out. The reader only observes: it claims, fences and arms nothing.
+    Messages that are trimmed before a task reads them are left out. The reader only observes: it claims, fences and
+    arms nothing.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -58,16 +59,17 @@ class MessagesReader(DataSourceReader):
         return list(spans_of(bounds, self._wanted))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, SpansPartition):  # what Spark makes of no partitions at all
+        if not isinstance(partition, SpansPartition):  # Spark makes an empty partition if there are none
             return iter(())
         rows = RowMaker(source_schema.arrow(self._schema), self._wanted.range("published"))
         return record_batches(self._options.settings, partition.spans, rows)
 
 
 class FilteringMessagesReader(MessagesReader):
-    """Reads no more than a query's filters ask for, with the option `pushdown`.
+    """Reads only the messages for which a query's filters ask, with the option `pushdown`.
 
-    Those on topic, group, priority and offset choose what is read at all, one on `published` what is handed to Spark.
+    Filters on topic, group, priority and offset limit the read itself. A filter on `published` limits the rows that
+    Spark gets.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -75,7 +77,7 @@ class FilteringMessagesReader(MessagesReader):
 
 
 async def topics_of(app: App, pattern: str) -> list[Topic]:
-    """Topics that match; raises `UnknownTopic` for a plain name that is not there."""
+    """Return the matching topics; raise `UnknownTopic` if a plain name does not exist."""
     found = await app.catalog.list(pattern)
     if not found and not set("*?[") & set(pattern):
         return [await app.catalog.get(pattern)]
@@ -93,10 +95,10 @@ async def bounds_of(log: LogStore, queues: Sequence[str]) -> dict[str, Bounds]:
 def record_batches(
     settings: Settings, spans: Sequence[Span], rows: RowMaker, *, all_there: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """What lies in the spans, a record batch for each call to the store; the next call is under way meanwhile.
+    """Yield the messages in the spans, a record batch for each call to the store; read ahead by one call.
 
     Args:
-        all_there: raise `EMQError` where messages were trimmed; else they are left out.
+        all_there: raise `EMQError` if messages were trimmed; if False, leave them out.
     """
     with connected_store(settings) as (connection, store):
         for found in _found(connection, store.log, spans):
@@ -108,7 +110,7 @@ def record_batches(
 
 
 def check_untrimmed(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> None:
-    """Raise `EMQError`, with the remedy, if messages of one of the spans are trimmed, or the store has lost them."""
+    """Raise `EMQError`, with the remedy, if the store has trimmed or lost messages of one of the spans."""
     for queue, start, end in spans:
         head, tail = bounds[queue]
         if head > start or tail < end:

@@ -20,10 +20,10 @@ from emq.settings import Settings
 from emq.storage.durability import Durability
 
 KEPT_DAYS = 30
-"""Days after their last change for which notes of named writes and of streams are kept."""
+"""Days for which notes of named writes and of streams are kept after their last change."""
 
 NOBODY = ""
-"""The attempt in a note that no attempt holds."""
+"""The attempt in a note that belongs to no attempt."""
 
 _metadata = sa.MetaData()
 
@@ -94,7 +94,7 @@ class Notes:
         await self._database.close()
 
     async def claim(self, piece: Piece, attempt: str) -> tuple[Note, bool]:
-        """Take the piece's note over, from an earlier attempt if there was one.
+        """Take over the piece's note, from an earlier attempt if there was one.
 
         Returns:
             The progress of the earlier attempt, and whether that attempt may still be at work, because it has neither

@@ -46,10 +46,12 @@ class Options:
 
 
 class Option(NamedTuple):
-    """Attributes:
-    uses: the uses (READ, STREAM, WRITE, STREAM_WRITE) for which the option is valid.
-    parse: makes a value from its text; raises ValueError with a text about valid values.
-    meaning: description in one line.
+    """One option.
+
+    Attributes:
+        uses: the uses (READ, STREAM, WRITE, STREAM_WRITE) for which the option is valid.
+        parse: makes a value from its text; raises ValueError with a text about valid values.
+        meaning: description in one line.
     """
 
     uses: tuple[str, ...]
@@ -127,7 +129,7 @@ def parse(given: Mapping[str, str], use: str | None = None) -> Options:
 
     Args:
         given: the options as Spark passes them on; names in upper or lower case.
-        use: READ, STREAM, WRITE or STREAM_WRITE; None if Spark has not told yet whether it reads in a stream.
+        use: READ, STREAM, WRITE or STREAM_WRITE; None if Spark has not said yet whether it reads in a stream.
 
     Raises:
         InvalidSettings: an option is unknown, not for this use, or has an invalid value; the text names valid ones.

@@ -4,13 +4,13 @@ Appending to a queue cannot be repeated safely, so a task keeps a note (`spark.s
 thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are done,
 and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition and row.
 So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row again
+thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are done,
+and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition and row.
+So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row again
 under the same id and counts the row as `perhaps_twice`:
 
 - The message was consumed and trimmed before the attempt looked (keep messages for a while: the topic's `retention_s`).
 - The message goes to a slot or, delayed, to a lane, and was consumed from there. (A message that still waits is not
-  added twice, but a merge by key counts it twice.)
-
-Spark may take a living task for dead, for example with speculation. Such a task finds that another attempt has taken
 its note over: the task checks its note at least every half of `LEASE_S` and sends nothing without it. An attempt that
 takes over from one that has not let go waits for `LEASE_S`, so that all rows on their way have arrived. The attempt can
 overlook only rows of a single call to the store that takes longer than the other half.
@@ -58,11 +58,13 @@ FINEST_S = 0.1
 
 
 class RowCounts(NamedTuple):
-    """Attributes:
-    published: rows that this attempt published.
-    skipped: rows that an earlier attempt had noted as published.
-    found: rows that an earlier try had published, as their queues showed.
-    perhaps_twice: rows among `published` that may have been published before.
+    """Numbers of rows.
+
+    Attributes:
+        published: rows that this attempt published.
+        skipped: rows that an earlier attempt had noted as published.
+        found: rows that an earlier try had published, as their queues showed.
+        perhaps_twice: rows among `published` that may have been published before.
     """
 
     published: int = 0
@@ -114,14 +116,14 @@ class Publication:
                 start = end
 
     async def _publish_part(self, rows: Sequence[Outgoing]) -> None:
-        """Publish rows that all lie on one side of `done`, and of `begun`, of the found note."""
+        """Publish rows that all lie on the same side of `done`, and of `begun`, in the found note."""
         end, digest = self._row + len(rows), digest_of(_contents(rows), self._digest)
         if end <= self._before.done:
             if end == self._before.done and digest != self._before.digest:
                 raise errors.EMQError(self._differs())
             self._count(skipped=len(rows))
         elif end <= self._before.begun:
-            # The old ends of the queues stay in the note: a third attempt has to look from there, too.
+            # The old ends of the queues stay in the note, because a third attempt has to look from there as well.
             await self._note(Note(self._row, self._digest, self._before.begun, self._before.tails))
             await self._send_rest(rows)
         else:
@@ -153,10 +155,12 @@ class Publication:
     async def _put(
         self, rows: Sequence[Outgoing], seen: Seen | None = None
     ) -> tuple[list[Outgoing], errors.EMQError | None]:
-        """Publish and count rows; return those perhaps not published, what shares an id with one, and the first error.
+        """Publish and count rows; return the rows in doubt, and the first error.
+
+        A row is in doubt if it may not be published, or shares its id with such a row.
 
         Args:
-            seen: what a look for the rows has seen, if they may have been published before.
+            seen: the result of a look for the rows, if they may have been published before.
 
         Raises:
             EMQError: a row was refused for good.
@@ -174,12 +178,12 @@ class Publication:
         return [rows[i] for i in left], next(iter(failures.values()), None)
 
     def _with_number(self, row: Outgoing) -> Outgoing:
-        """Return the row with a number as its priority if its topic wants one; in a data frame it is text."""
+        """Return the row with a number as its priority if its topic wants numbers; a data frame has text."""
         topic = self._topics[row.topic]
         return row if topic.kind is not Kind.PRIORITY else row._replace(priority=number_of(topic, row.priority))
 
     async def _send(self, rows: Sequence[Outgoing]) -> None:
-        """Publish rows that are not published yet; look for those whose outcome is unknown."""
+        """Publish rows that are not published yet; if the outcome of some is unknown, look for them."""
         for part in _parts(rows, PART) if self._pace is None else _parts(rows, self._pace.size):
             if self._pace is not None:
                 await self._pace.wait(len(part))
@@ -188,7 +192,7 @@ class Publication:
                 await self._send_rest(rest, TRY_AGAIN_S)
 
     async def _send_rest(self, wanted: Sequence[Outgoing], wait_s: float = 0.0) -> None:
-        """Publish the rows that are not in the queues, with repeats."""
+        """Publish the rows that are not in the queues; try several times."""
         for attempt in range(1, TRIES + 1):
             await asyncio.sleep(wait_s)
             wait_s = max(TRY_AGAIN_S, 2 * wait_s)
@@ -209,7 +213,7 @@ class Publication:
                 raise failure
 
     def _missing(self, rows: Sequence[Outgoing], seen: Seen) -> list[Outgoing]:
-        """Return the rows that were not seen; raises `EMQError` if another message was seen under the id of one."""
+        """Return the rows that were not seen; raise `EMQError` if another message has the id of a row."""
         missing = []
         for row in rows:
             places = seen.found.get(row.id or "", [])
@@ -257,7 +261,7 @@ class Publication:
 
 
 def _queues(topic: Topic, priority: str | float | None) -> list[str]:
-    """Return the queues that a message of that priority may go to."""
+    """Return the queues to which a message of that priority may go."""
     if topic.is_sorted:
         return []
     index = topic.priority_index(priority)

@@ -1,4 +1,4 @@
-"""Making `format("emq")` known to a Spark session."""
+"""Registers `format("emq")` in a Spark session."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SECRETS = "(?i)^(store|database)$"
 
 
 def register(session: SparkSession) -> None:
-    """Make `format("emq")` known to a session, and let it hand filters down to the source. Safe to repeat.
+    """Register `format("emq")` in a session, and let the session push filters down to the source. Safe to repeat.
 
-    Plans, and so Spark's web interface and event log, show the options of a write: those that may hold a password are
-    added to what Spark hides.
+    Plans show the options of a write, and so do Spark's web interface and event log. This function adds the options
+    that may hold a password to those that Spark hides.
 
     The workers must be able to import `spark` and `emq`: install the package there, or submit it with --py-files
     (see `spark.bundle`).
@@ -33,7 +33,7 @@ def register(session: SparkSession) -> None:
     from spark.source.datasource import EMQDataSource
 
     session.dataSource.register(EMQDataSource)
-    # Spark refuses sources that take filters unless this is set.
+    # Without this setting, Spark refuses sources that take filters.
     session.conf.set(PUSHDOWN, "true")
     hidden = session.conf.get(REDACTED) or ""
     if SECRETS not in hidden:

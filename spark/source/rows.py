@@ -1,4 +1,4 @@
-"""Bodies of messages, made into record batches."""
+"""Turns the bodies of messages into record batches."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _OF_BODY: dict[str, Callable[[Messages], Sequence[Any]]] = {
     "published": lambda messages: [m.published_us or None for m in messages],
     "expires": lambda messages: [m.expires_us or None for m in messages],
 }
-"""What columns need their bodies decoded, and how each is found then."""
+"""The columns that need decoded bodies, and the function that fills each."""
 
 
 class RowMaker:
     """Makes record batches of one schema.
 
     Args:
-        schema: of some of the columns of messages, as `spark.source.schema` has them.
-        published: rows that were published at another time are left out, microseconds since the epoch.
+        schema: a schema with some of the columns of messages, see `spark.source.schema`.
+        published: times of publish in microseconds since the epoch; rows published at other times are left out.
     """
 
     def __init__(self, schema: pa.Schema, published: Range = ALL) -> None:
@@ -40,7 +40,7 @@ class RowMaker:
         self._decodes = not published.is_all or any(name in _OF_BODY for name in names)
 
     def batch(self, found: Iterable[Found]) -> pa.RecordBatch:
-        """The rows of what one read has found; the columns that do not need a body cost no decoding."""
+        """Return the rows of one read. Bodies are decoded only if a column needs them."""
         import pyarrow as pa
 
         columns: dict[str, list[Any]] = {name: [] for name in self._schema.names}
@@ -73,7 +73,7 @@ def _extend(columns: dict[str, list[Any]], span: Span, offsets: Sequence[int], m
 
 
 def decoded(bodies: Sequence[bytes]) -> Messages:
-    """The messages; a body that no producer of EMQ made becomes the payload of one without an id."""
+    """Return the messages; a body that no producer of EMQ made becomes the payload of a message without an id."""
     try:
         return [message.decode(body) for body in bodies]
     except message.UNREADABLE:

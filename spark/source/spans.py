@@ -1,4 +1,4 @@
-"""Choose the offsets of queues to read, and deal them out to tasks."""
+"""Chooses the offsets of queues to read, and deals them out to tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from emq.topics.model import Topic
 from spark.source.filters import Wanted
 
 CALL = 5_000
-"""Messages in one call to the store: the call holds the store up for 2 ms and fills a large record batch."""
+"""Most messages in one call to the store. This many hold the store up for 2 ms, and fill a large record batch."""
 
 CALL_BYTES = 8 << 20
-"""Bytes of bodies in one call."""
+"""Most bytes of bodies in one call."""
 
 FIRST_CALL = 100
 """Messages in the first call, before the reader knows their sizes."""
@@ -24,11 +24,11 @@ GROWTH = 10
 """Largest factor by which the number of messages grows from one call to the next."""
 
 CALL_QUEUES = 500
-"""Queues in one call."""
+"""Most queues in one call."""
 
 
 class Span(NamedTuple):
-    """Offsets [start, end) of a queue; it may have holes."""
+    """Offsets [start, end) of a queue; some of them may be holes."""
 
     queue: str
     start: int
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 def queues_of(topics: Iterable[Topic], wanted: Wanted) -> list[str]:
-    """The queues of log topics that may hold what is wanted, group by group."""
+    """Return the queues of log topics that may hold wanted messages, group by group."""
     return [
         topic.queue(group, index)
         for topic in topics
@@ -53,7 +53,7 @@ def queues_of(topics: Iterable[Topic], wanted: Wanted) -> list[str]:
 
 
 def spans_of(bounds: Mapping[str, Bounds], wanted: Wanted) -> Iterator[Span]:
-    """What is stored of the queues, as far as its offsets are wanted."""
+    """Yield the stored spans of the queues, as far as their offsets are wanted."""
     low, high = wanted.range("offset")
     for queue, (head, tail) in bounds.items():
         start = head if low is None else max(head, low)
@@ -63,7 +63,7 @@ def spans_of(bounds: Mapping[str, Bounds], wanted: Wanted) -> Iterator[Span]:
 
 
 def dealt(spans: Iterable[Span], size: int) -> list[tuple[Span, ...]]:
-    """Parts of at most `size` offsets: long spans are cut, short ones that follow one another share a part."""
+    """Return the spans in parts of at most `size` offsets: long spans are cut, and short neighbours share a part."""
     parts: list[tuple[Span, ...]] = []
     part: list[Span] = []
     held = 0
@@ -85,9 +85,10 @@ def _cut(spans: Iterable[Span], size: int) -> Iterator[Span]:
 
 
 def shared_out(room: int, backlogs: Sequence[int]) -> list[int]:
-    """Room for so many messages, shared by queues in proportion to what they hold; none that holds some gets nothing.
+    """Share room for `room` messages among queues, in proportion to their backlogs.
 
-    Fits within `room` but for that last rule, so that no queue is left behind for ever.
+    A queue with messages gets room for one at least, so no queue is left behind forever. Only this rule may exceed
+    `room`.
     """
     total = sum(backlogs)
     if total <= room:
@@ -96,7 +97,7 @@ def shared_out(room: int, backlogs: Sequence[int]) -> list[int]:
 
 
 def reads_of(spans: Sequence[Span], room: int = CALL) -> list[Read]:
-    """An observer's reads of the first spans, as many as go into one call of `room` messages."""
+    """Return an observer's reads of the first spans, as many as one call of `room` messages takes."""
     reads: list[Read] = []
     for span in spans[:CALL_QUEUES]:
         reads.append(Read(span.queue, span.start, min(room, span.end - span.start), None))
@@ -107,17 +108,17 @@ def reads_of(spans: Sequence[Span], room: int = CALL) -> list[Read]:
 
 
 Found = tuple[Span, Sequence[int], Sequence[bytes]]
-"""What was read: a span, the offsets in it that hold a message, and their bodies."""
+"""A span that was read, the offsets in it that hold a message, and the bodies of these messages."""
 
 
 def found_in(
     spans: Sequence[Span], answers: Sequence[Batch | errors.NotOwner | errors.MessagesLost]
 ) -> tuple[list[Found], list[Span]]:
-    """What a call brought, for as much of each span as it has read, and the rest of the spans."""
+    """Return the read part of each span with its messages, and the unread rest of the spans."""
     found: list[Found] = []
     left: list[Span] = []
     for span, answer in zip(spans, answers, strict=True):
-        if isinstance(answer, errors.EMQError):  # no store refuses an observer
+        if isinstance(answer, errors.EMQError):  # not expected: no store refuses an observer
             raise answer
         offsets, bodies = answer.offsets, answer.bodies
         if offsets and offsets[-1] >= span.end:  # holes do not count towards a read's limit
@@ -131,10 +132,10 @@ def found_in(
 
 
 class Reading:
-    """Spans that are read call by call: ask for `reads`, hand the answers to `take`, until there are no more reads.
+    """Reads spans call by call: get `reads`, give the answers to `take`, until there are no more reads.
 
-    A store may fetch all that a call asks for before it counts the bytes, so that calls ask for about as many messages
-    as have room in `CALL_BYTES`, judged by the call before.
+    A store may fetch all messages of a call before it counts their bytes. So each call asks for about as many messages
+    as `CALL_BYTES` has room for, judged by the call before.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -145,7 +146,7 @@ class Reading:
         return reads_of(self._left, self._room)
 
     def take(self, answers: Sequence[Batch | errors.NotOwner | errors.MessagesLost]) -> list[Found]:
-        """What the call with the last `reads` has found."""
+        """Return the messages that the call with the last `reads` has found."""
         found, left = found_in(self._left[: len(answers)], answers)
         self._left[: len(answers)] = left
         if count := sum(len(bodies) for _, _, bodies in found):

@@ -1,11 +1,12 @@
-"""Read queues in a stream: Spark's progress is an offset for each queue.
+"""Reads queues in a stream: Spark's progress is an offset for each queue.
 
 A stream is an observer like the batch reader: reading consumes nothing, and hosts trim behind their own checkpoints.
 Let a streamed topic keep its messages for a while (`retention_s`).
 
-A micro-batch is a range of offsets of each queue, which Spark notes before reading. A query that is started again reads
-the interrupted batch again, with the same messages in the same partitions. So messages reach any sink at least once,
-and a sink that takes each batch only once (files, or `foreachBatch` keyed by the batch's number) exactly once.
+A micro-batch is a range of offsets of each queue, which Spark notes before it reads the batch. A restarted query reads
+the interrupted batch again, with the same messages in the same partitions. So each message reaches any sink at least
+once. A sink that takes each batch only once (files, or `foreachBatch` keyed by the batch's number) gets it exactly
+once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ENDS, BEGINS = "ends", "begins"
-"""Parts of Spark's offset: `ends` has by queue the offset to read next, `begins` the first offset of the batch.
+"""Parts of Spark's offset: `ends` has, by queue, the next offset to read; `begins` has the first offset of the batch.
 
 With both, the end of a batch defines the batch, because Spark notes the begin of a query only after its first batch.
 """
@@ -93,7 +94,7 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = self._parts = None
 
     def _bounds(self, known: Iterable[str] = ()) -> dict[str, Bounds]:
-        """Return the bounds of all queues, and of those `known` whose groups were retired when a topic shrank."""
+        """Return the bounds of all queues, and of `known` queues whose groups were retired when a topic shrank."""
         connection, app = self._connected()
 
         async def found() -> dict[str, Bounds]:
@@ -120,10 +121,10 @@ def advanced(start: Progress, bounds: dict[str, Bounds], most: int | None, *, lo
     """Return the progress after the next batch: `start` itself if there is nothing to read.
 
     Args:
-        bounds: bounds of the queues that exist now or were retired since; other queues are forgotten.
+        bounds: bounds of the queues that exist now or were retired since; the progress forgets other queues.
         most: most messages in the batch; exceeded only if more queues than that have messages.
-        lost_fails: raise `EMQError` if a queue begins after the progress or ends before it; if False, go on at its
-            head.
+        lost_fails: raise `EMQError` if a queue's head is after the progress or its tail before it; if False, go on at
+            the head.
     """
     positions: dict[str, int] = {}
     for queue, (head, tail) in bounds.items():

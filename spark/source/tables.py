@@ -1,4 +1,4 @@
-"""Read the small tables: catalog, committed offsets, lag, dead letters. Each task reads some of the topics."""
+"""Reads the small tables: catalog, committed offsets, lag, dead letters. Each task reads some of the topics."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 PAGE = 1_000
-"""Rows in a record batch; fewer where they have many bytes."""
+"""Most rows in a record batch; fewer if they have many bytes."""
 
 TOPICS = 500
-"""Topics that are asked about in one go."""
+"""Most topics about which one call asks."""
 
 
 class TopicsPartition(InputPartition):
@@ -43,7 +43,7 @@ class TopicsPartition(InputPartition):
 
 
 class TablesReader(DataSourceReader):
-    """Rows about topics."""
+    """Reads rows about topics."""
 
     def __init__(self, options: so.Options, schema: StructType) -> None:
         self._options = options
@@ -77,14 +77,14 @@ class TablesReader(DataSourceReader):
 
 
 class FilteringTablesReader(TablesReader):
-    """With the option `pushdown`: filters on `topic` choose which are asked about, on `died` which letters are read."""
+    """With the option `pushdown`: filters on `topic` limit the topics, filters on `died` limit the dead letters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         return self._wanted.take(filters, ("topic",), ("died",) if self._options.what == so.DEAD else ())
 
 
 def shared_by_dead(topics: Iterable[SlotLag], most: int) -> list[tuple[str, ...]]:
-    """Names of topics in parts with at most so many dead letters each, or of one topic with more."""
+    """Return names of topics in parts of at most `most` dead letters; a topic with more is a part of its own."""
     parts: list[list[str]] = []
     held = most
     for lag in topics:
@@ -156,7 +156,7 @@ async def _lag(app: App, topics: Sequence[Topic], _died: Range) -> AsyncIterator
 
 
 async def _dead(app: App, topics: Sequence[Topic], died: Range) -> AsyncIterator[Row]:
-    # They died at whole milliseconds, so that rounding the bounds up changes nothing.
+    # Letters die at whole milliseconds, so rounding the bounds up changes nothing.
     selection = Selection(
         since_ms=0 if died.low is None else max(0, -(-died.low // 1000)),
         until_ms=1 << 62 if died.high is None else -(-died.high // 1000),

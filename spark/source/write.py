@@ -1,4 +1,4 @@
-"""Publish each row of a data frame; `spark.source.publication` tells about tasks that fail."""
+"""Publishes each row of a data frame; see `spark.source.publication` for tasks that fail."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 SLICE = 500
-"""Rows of a record batch that are prepared at once."""
+"""Rows of a record batch that become Python objects at once."""
 
 CHUNK_BYTES = 16 << 20
-"""Bytes of payload in one piece of work; one piece is on its way while the next is prepared."""
+"""Bytes of payload in one piece of work; the task prepares the next piece while one is on its way."""
 
 
 @dataclasses.dataclass
@@ -75,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return publish(self._options, piece, f"{query}.{batch}.{piece.part}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        # The batch's own notes stay: should Spark fail to note that it is committed, it repeats it.
+        # The batch's own notes stay: if Spark fails to note that the batch is committed, Spark repeats the batch.
         if runs := {message.run for message in messages if isinstance(message, Written)}:
             forget(self._options, runs.pop(), batchId)
 
@@ -109,7 +109,7 @@ def _publish_all(connection: Connection, publication: Publication, pieces: Itera
     except Exception:
         if under_way is not None:
             concurrent.futures.wait([under_way])
-        with contextlib.suppress(errors.EMQError):  # the cause is what counts; without, the next attempt waits
+        with contextlib.suppress(errors.EMQError):  # only the cause matters; if this fails, the next attempt waits
             connection.run(publication.let_go())
         raise
 
@@ -170,7 +170,7 @@ def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def chunks(rows: Iterator[Outgoing], size: int) -> Iterator[list[Outgoing]]:
-    """Yield rows, `size` at a time, or fewer if they have `CHUNK_BYTES` of payload."""
+    """Yield rows in lists of `size` rows, or of fewer rows with `CHUNK_BYTES` of payload."""
     chunk: list[Outgoing] = []
     held = 0
     for row in rows:

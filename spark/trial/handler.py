@@ -1,4 +1,4 @@
-"""The handler of the hosts in a trial: it waits a little, as for the answer of another service."""
+"""The handler of a trial's hosts: it waits a little, as if for the answer of another service."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class TrialHost:
             )
 
     def check(self) -> None:
-        """Raises `EMQError` if the host has ended by itself."""
+        """Raise `EMQError` if the host has ended by itself."""
         if (status := self._process.poll()) is not None:
             raise errors.EMQError(f"{self.name} ended with status {status}; the end of its log:\n{self._tail()}")
 
@@ -98,7 +98,7 @@ class TrialHosts:
             self.running.remove(host)
 
     def check(self) -> None:
-        """Raises `EMQError` if one has ended by itself."""
+        """Raise `EMQError` if a host has ended by itself."""
         for host in self.running:
             host.check()
 

@@ -3,8 +3,8 @@
     with session.borrowed("emq trial", 2, "1g") as spark:
         found = run(spark, TrialOptions(plan_file.read("plan.toml"), Path("here")))
 
-The trial starts Valkey, ZooKeeper and, if installed, PostgreSQL on the loopback interface, and hosts as processes that
-each keep a trail. All of them end with the trial; trails, ledger and logs stay in its directory.
+The trial starts Valkey, ZooKeeper and, if installed, PostgreSQL on the loopback interface. It also starts hosts as
+processes, which each keep a trail. All of them end with the trial; trails, ledger and logs stay in its directory.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def run(spark: SparkSession, options: TrialOptions, say: Callable[[str], object]
     Raises:
         InvalidSettings: the directory is not empty, or cannot be written.
         ServerMissing: Valkey (or Redis) or Java is not installed; the text has the remedy.
-        EMQError: a host ended by itself, or something that had to happen did not; the text says what.
+        EMQError: a host ended by itself, or an expected event did not come; the text names the event.
     """
     _claim(options.directory)
     with contextlib.ExitStack() as stack:

@@ -26,9 +26,9 @@ from storage_adapters.memory.world import Lane, Prepared, World
 
 
 class MemoryLanes:
-    """`emq.storage.store.LaneStore` in memory; every call is atomic.
+    """`emq.storage.lane_store.LaneStore` in memory; every call is atomic.
 
-    Entries of one priority that are due together come in order of id.
+    Due entries of one priority with the same due time come in the order of their ids.
     """
 
     def __init__(self, world: World, wakeups: Wakeups) -> None:

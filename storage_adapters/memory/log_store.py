@@ -1,4 +1,4 @@
-"""The log half of the memory store."""
+"""The log queues of the memory store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Refusal = errors.NotOwner | errors.MessagesLost
 
 
 class MemoryLog:
-    """`emq.storage.store.LogStore` in memory; every call is atomic."""
+    """`emq.storage.log_store.LogStore` in memory; every call is atomic."""
 
     def __init__(self, world: World, wakeups: Wakeups, max_queue_qps: float | None) -> None:
         self.first_offset = FIRST_OFFSET

@@ -21,7 +21,7 @@ class Kept(NamedTuple):
     """The data of a member in any state.
 
     Attributes:
-        history: as in `emq.storage.slot_store.DeadMember`.
+        history: see `emq.storage.slot_store.DeadMember`.
         retries: the lowest number of retries with which the member was put back; None if it never was put back.
     """
 
@@ -33,7 +33,7 @@ class Kept(NamedTuple):
     retries: int | None = None
 
     def put_back(self, score: float) -> Kept:
-        """Return the member waiting again with `score`; a score that is a number of retries may lower `retries`."""
+        """Return the member waiting again with `score`. If the score is a number of retries, it may lower `retries`."""
         if score > RETRIES:
             return self._replace(score=score)
         return self._replace(score=score, retries=lower(self.retries, max(0, int(score))))
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 
     @property
     def beyond(self) -> int:
-        """Deliveries after a claim beyond the number of retries."""
+        """The number of deliveries after a claim that exceed the retries."""
         return 0 if self.retries is None else max(0, 1 - self.retries)
 
     def used(self, left: int) -> Kept:
@@ -69,7 +69,7 @@ class Prepared(NamedTuple):
 
     @property
     def claimed_ms(self) -> int:
-        """Time of the claim in whole seconds, as the token holds it."""
+        """Time of the claim in ms; the token holds it in whole seconds."""
         return self.token // 1000 * 1000
 
 
@@ -123,7 +123,7 @@ class SortedSlot:
         self.prepared[member] = Prepared(token, self.waiting.pop(member))
 
     def rest(self, member: bytes, left: int, kept: Kept, rest_ms: int, score: float) -> None:
-        """Let a prepared member rest, to wait again with that score."""
+        """Let a prepared member rest; it waits again with `score`."""
         self.prepared[member] = Prepared(resting_ms(rest_ms) + left, kept)
         self._rests[member] = rest_ms, score
         heapq.heappush(self._rest_times, (rest_ms, member))
@@ -173,7 +173,7 @@ class SortedSlot:
         return dead
 
     def arm(self, wakeups: Wakeups) -> float | None:
-        """Arm `wakeups` for members that come before the first claimable one; return that one's score, or None."""
+        """Arm `wakeups` for members before the first claimable one; return that member's score, or None."""
         head = self.head()
         wakeups.forget(self._address)
         self._alarm = (math.inf if head is None else self._place(head[1]), wakeups)

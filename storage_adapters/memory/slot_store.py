@@ -35,7 +35,7 @@ from storage_adapters.memory.world import World
 
 
 class MemorySorted:
-    """Slots of sorted topics in memory. Calls are atomic. Members of equal scores come in the order of their bytes."""
+    """Slots in memory; every call is atomic. Members of equal scores come in the order of their bytes."""
 
     def __init__(self, world: World, wakeups: Wakeups) -> None:
         self._world = world
@@ -231,7 +231,7 @@ def _roll_back(
 
 
 def _die(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, reason: str, now_ms: int, fold: Fold) -> None:
-    """Make a member dead, merged with a dead twin if there is one."""
+    """Make a member dead; merge it with a dead twin if there is one."""
     twin = found.dead.get(member)
     if twin is not None:
         older = twin.kept.failed(twin.dead_ms, twin.reason)
@@ -245,7 +245,7 @@ def _die(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, reason: str, 
 
 
 def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: Fold) -> errors.InvalidMessage | None:
-    """Let a member wait, merged with a waiting twin if there is one; return the error if the merge fails."""
+    """Let a member wait; merge it with a waiting twin if there is one; return the error if the merge fails."""
     twin = found.waiting.get(member)
     try:
         found.wait(member, kept if twin is None else _merge(slot, fold, kept, twin))
@@ -255,7 +255,7 @@ def _wait_again(slot: Slot, found: SortedSlot, member: bytes, kept: Kept, fold: 
 
 
 def _merge(slot: Slot, fold: Fold, older: Kept, newer: Kept) -> Kept:
-    """Return two twins as one member, with the score of the newer."""
+    """Return two twins merged into one member, with the score of the newer."""
     history = tuple(sorted(older.history + newer.history, key=itemgetter(0))[-RETRIES:])
     retries = lower(older.retries, newer.retries)
     if not slot.apart:

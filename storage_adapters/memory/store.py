@@ -17,7 +17,7 @@ from storage_adapters.memory.slot_store import MemorySorted
 from storage_adapters.memory.wakeups import Wakeups
 from storage_adapters.memory.world import World
 
-# A name means the same data in the whole process, so the registry of names is module state.
+# A name stands for the same data in the whole process, so the registry of names is module state.
 _worlds: dict[tuple[str, Environment], World] = {}
 
 
@@ -40,7 +40,7 @@ class MemoryStore:
         self.sorted: SortedStore = MemorySorted(world, self._wakeups)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """See `Store.watch`. Wake-ups wait for the watcher; it yields None only after `World.restore`."""
+        """See `Store.watch`. Wake-ups wait for the watcher. Yields None only after `World.restore`."""
         return self._wakeups.watch()
 
     async def close(self) -> None:
@@ -48,7 +48,7 @@ class MemoryStore:
         self._wakeups.close()
 
     def lose(self, queue: str, offset: int) -> bool:
-        """Make a hole, as a lost write would; for simulations. Returns whether there was a message."""
+        """Make a hole, as a lost write would; for simulations. Return whether there was a message."""
         return self._log.lose(queue, offset)
 
 
@@ -56,7 +56,7 @@ async def open_store(url: str, environment: Environment) -> MemoryStore:
     """Open `memory:` or `memory://NAME`, each optionally with `?max_queue_qps=N`.
 
     Raises:
-        InvalidSettings: the URL is none of these. Correct it.
+        InvalidSettings: the URL has another form. Correct it.
     """
     parts = urlsplit(url)
     if parts.path or parts.fragment:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 class Wakeups:
     """Names of queues, lanes and slots to wake, kept in order until the watcher takes them.
 
-    Names stay here also while nobody watches, so none is lost. Only the owner's next look arms a name again, so each
-    name is here at most once.
+    Names stay here even while nobody watches, so no wake-up is lost. Only the owner's next look arms a name again, so
+    each name is here at most once.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Wakeups:
         self._changed = asyncio.Event()
 
     def __deepcopy__(self, memo: object) -> Wakeups:
-        """Return self: a snapshot of a world refers to the open instances and copies none."""
+        """Return self: a snapshot of a world refers to the open instances, and does not copy them."""
         return self
 
     def wake(self, name: str) -> None:
@@ -28,7 +28,7 @@ class Wakeups:
         self._changed.set()
 
     def forget(self, name: str) -> None:
-        """Drop a wake-up of `name`, since its owner has just looked by itself."""
+        """Drop a wake-up of `name`, since its owner has just looked at the queue, lane or slot."""
         self._names.pop(name, None)
 
     def lose(self) -> None:
@@ -42,9 +42,9 @@ class Wakeups:
         self._changed.set()
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """Yield the names woken since the last yield, or None after `lose`; ends after `close`.
+        """Yield the names woken since the last yield, or None after `lose`; end after `close`.
 
-        Cancel-safe: a name leaves only when it is yielded.
+        Cancel-safe: a name leaves only when the watcher gets it.
         """
         while True:
             await self._changed.wait()

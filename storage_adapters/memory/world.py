@@ -21,10 +21,10 @@ FIRST_OFFSET = 1
 
 
 class Queue:
-    """A log queue: a list of bodies and the offset of its first cell; None in a cell is a hole.
+    """A log queue: a list of bodies and the offset of its first cell; a cell with None is a hole.
 
-    A trim empties cells at the front at once, which frees the bodies. It cuts these cells off only when they are half
-    of the list, so that a trim is cheap for a backlog of any length.
+    A trim empties cells at the front at once, which frees the bodies. It cuts these cells off only once they are half
+    of the list. So a trim is cheap for a backlog of any length.
     """
 
     __slots__ = ("base", "cells", "holes", "layout", "sealed", "trimmed")
@@ -76,7 +76,8 @@ class Queue:
         self.trim(offset)
 
     def lacks(self, mark: Mark) -> bool:
-        """Return whether the mark's message was lost: beyond the tail, or another body; a hole proves nothing."""
+        """Return True if the mark's message was lost: it is beyond the tail, or another body is there; a hole proves
+        nothing."""
         if mark.offset >= self.tail:
             return True
         body = self.body(mark.offset)
@@ -100,7 +101,7 @@ class Prepared(NamedTuple):
 
 
 class Lane:
-    """The entries of a lane. An id in `bodies` is prepared, dead, or waiting (once in the heap of its priority)."""
+    """The entries of a lane. An id in `bodies` is prepared or dead, or it waits in the heap of its priority."""
 
     __slots__ = ("bodies", "dead", "dead_order", "prepared", "waiting")
 
@@ -184,7 +185,7 @@ class World:
         self.armed: dict[str, Wakeups] = {}
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
         self.sealed: set[str] = set()  # lanes by name, slots by address
-        self.taken: dict[str, dict[str, int]] = {}  # lane -> id of an entry taken for good -> ms, the first taken first
+        self.taken: dict[str, dict[str, int]] = {}  # lane -> id of an entry taken for good -> ms, first taken first
         self.remembered: dict[str, dict[str, int]] = {}  # group -> id of a publish -> ms until which it is remembered
         self._epochs: dict[str, int] = {}
         self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
@@ -208,7 +209,7 @@ class World:
         return copy.deepcopy(self._stored)
 
     def restore(self, snapshot: object | None) -> None:
-        """Return to a snapshot, as a server does that lost its last writes; None empties the world.
+        """Return to a snapshot, like a server that lost its last writes; None empties the world.
 
         The world tells every instance that wake-ups may be lost, as after a broken connection.
         """
@@ -222,9 +223,9 @@ class World:
         (self.sealed.add if sealed else self.sealed.discard)(name)
 
     def remember_taken(self, lane: str, id_: str) -> None:
-        """Remember that an entry was taken for good; forget what was taken too long ago, or is too much.
+        """Remember that an entry was taken for good; forget the entries taken too long ago, and the oldest if too many.
 
-        The order is that of the calls, since the clock of each may differ.
+        Entries stay in the order of the calls, since the callers' clocks may differ.
         """
         taken, now_ms = self.taken.setdefault(lane, {}), self.clock.now_us() // 1000
         taken.pop(id_, None)
@@ -272,7 +273,7 @@ class World:
         return lane
 
     def fence(self, group: str, epoch: int) -> errors.NotOwner | None:
-        """Note `epoch` as the group's highest, or return `NotOwner`. One fence guards a group's queues and its lane."""
+        """Note `epoch` as the group's highest, or return `NotOwner`. One fence guards a group's queues and lane."""
         highest = self._epochs.get(group)
         if highest is None or epoch > highest:
             self._epochs[group] = epoch
@@ -291,7 +292,7 @@ class World:
         self.alarms[name] = (math.inf if next_due_ms is None else next_due_ms, wakeups)
 
     def wait(self, name: str, id_: str, priority: int, due_ms: int) -> None:
-        """Let an entry wait in its lane, and wake the lane's claimer if it is due before all others."""
+        """Let an entry wait in its lane; wake the lane's claimer if the entry is due before all others."""
         self.lane(name).wait(id_, priority, due_ms)
         alarm = self.alarms.get(name)
         if alarm is not None and due_ms < alarm[0]:

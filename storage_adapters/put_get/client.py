@@ -13,13 +13,13 @@ from emq.topics.model import DEFAULT_MAX_QUEUE_QPS
 class PutGetClient(Protocol):
     """The storage: physical queues addressed by name and offset.
 
-    Both methods raise `StoreUnavailable` where nothing was applied, and `put` may raise `OutcomeUnknown` and
-    `StoreFull`. They are called concurrently, but `put` never twice at once for one queue by one adapter instance.
+    Both methods raise `StoreUnavailable` if nothing was applied. `put` may also raise `OutcomeUnknown` and `StoreFull`.
+    Calls are concurrent, but one adapter instance never calls `put` twice at once for one queue.
     """
 
     async def put(self, queue: str, body: bytes) -> int:
-        """Append `body` (any bytes, also none) and return its offset, above those of all puts that returned before.
-        A queue comes into being with its first put."""
+        """Append `body` (any bytes, also none) and return its offset, above the offsets of all puts that returned.
+        The first put makes the queue."""
 
     async def get(self, queue: str, offset: int) -> bytes | None:
         """Return the body at `offset`, or None if there is no message now."""
@@ -27,21 +27,21 @@ class PutGetClient(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How the adapter base deals with its storage.
+    """The adapter base's treatment of its storage.
 
     Attributes:
-        first_offset: what the storage gives a queue's first message.
-        max_queue_qps: operations a second on one physical queue, puts and gets together, that are never exceeded in
-            any second; at least 2. The default is what the original's storage takes.
-        hole_window: how many offsets are looked at above a missing one to tell a hole from the tail, at least 1.
-            Where more messages than that were lost in a row, readers are stuck until a put through this instance
-            shows that the queue goes on.
-        hole_grace_s: seconds for which an offset must have been missing, with a message above it, before it is given
-            up as a hole: its write may still be under way. A write that takes longer is lost to the readers.
-        poll_first_s: seconds from finding a queue exhausted to the first poll; each further one waits twice as long.
+        first_offset: offset that the storage gives to a queue's first message.
+        max_queue_qps: most operations on one physical queue in any second, puts and gets together; at least 2. The
+            default is the limit of the original's storage.
+        hole_window: number of offsets above a missing one at which the base looks to tell a hole from the tail; at
+            least 1. If more messages in a row were lost, readers wait until a put through this instance shows that the
+            queue goes on.
+        hole_grace_s: seconds for which an offset must have been missing, with a message above it, before it counts as
+            a hole, since its write may still be under way. Readers miss a message whose write takes longer.
+        poll_first_s: seconds until the first poll of an exhausted queue; each further poll waits twice as long.
         poll_longest_s: most seconds between two polls of an exhausted queue.
         concurrency: most operations under way at once over all queues.
-        answer_s: seconds that the storage may take for one operation; a PUT is then of unknown outcome.
+        answer_s: seconds that the storage may take for one operation; after that, a PUT has an unknown outcome.
     """
 
     first_offset: int = 1

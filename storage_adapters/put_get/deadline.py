@@ -1,4 +1,4 @@
-"""Deadlines for the calls of a PUT/GET storage, whoever wrote its client."""
+"""Deadlines for the calls of a PUT/GET storage, so that no client can hang forever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DeadlineClient:
     """A client whose calls end after `answer_s` seconds, whatever the storage does.
 
     Attributes:
-        client: the storage's own.
+        client: the storage's own client.
     """
 
     def __init__(self, client: PutGetClient, answer_s: float) -> None:

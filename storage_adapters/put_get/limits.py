@@ -8,7 +8,7 @@ from collections import OrderedDict
 from aiolimiter import AsyncLimiter
 
 _BURST_SHARE = 0.1
-"""Share of a second's cap that may go through at once."""
+"""Share of a second's cap that may pass at once."""
 
 
 class _Entry:
@@ -23,11 +23,12 @@ class _Entry:
 class QueueLimits:
     """Keeps each queue's operations to `cap_per_s` in any second, with a limiter only for queues in use.
 
-    aiolimiter's leaky bucket of size b that leaks r a second lets b + r through in its first second. So b is a tenth
-    of the cap and r the rest: no second sees more than the cap, and a lasting load reaches nine tenths of it.
+    An aiolimiter bucket of size b that leaks r a second lets b + r operations through in its first second. So b is a
+    tenth of the cap, and r is the rest. No second has more operations than the cap, and a lasting load reaches nine
+    tenths of it.
 
     Args:
-        cap_per_s: at least 2.
+        cap_per_s: operations per second, at least 2.
     """
 
     def __init__(self, cap_per_s: float) -> None:
@@ -55,7 +56,7 @@ class QueueLimits:
             self._drop_idle(loop.time())
 
     def _drop_idle(self, now: float) -> None:
-        """Drop the longest unused whose bucket has run empty; two for each that may have come, so they stay few."""
+        """Drop idle queues whose bucket is empty, at most two a call; one call adds at most one, so they stay few."""
         for _ in range(2):
             queue, entry = next(iter(self._entries.items()))
             if entry.waiting:

@@ -25,22 +25,22 @@ _FIRST_CHUNK = 4
 _LARGEST_CHUNK = 64
 
 MOST_SEALED = 10_000
-"""Sealed queues that an instance remembers. Of one that is forgotten, and opened again, everything shows."""
+"""Most sealed queues that an instance remembers. The instance shows all messages of a queue that it has forgotten."""
 
 Refusal = errors.NotOwner | errors.MessagesLost
 
 
 class PutGetLogStore:
-    """`emq.storage.store.LogStore` on a `PutGetClient`; the package's docstring lists what it cannot do.
+    """`emq.storage.log_store.LogStore` on a `PutGetClient`; the package's docstring lists its limits.
 
-    Reading: GET a few offsets at once, then twice as many, as long as all are there. At a missing offset the read
-    ends and arms the queue. Whether that offset is a hole or the tail shows when a message above it is seen: by a
-    later chunk, by a poll, or by a put through this instance. A missing offset below such a message is given up
-    `hole_grace_s` after it was first missed there.
+    A read GETs a few offsets at once, then twice as many, as long as all are there. At a missing offset the read ends
+    and arms the queue. A message above the missing offset shows that the offset is a hole and not the tail. A later
+    chunk, a poll, or a put through this instance may find such a message. Readers pass a missing offset below such a
+    message `hole_grace_s` after it was first missed.
 
     Args:
-        client: the storage; this instance's queues are named `<environment>/<queue>` there.
-        environment: whose queues to serve.
+        client: the storage; it names this instance's queues `<environment>/<queue>`.
+        environment: the environment whose queues to serve.
         options: see `Options`.
     """
 
@@ -61,7 +61,7 @@ class PutGetLogStore:
     async def put(
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> list[Sequence[int] | errors.EMQError]:
-        """See `LogStore.put`. Not atomic: an `OutcomeUnknown` in the answer means a part of that put may be there."""
+        """See `LogStore.put`. Not atomic: with an `OutcomeUnknown` as its answer, a part of that put may be stored."""
         by_queue: dict[str, list[int]] = {}
         for index, put in enumerate(puts):
             by_queue.setdefault(put.queue, []).append(index)
@@ -110,9 +110,9 @@ class PutGetLogStore:
         return None if offset < known.head else await self._prober.get(self._prefix + queue, known, offset)
 
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | Refusal]:
-        """See `LogStore.read`. `exhausted` also tells of an undecided hole: the wake-up comes when it is decided.
+        """See `LogStore.read`. `exhausted` may also stand for an undecided hole; a wake-up comes once it is decided.
 
-        A mark costs one GET; a start beyond the tail is not told without one.
+        A mark costs one GET. Without a mark, a start beyond the tail is not reported.
         """
         refused = await gather(self._refusal(read) for read in reads)
         left = [max(max_bytes, 1)]
@@ -140,7 +140,7 @@ class PutGetLogStore:
         return None
 
     async def _lacks(self, queue: str, mark: Mark) -> bool:
-        """Return whether the message at the mark is gone; then all that is known of the queue is out of date."""
+        """Return True if the mark's message is gone; then forget all that is known of the queue."""
         known = self._state(queue)
         if mark.offset < known.head:
             return False
@@ -151,9 +151,9 @@ class PutGetLogStore:
         return True
 
     async def _fetch(self, read: Read, left: list[int]) -> set[int]:
-        """Bring up to `limit` bodies from `start` on into `known.ahead`, unless `left[0]` bytes are used up before.
+        """Fetch up to `limit` bodies from `start` on into `known.ahead`, unless `left[0]` bytes are used up before.
 
-        Answers the offsets found missing. What is fetched beyond what the read then hands out stays for the next.
+        Return the offsets that are missing. Bodies that this read does not hand out stay for the next read.
         """
         name, known = self._prefix + read.queue, self._state(read.queue)
         position = max(read.start, known.head)
@@ -172,7 +172,7 @@ class PutGetLogStore:
             position += size
             chunk *= 2
         if missing and not known.surveyed and known.reach <= min(missing):
-            # Nothing is known of this queue yet; later, polls do this bit by bit.
+            # Nothing is known of this queue yet. Later, polls look at the window bit by bit.
             known.surveyed = True
             lowest = min(missing)
             window = range(lowest, lowest + self._options.hole_window + 1)
@@ -182,7 +182,7 @@ class PutGetLogStore:
         return missing
 
     def _take(self, read: Read, missing: set[int], max_bytes: int) -> Batch:
-        """Hand out what is there from `start` on, until `max_bytes` are used up; arm at a missing offset."""
+        """Hand out the bodies from `start` on, until `max_bytes` are used up; arm the queue at a missing offset."""
         known = self._state(read.queue)
         offsets: list[int] = []
         bodies: list[bytes] = []
@@ -203,12 +203,12 @@ class PutGetLogStore:
         return Batch(offsets, bodies, position, exhausted)
 
     def _is_hole(self, known: QueueProbe, offset: int) -> bool:
-        """Return whether an offset that a GET has just missed was missing for at least `hole_grace_s`."""
+        """Return True if an offset that a GET has just missed has been missing for at least `hole_grace_s`."""
         since = known.missing_since.get(offset)
         return since is not None and _now() - since >= self._options.hole_grace_s
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
-        """See `LogStore.bounds`. The tail is probed, with some twenty GETs a queue; the head is this instance's."""
+        """See `LogStore.bounds`. Probes the tail with some twenty GETs a queue; the head is this instance's own."""
         states = [self._state(queue) for queue in queues]
         tails = await gather(
             self._prober.tail(self._prefix + queue, known) for queue, known in zip(queues, states, strict=True)
@@ -216,7 +216,7 @@ class PutGetLogStore:
         return [Bounds(known.head, max(known.head, tail)) for known, tail in zip(states, tails, strict=True)]
 
     async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal]:
-        """See `LogStore.trim`. Nothing leaves the storage: this instance stops showing what lies below."""
+        """See `LogStore.trim`. Nothing leaves the storage: this instance only stops showing the messages below."""
         return [await self._trim(trim) for trim in trims]
 
     async def _trim(self, trim: Trim) -> bool | Refusal:
@@ -240,15 +240,16 @@ class PutGetLogStore:
             return known.sealed
 
     async def close(self) -> None:
-        """End the watcher. The client belongs to whoever made it."""
+        """End the watcher. The caller who made the client closes the client."""
         self.wakeups.close()
 
     async def poll(self) -> None:
-        """Loop: look at the armed queues whose poll is due, wake those with news, and wait for the next; for ever.
+        """Loop: look at the armed queues whose poll is due, wake those with news, and wait for the next; forever.
 
-        A poll GETs the offset at which the queue was exhausted, and one of the window above it, another each time:
-        so a lost write right there is found out sooner or later, at two operations a poll. A queue that is not armed
-        costs nothing. Back-off: `poll_first_s`, doubling to `poll_longest_s`; or the end of a hole's grace if sooner.
+        A poll GETs the offset at which the queue was exhausted, and one offset of the window above, each time another
+        one. So two operations a poll find a lost write at that offset sooner or later. A queue that is not armed costs
+        nothing. The next poll comes after `poll_first_s`, doubled at each poll up to `poll_longest_s`, or at the end of
+        a hole's grace if that is sooner.
         """
         while True:
             queues = self._schedule.due(_now(), self._options.concurrency)
@@ -266,7 +267,7 @@ class PutGetLogStore:
         try:
             await self._prober.fetch(name, known, {position} if known.reach > position else {position, above})
             if position in known.missing_since and not undecided:
-                # So that the graces of several lost in a row begin together, not one after the other.
+                # Then the graces of several lost messages in a row begin together, not one after the other.
                 rest = range(position + 1, min(known.reach, position + 1 + self._options.hole_window))
                 await self._prober.fetch(name, known, rest)
         except errors.EMQError as exc:
@@ -289,8 +290,8 @@ class PutGetLogStore:
         now = _now()
         since = known.missing_since.get(known.position)
         if since is None and known.reach > known.position:
-            return now  # a put ended after the read had looked there
-        # 2 ** 30 first polls are longer than any sensible longest; bounded, as a float overflows some day.
+            return now  # a put ended after the read had looked at that offset
+        # Bounded, since a float overflows some day; 2 ** 30 first polls are longer than any sensible longest poll.
         due = now + min(self._options.poll_first_s * 2.0 ** min(known.polls, 30), self._options.poll_longest_s)
         return due if since is None else min(due, max(now, since + self._options.hole_grace_s))
 

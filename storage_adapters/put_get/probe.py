@@ -1,4 +1,4 @@
-"""Remembers what this instance knows of each queue, and probes the storage by GET."""
+"""Remembers what this instance knows of each queue, and probes the storage with GETs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class QueueProbe:
     """This instance's knowledge of one queue.
 
     Attributes:
-        head: first offset not trimmed, here.
-        reach: one above the highest offset seen with a message.
-        ahead: bodies fetched but not handed out yet.
-        missing_since: loop time at which an offset below `reach` was first found missing.
-        position: where the last read found the queue exhausted.
-        polls: polls in vain since then.
-        surveyed: the whole window above `position` was looked at once.
+        head: first offset that this instance has not trimmed.
+        reach: one above the highest offset at which a message was seen.
+        ahead: bodies that were fetched and not handed out yet, by offset.
+        missing_since: loop time at which an offset below `reach` was first found missing, by offset.
+        position: the offset at which the last read found the queue exhausted.
+        polls: polls since then that found nothing.
+        surveyed: True once the whole window above `position` was looked at.
     """
 
     __slots__ = ("ahead", "head", "layout", "lock", "missing_since", "polls", "position", "reach", "sealed", "surveyed")
@@ -38,7 +38,7 @@ class QueueProbe:
         self.lock = asyncio.Lock()
 
     def start_again(self, first_offset: int) -> None:
-        """Forget all that was seen of the queue, since the storage has lost messages."""
+        """Forget all that was seen in the queue, since the storage has lost messages."""
         self.reach = max(first_offset, self.head)
         self.ahead.clear()
         self.missing_since.clear()
@@ -53,13 +53,13 @@ class QueueProbe:
                 del memory[old]
 
     def note_missing(self, offset: int, now: float) -> None:
-        """Start the grace of an offset found missing, if a message above it shows that it is not just the tail."""
+        """Start the grace of a missing offset, if a message above shows that the offset is not the tail."""
         if offset < self.reach:
             self.missing_since.setdefault(offset, now)
 
 
 class Prober:
-    """GETs under each queue's cap, and the search for a queue's tail."""
+    """GETs messages under each queue's cap, and searches for a queue's tail."""
 
     def __init__(self, client: PutGetClient, options: Options, limits: QueueLimits) -> None:
         self._client = client
@@ -91,15 +91,15 @@ class Prober:
         return missing
 
     async def tail(self, queue: str, known: QueueProbe) -> int:
-        """The first offset from which on nothing is there, by galloping up and then halving.
+        """Return the first offset from which on there is no message: gallop up, then halve.
 
-        Costs about a window of GETs where nothing is new, and a few for each doubling of what is new.
+        This costs about a window of GETs if nothing is new, and a few GETs for each doubling of the new messages.
         """
         low = max(known.reach, known.head)
         step = 1
         if not await self._any_from(queue, known, low):
             return low
-        # From here on: a message right below `low`, and after the loop none in the window from `high` on.
+        # From here on, a message is right below `low`, and after the loop none is in the window from `high` on.
         low = known.reach
         while await self._any_from(queue, known, high := low + step):
             low = known.reach
@@ -113,7 +113,7 @@ class Prober:
         return low
 
     async def _any_from(self, queue: str, known: QueueProbe, offset: int) -> bool:
-        """Whether a message is within the window from `offset` on; raises `known.reach` above one that is."""
+        """Return whether a message is in the window from `offset` on; raise `known.reach` above a message found."""
         if await self.get(queue, known, offset) is not None:
             return True
         window = range(offset + 1, offset + self._options.hole_window + 1)
@@ -121,7 +121,7 @@ class Prober:
 
 
 async def gather(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Like `asyncio.gather`, but when one fails or the caller is cancelled, the others have ended on return."""
+    """Like `asyncio.gather`, but if one call fails or the caller is cancelled, all calls have ended on return."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""When to look at which exhausted queue again."""
+"""The times of the next polls of exhausted queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import heapq
 
 
 class PollSchedule:
-    """Due times of all armed queues in one heap; an entry that was moved or disarmed is skipped when it surfaces."""
+    """Due times of all armed queues in one heap; the heap skips a moved or disarmed entry when it surfaces."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
@@ -33,11 +33,11 @@ class PollSchedule:
             heapq.heapify(self._heap)
 
     def remove(self, queue: str) -> bool:
-        """Disarm `queue`; answers whether it was armed."""
+        """Disarm `queue`; return whether it was armed."""
         return self._due.pop(queue, None) is not None
 
     def due(self, now: float, limit: int) -> list[str]:
-        """Up to `limit` queues whose poll is due. They stay armed; `set` or `remove` each of them next."""
+        """Return up to `limit` queues whose poll is due. They stay armed; call `set` or `remove` for each next."""
         found: list[str] = []
         while self._heap and len(found) < limit and self._heap[0][0] <= now:
             at, queue = heapq.heappop(self._heap)

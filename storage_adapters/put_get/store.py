@@ -15,13 +15,12 @@ from storage_adapters.put_get.log_store import PutGetLogStore
 
 
 class PutGetStore:
-    """`emq.storage.store.Store` whose queues lie in a PUT/GET storage; retries and dead letters lie in another store.
+    """`emq.storage.store.Store` whose queues are in a PUT/GET storage; its lanes and slots are in another store.
 
     Args:
         client: the storage of the queues.
-        retries: an open store of the same environment, whose lanes, slots and wake-ups are used; closed along with
-            this one.
-        environment: whose queues to serve.
+        retries: an open store of the same environment, for lanes, slots and their wake-ups; `close` closes it as well.
+        environment: the environment whose queues to serve.
         options: see `Options`.
     """
 
@@ -36,7 +35,7 @@ class PutGetStore:
         self._retries = retries
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """See `Store.watch`. Exhausted queues are polled only while somebody watches."""
+        """See `Store.watch`. Exhausted queues are polled only while the caller watches."""
         loops = [asyncio.create_task(self._log.poll()), asyncio.create_task(self._forward())]
         for loop in loops:
             loop.add_done_callback(lambda ended: None if ended.cancelled() else self._log.wakeups.close())
@@ -52,7 +51,7 @@ class PutGetStore:
                 raise failure
 
     async def _forward(self) -> None:
-        """Loop: pass on the wake-ups of the retries' slots, until that store is closed."""
+        """Loop: pass on the wake-ups of the other store's lanes and slots, until that store is closed."""
         watch = self._retries.watch()
         async for names in watch:
             if names is None:

@@ -50,7 +50,7 @@ class Address:
 
 
 def parsed(url: str) -> Address:
-    """Read the URL of a store; `storage_adapters.redis.opening.open_store` says how it is written.
+    """Read the URL of a store; `storage_adapters.redis.opening.open_store` explains its forms.
 
     Raises:
         InvalidSettings: a part of the URL is wrong; the text names it.

@@ -1,13 +1,14 @@
-"""The scripts on a cluster: each at the node that serves its hash slot, sent again only where nothing was done.
+"""Scripts on a cluster: each goes to the node of its hash slot, and is sent again only if the node did nothing.
 
-`redis.asyncio.RedisCluster` is not used. It sends ASKING on another connection than the command that it is for, so that
-the command is refused; at every fifth MOVED and at each CLUSTERDOWN it closes all of its connections, which leaves the
-outcome of puts under way on healthy nodes unknown; and its pipelines repeat commands after a lost answer.
+This adapter does not use `redis.asyncio.RedisCluster`, for three reasons. That class sends ASKING on another connection
+than the command for which it is meant, so the node refuses the command. At every fifth MOVED and at each CLUSTERDOWN,
+that class closes all of its connections, so the outcome of puts on healthy nodes becomes unknown. And its pipelines
+repeat commands after a lost answer.
 
-What a node refuses before it runs the script is sent again, until its hash slot was refused for `REDIRECTED_S`: MOVED
-(to the node named), ASK (once to the node named), NOSCRIPT (with the text), and after a pause TRYAGAIN (a hash slot is
-on its way to another node, with some of the script's keys, or those that do not exist, on neither side), CLUSTERDOWN
-and READONLY. A call whose answer was lost is never sent again.
+A node may refuse a script before it runs the script. Then the script is sent again, until its hash slot has been
+refused for `REDIRECTED_S`: after MOVED to the node named, after ASK once to the node named, after NOSCRIPT with the
+text, and after a pause on TRYAGAIN, CLUSTERDOWN and READONLY. TRYAGAIN means that a hash slot is on its way to another
+node, and that neither node has all keys of the script. A call whose answer was lost is never sent again.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from storage_adapters.redis.scripts import Script, script
 from storage_adapters.redis.topology import Topology
 
 REDIRECTED_S = 2.0
-"""Seconds for which calls to a hash slot are sent again, from the first refusal on.
+"""Seconds for which calls to a hash slot are sent again, counted from the first refusal.
 
-A cluster moves a hash slot's keys in less. If no replica takes over, later calls fail at their first refusal, so that
+A cluster moves a hash slot's keys in less time. If no replica takes over, later calls fail at their first refusal, so
 they cost the others no time."""
 
 PAUSES_S = (0.005, 0.01, 0.02, 0.05, 0.1)
@@ -81,7 +82,10 @@ class _Redirected:
         self._refusals = 0
 
     async def answer(self, known: Script | None, rest: Sequence[Any]) -> Any:
-        """Return the answer to the script, or to the plain command `rest`; errors as for `Scripts.run`."""
+        """Return the answer to the script `known` with the arguments `rest`, or to the plain command `rest`.
+
+        Errors as for `Scripts.run`.
+        """
         asked: NodePipeline | None = None
         while True:
             line = asked or self._topology.line(self._hash_slot)
@@ -107,13 +111,17 @@ class _Redirected:
         return ["EVALSHA", known.digest, *rest]
 
     async def _after(self, exc: redis.exceptions.ResponseError, line: NodePipeline) -> NodePipeline | None:
-        """Where to ask next after a refusal: None for the node that serves the hash slot. Raises what is final."""
+        """Return the node to ask next after a refusal; None for the node that serves the hash slot.
+
+        Raises:
+            EMQError: the refusal is final.
+        """
         if isinstance(exc, redis.exceptions.NoScriptError) and not self._with_text:
             self._with_text = True
             return None
         if isinstance(exc, redis.exceptions.MovedError):
             self._topology.moved(self._hash_slot, _named(exc, line))
-            if self._refusals:  # nodes that point at each other have not settled it yet
+            if self._refusals:  # two nodes that name each other have not finished the move yet
                 await self._pause(exc)
             self._refusals += 1
             return None

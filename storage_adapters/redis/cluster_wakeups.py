@@ -1,13 +1,15 @@
 """Wake-ups from a cluster: sharded channels for queues and lanes, a plain channel for the slots of sorted topics.
 
-A plain PUBLISH goes to every node of a cluster, whoever listens there, so that more nodes would not carry more of them.
-Each shard therefore has a sharded channel in its own hash slot: its wake-ups stay on the node that serves the shard
-(and its replicas), and go from there to the one host concerned. The library's asyncio client can subscribe to such
-channels on a connection to one node; one to each master that serves a shard is kept here (an *ear*). Where a hash slot
-moves, the node that loses it says so (sunsubscribe), and the channel is subscribed to at the other.
+A plain PUBLISH goes to every node of a cluster, even to nodes without listeners, so more nodes could not carry more
+wake-ups. Each shard therefore has a sharded channel in its own hash slot. Its wake-ups stay on the node that serves the
+shard (and on the node's replicas), and go from there to the one host concerned. The driver's asyncio client can
+subscribe to sharded channels on a connection to one node. So this module keeps one connection, an *ear*, to each master
+that serves a shard. When a hash slot moves, the node that loses it sends sunsubscribe, and the ear of the other node
+subscribes to the channel.
 
 Slots of sorted topics each lie in a hash slot of their own, and a script may use sharded channels of its own hash slot
-only: their wake-ups would need a subscription for every slot. They go by plain PUBLISH, heard at any one node.
+only. So sharded channels would need a subscription for every slot. A plain PUBLISH carries these wake-ups instead; a
+host hears it at any one node.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from storage_adapters.redis.wakeups import RECONNECT_S, SUBSCRIBE_S, SWEEP_S, sw
 log = logging.getLogger(__name__)
 
 LISTEN_S = 5.0
-"""Seconds of one wait for a message; no behaviour depends on the value."""
+"""Seconds of one wait for a message; the value changes no behaviour."""
 
 News = list[str] | None
-"""Names of the woken queues, lanes and slots, or None where wake-ups may have been lost."""
+"""Names of the woken queues, lanes and slots; None if wake-ups may have been lost."""
 
 
 class ClusterWakeUps:
-    """Hears of all shards, wherever they are served."""
+    """Hears of all shards, on whichever nodes they are."""
 
     def __init__(self, topology: Topology, server: Scripts, shards: Sequence[Shard], instance: str) -> None:
         self._topology = topology
@@ -69,7 +71,7 @@ class ClusterWakeUps:
             await self._end()
 
     async def _end(self) -> None:
-        """End the subscriptions, whoever is first: the watcher or the store."""
+        """End the subscriptions; the watcher or the store calls this, whichever ends first."""
         if self._ears is not None:
             self._ears.end()
             for task in self._tasks:
@@ -78,7 +80,7 @@ class ClusterWakeUps:
             await self._ears.close()
 
     async def _sweep(self) -> None:
-        """Find wake-ups that were not heard, every few seconds. Ends by cancellation."""
+        """Find missed wake-ups every few seconds. Ends by cancellation."""
         while True:
             await asyncio.sleep(SWEEP_S)
             calls = (sweep(self._server, shard, channel) for channel, shard in self._shards.items())
@@ -93,9 +95,9 @@ class Ears:
     """Subscriptions to all channels, each at the node that serves it.
 
     Args:
-        channels: sharded ones.
-        plain: a channel of all nodes.
-        news: gets what is heard, and None whenever all subscriptions stand and one of them is new.
+        channels: the sharded channels.
+        plain: a plain channel, which any node carries.
+        news: gets each wake-up, and None whenever all subscriptions stand and one of them is new.
     """
 
     def __init__(self, topology: Topology, channels: Sequence[str], plain: str, news: asyncio.Queue[News]) -> None:
@@ -109,7 +111,7 @@ class Ears:
         self._ended = False
 
     async def keep(self) -> None:
-        """Subscribe, and again wherever a subscription ended or a hash slot moved. Ends by `end` and cancellation."""
+        """Keep the subscriptions; subscribe again after an end or a move. Ends by `end` and cancellation."""
         while not self._ended:
             self._changed.clear()
             if await self._settle():
@@ -121,7 +123,7 @@ class Ears:
                 await asyncio.sleep(RECONNECT_S)
 
     def end(self) -> None:
-        """`keep` is about to be cancelled; the driver may turn that into an error of the connection."""
+        """Announce that `keep` is about to be cancelled; the driver may report that as an error of the connection."""
         self._ended = True
 
     async def close(self) -> None:
@@ -129,7 +131,7 @@ class Ears:
         await asyncio.gather(*(ear.close() for ear in self._ears.values()), return_exceptions=True)
 
     async def _settle(self) -> bool:
-        """Subscribe and unsubscribe as the topology asks; return whether every node could be asked."""
+        """Subscribe and unsubscribe as the topology asks; return False if a node was out of reach."""
         try:
             wanted = self._wanted()
         except errors.StoreUnavailable:
@@ -174,8 +176,8 @@ class Ears:
         elif kind in ("subscribe", "ssubscribe"):
             self._asked_for.discard((kind, channel))
             if not self._asked_for:
-                self._news.put_nowait(None)  # what was woken before was not heard
-        else:  # the node lost the channel's hash slot, or was lost itself
+                self._news.put_nowait(None)  # wake-ups before the subscriptions were not heard
+        else:  # the node lost the channel's hash slot, or the connection to the node broke
             self._topology.suspect()
             self._changed.set()
 
@@ -184,8 +186,8 @@ class _Ear:
     """The subscriptions at one node, until its connection breaks.
 
     Attributes:
-        channels: the sharded ones that it was asked for and has not lost.
-        plain: whether it listens to the plain channel.
+        channels: the sharded channels that the ear asked for and has not lost.
+        plain: True if the ear listens to the plain channel.
     """
 
     def __init__(self, pubsub: redis.asyncio.client.PubSub, hear: Callable[[str, str, Any], None]) -> None:
@@ -201,10 +203,10 @@ class _Ear:
         return self._task is not None and self._task.done()
 
     async def listen(self, channels: set[str], plain: str | None) -> None:
-        """Ask for what is missing; raises `RedisError` or `OSError` if the node cannot be reached."""
+        """Subscribe to the channels that are missing; raises `RedisError` or `OSError` if the node is out of reach."""
         new = channels - self.channels
         self.channels = set(channels)
-        for channel in new:  # one call each, for channels of different hash slots are not taken together
+        for channel in new:  # one call each: a node refuses one call for channels of different hash slots
             await self._pubsub.ssubscribe(channel)
         if plain is not None:
             await self._pubsub.subscribe(plain)
@@ -229,7 +231,7 @@ class _Ear:
                     if message["type"] == "sunsubscribe":
                         self.channels.discard(channel)
                     self._hear(message["type"], channel, message["data"])
-        except (redis.exceptions.RedisError, OSError):  # MOVED among them: the node does not serve the channel
+        except (redis.exceptions.RedisError, OSError):  # for example MOVED: the node does not serve the channel
             self.plain = False
         finally:
             self._hear("ended", "", None)

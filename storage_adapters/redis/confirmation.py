@@ -1,6 +1,6 @@
-"""Confirmation: a call may wait until a replica or the disk has its writes, too.
+"""Confirmation: a call may wait until a replica or the disk has its writes as well.
 
-WAIT and WAITAOF cover the writes of their own connection, so they follow the call in its pipeline.
+The commands WAIT and WAITAOF cover the writes of their own connection, so they follow the call in its pipeline.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ALONE_S = 5.0
 
 
 class Confirm(enum.Enum):
-    """States no more than the server can tell.
+    """The confirmation that a call waits for: none, of a replica that may take over, of any replica, of the disk.
 
-    FOLLOWED is for what is acted upon elsewhere once it was answered: a message that was read is handled and its offset
-    checkpointed. Were it lost when a replica takes over, another message would get its offset and be passed over. It
-    fails nothing: without a replica that answers, nobody could take over either.
+    FOLLOWED is for calls whose answer the caller acts on elsewhere. A host handles a message that it read, and
+    checkpoints the message's offset. If the message were lost when a replica takes over, another message would get
+    this offset and be passed over. FOLLOWED never fails a call: a replica that does not answer cannot take over either.
     """
 
     NOTHING = ()
@@ -39,7 +39,7 @@ class Confirm(enum.Enum):
 
     @property
     def wait_s(self) -> float:
-        """Return the seconds that the server may wait before it answers."""
+        """Return the seconds that the server may wait for the confirmation before it answers."""
         return float(self.value[-1]) / 1000 if self.value else 0.0
 
 
@@ -51,11 +51,11 @@ DEMANDED = {
 
 
 class Confirmations:
-    """Chooses the confirmations to ask of one server, and reads its answers.
+    """Chooses the confirmations to ask of one server, and reads the server's answers.
 
     Args:
-        url: of the server, for messages.
-        followed: whether a replica may take over from it.
+        url: URL of the server, for error texts.
+        followed: True if a replica may take over from the server.
     """
 
     def __init__(self, url: str, followed: bool) -> None:
@@ -67,14 +67,14 @@ class Confirmations:
         """Return the confirmation that a call waits for.
 
         Args:
-            outlives: whether the caller acts on the answer elsewhere.
+            outlives: True if the caller acts on the call's answer elsewhere.
         """
         if outlives and self._followed and durability is Durability.ACCEPTED:
             return Confirm.NOTHING if time.monotonic() < self._alone_until else Confirm.FOLLOWED
         return DEMANDED[durability]
 
     def failure(self, confirm: Confirm, answer: Any) -> errors.StoreUnavailable | None:
-        """Return the error that the answer to WAIT or WAITAOF means for the calls before; None if confirmed."""
+        """Return the error that an answer to WAIT or WAITAOF means for the calls before it; None if confirmed."""
         count = answer[0] if isinstance(answer, list) else answer
         if confirm is Confirm.FOLLOWED:
             if isinstance(answer, Exception) or count < 1:
@@ -86,7 +86,7 @@ class Confirmations:
                 f"{self._url} cannot confirm durability {wanted!r} ({answer}); the write was applied. "
                 "Set appendonly yes on the server (fsynced needs Redis >= 7.2 or Valkey), or choose another durability"
             )
-        if isinstance(answer, Exception) or count < 1:  # a master that is deposed meanwhile answers UNBLOCKED
+        if isinstance(answer, Exception) or count < 1:  # a master that is deposed while it waits answers UNBLOCKED
             return errors.OutcomeUnknown(
                 f"{self._url} took the write but did not confirm it as {wanted} "
                 f"within {DURABILITY_TIMEOUT_MS / 1000:g} s"

@@ -19,7 +19,7 @@ from storage_adapters.redis.keys import expected_type, is_shared
 from storage_adapters.redis.server import Scripts
 
 LOOK_AGAIN_S = 1.0
-"""Least time between two looks at a key that is known to be damaged."""
+"""Least seconds between two looks at a key that is known to be damaged."""
 
 READING = frozenset(
     {"bounds", "get", "lane_dead", "lane_inspect", "lane_waiting", "slot_dead", "slot_inspect", "slot_waiting"}
@@ -32,10 +32,10 @@ class SharedKeyDamaged(errors.KeyDamaged):
 
 
 class GuardedScripts:
-    """See `storage_adapters.redis.server.Scripts`; adds to another one that it names keys of a wrong type.
+    """See `storage_adapters.redis.server.Scripts`. Wraps another `Scripts`, and names keys of a wrong type in errors.
 
     Attributes:
-        damaged: damaged key to the type that was found there, and the monotonic time of that look, in seconds.
+        damaged: damaged key -> the type that was found there, and the monotonic time of that look, in seconds.
     """
 
     def __init__(self, scripts: Scripts) -> None:
@@ -57,7 +57,7 @@ class GuardedScripts:
 
         Raises:
             KeyDamaged: a key of the call holds a value of a foreign type; nothing was applied.
-            OutcomeUnknown: also where a call that writes met the damaged key in its middle.
+            OutcomeUnknown: also if a call that writes met the damaged key in the middle.
         """
         if self.damaged and not self.damaged.keys().isdisjoint(keys):
             await self._refuse([key for key in keys if key in self.damaged])
@@ -85,7 +85,7 @@ class GuardedScripts:
                 raise _error(key, known[0])
 
     async def _find(self, keys: list[str]) -> list[tuple[str, str]]:
-        """Look at the types of keys; remember and return the wrong ones, with the types that were found."""
+        """Look at the types of keys; remember the wrong ones, and return each with the type that was found."""
         types = await self._scripts.run("types", keys, ())
         wrong = []
         for key, answer in zip(keys, types, strict=True):

@@ -13,7 +13,7 @@ _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master fou
 
 
 class MetWrongType(errors.OutcomeUnknown):
-    """A script met a key of another type than it works on, and ended there."""
+    """A script met a key of another type than the script works on, and ended there."""
 
 
 def translated(exc: Exception, url: str) -> errors.EMQError:
@@ -33,9 +33,9 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
         return errors.OutcomeUnknown(f"connection to {url} broke: {text}")
     if "WRONGTYPE" in text:
         return MetWrongType(f"{url} holds a value that EMQ did not write: {text}")
-    if "Script attempted to access" in text:  # part of its keys left for another node while it ran
+    if "Script attempted to access" in text:  # some of its keys moved to another node while it ran
         return errors.OutcomeUnknown(f"{url} gave up in the middle of a call: {text}")
-    if "@user_script" in text:  # it failed half-way, as on a value that EMQ did not write
+    if "@user_script" in text:  # the script failed in the middle, as on a value that EMQ did not write
         return Unexpected(f"{url} gave up in the middle of a call: {text}")
     return errors.StoreUnavailable(f"{url} refused a call: {text}")
 
@@ -61,7 +61,7 @@ def of_several(outcomes: Sequence[object]) -> errors.EMQError | None:
 
 
 def partly(failure: errors.EMQError) -> errors.OutcomeUnknown:
-    """Return the error for a call of which one part failed and another part was done."""
+    """Return the error for a call of which one part failed and another part succeeded."""
     if isinstance(failure, errors.OutcomeUnknown):
         return failure
     return errors.OutcomeUnknown(f"part of a call was done, but not all of it: {failure}")

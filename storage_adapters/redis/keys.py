@@ -1,8 +1,8 @@
 """Every key and channel of the Redis layout; no other module builds their names.
 
-`<tag>` is `{emq:<environment>:<shard>}`, on a cluster `{emq:<environment>:<shard>.<salt>}`: the environments never
-share a key, and all keys of a shard are in one hash slot of a cluster. The salt is chosen so that the shards' hash
-slots are spread evenly; see `cluster_shards`.
+`<tag>` is `{emq:<environment>:<shard>}`, on a cluster `{emq:<environment>:<shard>.<salt>}`. So the environments never
+share a key, and all keys of a shard are in one hash slot of a cluster. `cluster_shards` chooses the salts such that the
+shards' hash slots are spread evenly.
 
     {emq:<environment>}:shards string number of shards, which never changes
     <tag>:head                 hash    queue -> offset of its list's first element; 1 if missing
@@ -11,7 +11,7 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:fence                hash    group -> highest epoch seen
     <tag>:sealed               set     queues that refuse puts, lanes that refuse producers' adds
     <tag>:layout               hash    queue -> layout; keyed puts of lower ones are refused
-    <tag>:woken                zset    "<channel>\\n<queue or slot>", all of score 0, so that a channel's are a range
+    <tag>:woken                zset    "<channel>\\n<queue or slot>", all of score 0, so that a channel's are one range
     <tag>:watchers             zset    channel, score = second in which its instance last swept
     <tag>:log:<queue>          list    bodies; the element at index i has the offset head + i
     <tag>:waiting:<slot>       zset    id, score = due time in ms
@@ -20,31 +20,32 @@ slots are spread evenly; see `cluster_shards`.
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in every state
     <tag>:reason:<slot>        hash    id -> why it is dead
-    <tag>:taken:<slot>         zset    id that was taken for good, score = when in ms, or the score before plus one if
-                                       that is greater; the key expires
-    <tag>:taken_ms:<slot>      hash    id -> when in ms, where that is not the score; the key expires
+    <tag>:taken:<slot>         zset    id that was taken for good, score = time of that in ms, or the highest score
+                                       before plus one if that is greater; the key expires
+    <tag>:taken_ms:<slot>      hash    id -> time when it was taken in ms, where the score differs; the key expires
     <tag>:ids:<group>          zset    id of a publish, score = ms until which the group remembers it; the key expires
-    <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one a line; on a
-                                       cluster a sharded channel, and that of the first shard a plain one too, for slots
+    <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one on a line; on a
+                                       cluster a sharded channel; slots use the first shard's name as a plain channel
 
 In the keys above, `<slot>` is a lane. The slots of sorted topics are separate, each under a hash tag of its own, in
-the layout of the published RMQ; other programs that know it may read and write the first three keys. Below, `<slot>` is
-`<topic>_<index>`, in the sandbox `sandbox:<topic>_<index>`.
+the layout of the published RMQ. Other programs that know this layout may read and write the first three keys. Below,
+`<slot>` is `<topic>_<index>`, in the sandbox `sandbox:<topic>_<index>`.
 
     <slot>                     zset    waiting members, score = due time in ms, priority, or retries left (16 and less)
     prepare{<slot>}            zset    claimed members, score = claimed second * 1000 + retries left after this delivery
     dead{<slot>}               zset    dead members, score = time of death in ms
-    emq{<slot>}                hash    sealed: there if adds are refused;
-                                       epoch: highest seen; armed: score for less than which to wake ("" for any) and
-                                       channel: whom; fold: "<name>\n<Lua text>" of the last add, where bodies are
-                                       apart; mine: how many in prepare EMQ claimed ("": not known), claimed: when it
-                                       last did
+    emq{<slot>}                hash    sealed: exists if adds are refused;
+                                       epoch: highest seen; armed: score; a member that comes before it wakes the host
+                                       ("": any member does); channel: of the host to wake; fold: "<name>\n<Lua text>"
+                                       of the last add, where bodies are apart; mine: number of members in prepare that
+                                       EMQ claimed ("": not known); claimed: second of EMQ's last claim; rest: end of
+                                       the first rest in ms, if a member rests
     body{<slot>}               hash    member -> "<merged> <bytes of note> <note><body>" while it waits
     preparebody{<slot>}        hash    the same while it is in prepare
     deadbody{<slot>}           hash    the same while it is dead
     history{<slot>}            hash    member -> failed attempts, one on a line: "<ms> <reason as JSON>"
     retries{<slot>}            hash    member -> lowest number of retries with which it was put back, until it is gone;
-                                       below 0 for attempts beyond
+                                       below 0 for attempts beyond the last retry
     rests{<slot>}              zset    prepared members that rest, score = end of the rest in ms; their score in prepare
                                        is the second after that * 1000 + retries left
     restscores{<slot>}         hash    member -> score with which it waits again after its rest

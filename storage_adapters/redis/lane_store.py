@@ -1,4 +1,4 @@
-"""Lanes on sorted sets: an entry waits until its due time, then is prepared by a claim until its verdict."""
+"""Lanes on sorted sets: an entry waits until its due time; a claim then prepares it, and a verdict settles it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from storage_adapters.redis.spreading import each_shard, share_of, weight_of
 
 
 class RedisLanes:
-    """See `emq.storage.store.LaneStore`. Atomic per call and shard; a large call is sent as several."""
+    """See `emq.storage.lane_store.LaneStore`. Atomic per call and shard; the store sends a large call as several."""
 
     def __init__(self, server: Scripts, shards: Sequence[Shard], instance: str) -> None:
         self._server = server

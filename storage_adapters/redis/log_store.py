@@ -36,7 +36,7 @@ Request = TypeVar("Request", Read, Trim, str)
 
 
 class RedisLogStore:
-    """See `emq.storage.store.LogStore`. Atomic per call and shard; a large call is sent as several."""
+    """See `emq.storage.log_store.LogStore`. Atomic per call and shard; the store sends a large call as several."""
 
     first_offset = 1
 

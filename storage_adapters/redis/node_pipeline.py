@@ -1,7 +1,7 @@
 """The line to one node of a cluster: calls that are made at the same moment go in one pipeline.
 
-A batch of the core's is spread over many storage shards and slots of sorted topics, each a script call of its own on a
-cluster. All of them that meet at a node cost one round trip.
+The core sends its calls in batches. On a cluster, each storage shard and each slot of a sorted topic needs a script
+call of its own. All script calls of one moment to the same node cost one round trip.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from storage_adapters.redis.confirmation import Confirm, Confirmations
 from storage_adapters.redis.server_patience import Patience, sending_s
 
 PIPELINE_CALLS = 64
-"""Most calls in one pipeline; more go in pipelines beside it, so that the answers of the first need not wait."""
+"""Most calls in one pipeline. Further calls go in parallel pipelines, so the answers of the first need not wait."""
 
 
 class NodePipeline:
-    """Belongs to one event loop.
+    """The line to one node. Belongs to one event loop.
 
     Args:
-        address: the node's, "host:port".
-        client: its connections; its own retries are off.
+        address: the node's address, "host:port".
+        client: the connections to the node; its own retries are off.
 
     Attributes:
-        confirmations: what this node is asked to confirm.
+        confirmations: the confirmations to ask of this node.
     """
 
     def __init__(self, address: str, client: redis.asyncio.Redis) -> None:
@@ -40,16 +40,16 @@ class NodePipeline:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, words: Sequence[Any], confirm: Confirm = Confirm.NOTHING, asking: bool = False) -> Any:
-        """The answer to one command. A caller that is cancelled leaves the others of the pipeline alone.
+        """Return the answer to one command. A cancelled caller does not disturb the other calls of the pipeline.
 
         Args:
-            confirm: what to wait for after it.
-            asking: the node does not serve the hash slot yet, but was named by the one that does.
+            confirm: the confirmation to wait for after the command.
+            asking: True if the node does not serve the hash slot yet, but the node that serves it named this one.
 
         Raises:
-            RedisError, OSError: what the node answered, or that the connection failed.
+            RedisError, OSError: the node answered with this error, or the connection failed.
             OutcomeUnknown: the node did not answer in time, or carried the command out and did not confirm it.
-            StoreUnavailable: the node is silent and was not asked, or cannot confirm what it has carried out.
+            StoreUnavailable: the node is silent, and the command was not sent.
         """
         loop = asyncio.get_running_loop()
         call = _Call(words, asking, loop.create_future())
@@ -60,7 +60,7 @@ class NodePipeline:
 
     @property
     def idle(self) -> bool:
-        """Whether no call is under way."""
+        """True if no call is under way."""
         return not self._waiting and not self._tasks
 
     async def close(self) -> None:
@@ -94,10 +94,10 @@ class NodePipeline:
             answers = await self.patience.answer(
                 lambda: pipeline.execute(raise_on_error=False), confirm.wait_s, sending
             )
-        except Exception as exc:  # its senders must hear of it, whatever it is
+        except Exception as exc:  # the callers must get the error, whatever it is
             failure: Exception = exc
             if isinstance(exc, redis.exceptions.BusyLoadingError) and len(calls) > 1:
-                # The first that was refused ends the pipeline; the node may have been ready for those behind it.
+                # The first refused call ends the pipeline; the node may have been ready for the calls behind it.
                 failure = redis.exceptions.ConnectionError(f"{self.address} is loading its data: {exc}")
             for call in calls:
                 call.settle(failure)
@@ -118,7 +118,7 @@ class NodePipeline:
 
 
 class _Call:
-    """A command on its way, and the future that its sender awaits."""
+    """A command on its way, and the future that its caller awaits."""
 
     __slots__ = ("answer", "asking", "words")
 

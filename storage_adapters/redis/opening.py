@@ -28,29 +28,33 @@ CLUSTER_SHARDS = 64
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 30
-"""Most seconds that the driver waits on a subscription's connection, which `Patience` does not bound."""
+"""Most seconds that the driver waits for an answer on a subscription's connection, which `Patience` does not bound."""
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:
     """Connect to the store that a URL names.
 
-    `redis://[USER:PASSWORD@]HOST[:PORT][/DB]` is one server, `redis+sentinel://[USER:PASSWORD@]HOST:PORT,.../NAME[/DB]`
-    the master NAME as the sentinels at HOST:PORT see it, `redis+cluster://[USER:PASSWORD@]HOST:PORT,...` a cluster of
-    which some nodes are named. With `rediss` they go over TLS.
+    The forms of a URL; with `rediss` instead of `redis`, the connections use TLS:
 
-    Where a replica may take over (sentinels, a cluster), what the master had not passed on yet is gone, acknowledged or
-    not, except for messages published with durability "replicated"; claims and verdicts that are gone are repeated.
-    "fsynced" speaks of the master's disk only, which a replica that takes over does not have.
+    - `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`: one server.
+    - `redis+sentinel://[USER:PASSWORD@]HOST:PORT,.../NAME[/DB]`: the master that the sentinels at HOST:PORT call NAME.
+    - `redis+cluster://[USER:PASSWORD@]HOST:PORT,...`: the cluster to which these nodes belong.
+
+    With sentinels or a cluster, a replica may take over from its master. Then all writes that the master had not passed
+    on to the replica are lost, also acknowledged ones. Messages published with durability "replicated" are not lost.
+    Hosts repeat lost claims and verdicts. Durability "fsynced" concerns the master's disk only; the replica that takes
+    over has another disk.
 
     Args:
-        url: may have the parameters `shards` (1 to 4,096; over how many hash tags the keys are spread, 64 on a cluster
-            and 1 elsewhere), `max_queue_qps` (bounds what a topic may ask of one queue), `sentinel_username` and
-            `sentinel_password` (where the sentinels have their own), and those of the driver. The number of shards is
-            fixed for the life of the data; the store remembers it, and a URL without it gets what it was.
+        url: may have the parameters `shards` (1 to 4,096; number of hash tags over which the keys are spread, by
+            default 64 on a cluster and 1 elsewhere), `max_queue_qps` (most operations a second that a topic may ask of
+            one queue), `sentinel_username` and `sentinel_password` (where the sentinels have their own), and those of
+            the driver. The number of shards is fixed for the life of the data. The store remembers this number, so a
+            later URL may leave it out.
 
     Raises:
         InvalidSettings: a part of the URL is wrong, or the data has another number of shards.
-        StoreUnavailable: no server answers there, or it is older than Redis 7.
+        StoreUnavailable: no server answers at that address, or the server is older than Redis 7.
     """
     address = parsed(url)
     if address.kind == "cluster":
@@ -141,7 +145,7 @@ async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
 
 
 async def _agreed_shards(server: Scripts, environment: str, address: Address, default: int) -> int:
-    """Return the number of shards that the store remembers; without one, let it remember the URL's or `default`."""
+    """Return the number of shards that the store remembers. If it has none yet, store the URL's number or `default`."""
     key = shard_count(environment)
     known = await server.command("GET", key)
     if known is None:

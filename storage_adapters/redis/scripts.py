@@ -12,9 +12,11 @@ _INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """Attributes:
-    digest: SHA-1 of the text, by which the server finds it.
-    text: source of the script.
+    """A script and the name under which the server finds it.
+
+    Attributes:
+        digest: SHA-1 of the text; the server finds the script by it.
+        text: source of the script.
     """
 
     digest: str
@@ -27,7 +29,7 @@ def script(name: str, allow_oom: bool = False, sharded: bool = False) -> Script:
 
     Args:
         name: name of the file without its extension.
-        allow_oom: let the script run on a full server, too.
+        allow_oom: let the script run on a full server as well.
         sharded: wake queues and lanes through the sharded channels of a cluster. Slots of sorted topics use plain
             channels, since each slot is in a hash slot of its own.
     """

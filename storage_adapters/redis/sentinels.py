@@ -1,4 +1,4 @@
-"""The sentinels, asked for the master."""
+"""Asks the sentinels for the master."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import redis.asyncio.sentinel
 
 
 class OneAtATime(redis.asyncio.sentinel.Sentinel):
-    """As the driver's, for connections that look for the master all at once.
+    """The driver's class, made safe for several connections that look for the master at once.
 
-    The driver moves the sentinel that answered to the front of its list. Two that do so at once put one of them in
-    twice and drop another, which is then neither asked again nor closed.
+    The driver moves the sentinel that answered to the front of its list. If two connections do so at once, one sentinel
+    stands in the list twice and another is dropped. Nobody asks or closes the dropped one again.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -20,6 +20,6 @@ class OneAtATime(redis.asyncio.sentinel.Sentinel):
         self._asking = asyncio.Lock()
 
     async def discover_master(self, service_name: str) -> Any:
-        """The host and port of the master, as the first sentinel says that knows one."""
+        """Return the host and port of the master, as the first sentinel that knows the master names it."""
         async with self._asking:
             return await super().discover_master(service_name)

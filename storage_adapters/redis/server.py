@@ -1,4 +1,4 @@
-"""The connection to one server: scripts by digest, errors translated, durability waited for."""
+"""The connection to one server: runs scripts by digest, translates errors, waits for confirmations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from storage_adapters.redis.server_patience import Patience, sending_s
 
 
 class Scripts(Protocol):
-    """Runs the Lua scripts, on one server or on those of a cluster.
+    """Runs the Lua scripts, on one server or on the servers of a cluster.
 
     Attributes:
-        followed: whether a replica may take over from a server.
+        followed: True if a replica may take over from a server.
     """
 
     followed: bool
@@ -35,29 +35,29 @@ class Scripts(Protocol):
         allow_oom: bool = False,
         outlives: bool = False,
     ) -> Any:
-        """Run one script; one round trip unless the server has never seen it.
+        """Run one script, in one round trip unless the server has never seen the script.
 
         Args:
-            keys: in one hash slot, at least one.
-            allow_oom: run it on a full server too, because it helps to drain it.
-            outlives: its answer is acted upon elsewhere, so it should not be lost when a replica takes over; see
-                `Confirm.FOLLOWED`.
+            keys: at least one; all in one hash slot.
+            allow_oom: run the script on a full server too, because it helps to drain the server.
+            outlives: True if the caller acts on the answer elsewhere, so that the script's writes should not be lost
+                when a replica takes over; see `Confirm.FOLLOWED`.
 
         Raises:
             StoreFull: the server is out of memory; nothing was applied.
             OutcomeUnknown: the connection broke, or the replica or disk did not confirm in time.
-            StoreUnavailable: the server could not be reached or refused; nothing was applied.
+            StoreUnavailable: nobody could reach the server, or it refused the call; nothing was applied.
         """
 
     async def command(self, *call: Any) -> Any:
-        """Run one plain command, whose second word is its key if it has any; errors as for `run`."""
+        """Run one plain command. Its second word is its key, if it has a key. Errors as for `run`."""
 
 
 class Server:
     """See `Scripts`. The client's own retries must be off: a repeated put would append twice.
 
     Args:
-        followed: whether a replica may take over from the server.
+        followed: True if a replica may take over from the server.
     """
 
     def __init__(self, client: redis.asyncio.Redis, url: str, followed: bool = False) -> None:

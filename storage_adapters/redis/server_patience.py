@@ -1,13 +1,13 @@
 """Patience: the deadlines of calls to one server.
 
-A call has a deadline: twenty times the slowest of a hundred answers of this server, at least one second and at most
-ten, and for a large call what it takes to send it (`sending_s`). A server that has answered nothing for that long is
-*silent*: what waits for it fails, further calls to it fail at once, unsent, and it is asked with a PING twice a second
-until it answers anything. So a server that hangs costs each caller one deadline, once, and the servers beside it
-nothing more.
+Each call has a deadline: twenty times the slowest of a hundred answers of this server, at least one second and at most
+ten. A large call also gets the time that its bytes take (`sending_s`). A server that answers no call for a whole
+deadline is *silent*. Then all calls that wait for it fail, further calls to it fail at once, unsent, and a PING goes to
+it twice a second until it answers anything. So a server that hangs costs each caller one deadline, once, and costs the
+callers of other servers nothing.
 
-Only time in which this process ran counts: the deadlines of all calls are counted down by one timer, which a process
-that was held up runs once, not as often as it should have.
+Only time in which this process ran counts. One timer counts down the deadlines of all calls; a process that was held up
+runs the timer once, not as often as it should have.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 LEAST_S = 1.0
 MOST_S = 10.0
-"""Bounds of a deadline."""
+"""Bounds of a deadline in seconds."""
 
 TIMES = 20
 """Factor between the 99th percentile of the answer times and a deadline."""
@@ -39,21 +39,21 @@ TICKS = 4
 """Number of steps in which a deadline is counted down."""
 
 BYTES_PER_S = 4 << 20
-"""Least bytes of a call that are sent and carried out in a second."""
+"""Lowest rate at which a server is expected to take in and carry out a call, in bytes per second."""
 
 PROBE_S = 0.5
 """Seconds between two PINGs to a silent server."""
 
 
 class Patience:
-    """With one server. Belongs to one event loop.
+    """Bounds the calls to one server. Belongs to one event loop.
 
     Args:
-        server: its address or URL, for messages.
+        server: address or URL of the server, for error texts.
         ping: sends a PING on a connection of its own.
 
     Attributes:
-        deadline_s: of a call that is made now.
+        deadline_s: the deadline of a call that is made now, in seconds.
     """
 
     def __init__(self, server: str, ping: Callable[[], Awaitable[object]]) -> None:
@@ -75,12 +75,12 @@ class Patience:
         """Make a call and await its answer.
 
         Args:
-            longer_s: what is added to the deadline, because the server was asked to wait for something.
-            sending_s: what is added because the call is large.
+            longer_s: seconds added to the deadline, because the server is asked to wait for something.
+            sending_s: seconds added because the call is large.
 
         Raises:
             StoreUnavailable: the server is silent; nothing was sent.
-            OutcomeUnknown: it did not answer in time.
+            OutcomeUnknown: the server did not answer in time.
         """
         if self._probe is not None:
             raise errors.StoreUnavailable(f"{self._server} does not answer; it is asked again every {PROBE_S:g} s")
@@ -104,7 +104,7 @@ class Patience:
             raise errors.OutcomeUnknown(f"{self._server} did not answer a call in time ({deadline_s:.1f} s)") from exc
 
     async def close(self) -> None:
-        """Ask no longer."""
+        """End the timer and the PINGs."""
         if self._ticker is not None:
             self._ticker.cancel()
         if self._probe is not None:
@@ -112,7 +112,7 @@ class Patience:
             await asyncio.gather(self._probe, return_exceptions=True)
 
     def _answered(self, took_s: float | None) -> None:
-        """The server said something, if only that it refuses."""
+        """Note that the server answered, even if it only refused."""
         self._answers += 1
         if took_s is not None:
             self._times_s.append(took_s)
@@ -132,7 +132,7 @@ class Patience:
             waiting.left_s -= step_s
             if waiting.left_s <= 0:
                 waiting.end()
-                # If others were answered meanwhile, this one call is slow, or lost.
+                # If the server answered others meanwhile, this one call is slow, or lost.
                 silent = silent or waiting.answers_before == self._answers
         if silent:
             for waiting in self._waiting:
@@ -142,7 +142,10 @@ class Patience:
         self._ticker = loop.call_later(step_s, self._tick) if self._waiting else None
 
     async def _ask(self) -> None:
-        """Ask until the server says anything. One that answers at once was not silent but slow: wait longer for it."""
+        """Send PINGs until the server answers anything.
+
+        A server that answers the first PING was slow, not silent: double the least deadline.
+        """
         asked = 0
         while True:
             asked += 1
@@ -152,7 +155,7 @@ class Patience:
             except TimeoutError:
                 await asyncio.sleep(PROBE_S)
                 continue
-            except Exception:  # whatever it says, it answers; the next call is told in full
+            except Exception:  # any error is an answer; the next call gets the details
                 pass
             if asked == 1:
                 self._least_s = min(MOST_S, 2 * self._least_s)
@@ -162,7 +165,7 @@ class Patience:
 
 
 def sending_s(words: Iterable[Any]) -> float:
-    """How long a server may take over the bytes of a command, beyond what it takes over any call."""
+    """Return the seconds that a server may take for the bytes of a command, beyond its time for any call."""
     return sum(map(length_hint, words)) / BYTES_PER_S  # 0 of a number
 
 
@@ -170,8 +173,8 @@ class _Waiting:
     """A call that waits for its answer.
 
     Attributes:
-        answers_before: answers of the server when it was sent.
-        left_s: until its deadline.
+        answers_before: the number of answers that the server had given when the call was sent.
+        left_s: seconds until the deadline.
     """
 
     __slots__ = ("answers_before", "is_over", "left_s", "scope")

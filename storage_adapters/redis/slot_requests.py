@@ -1,4 +1,4 @@
-"""Requests to slots sorted by slot, and the scripts' answers taken apart; at a few tenths of a microsecond each."""
+"""Sorts requests by slot, and reads the scripts' answers, in a few tenths of a microsecond for each request."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from emq.storage.slot_store import (
 from storage_adapters.redis.refusals import not_owner
 
 FLAGS = {Keep.FIRST: "NX", Keep.LAST: "", Keep.LOWEST: "LT", Keep.HIGHEST: "GT"}
-"""Option of ZADD for each rule."""
+"""Option of ZADD for each value of `Keep`."""
 
 _NEW, _NO_ROOM, _NOT_FOLDED, _SEALED = b"1234"
 
 _entry: Callable[[Any], Entry] = functools.partial(tuple.__new__, Entry)
-"""As `Entry._make`, in half the time."""
+"""Makes an `Entry` as `Entry._make` does, in half the time."""
 
 
 class Group:
     """Requests that go to the server together.
 
     Attributes:
-        rule: the values that the requests have in common besides the slot.
+        rule: the values that all the requests share besides the slot.
         args: arguments of the script, for all requests.
         places: indexes of the requests' answers.
     """
@@ -56,7 +56,7 @@ class Group:
 
 
 def group_adds(adds: Sequence[SlotAdd], start: int, end: int) -> list[Group]:
-    """By slot and (keep, max_length, fold); where the rule changes within a slot, a new group begins."""
+    """Group adds by slot and (keep, max_length, fold); if the rule changes within a slot, a new group begins."""
     groups: list[Group] = []
     latest: dict[str, Group] = {}
     for place, (slot, member, score, keep, body, note, fold, most) in enumerate(adds[start:end], start):
@@ -73,9 +73,9 @@ def group_adds(adds: Sequence[SlotAdd], start: int, end: int) -> list[Group]:
 
 
 def group_settles(settles: Sequence[SlotSettle], start: int, end: int) -> tuple[list[Group], list[int]]:
-    """Acknowledgements by slot and (token, epoch), and the places of all other verdicts.
+    """Group acknowledgements by slot and (token, epoch), and return the places of all other verdicts.
 
-    Acknowledgements of a member on which there are other verdicts as well count as others: those keep their order.
+    If a member has other verdicts as well, its acknowledgements count as others, so that the order is kept.
     """
     ack = SlotVerdict.ACK
     part = settles[start:end]
@@ -96,7 +96,7 @@ def group_settles(settles: Sequence[SlotSettle], start: int, end: int) -> tuple[
 
 
 def group_others(settles: Sequence[SlotSettle], places: Sequence[int]) -> list[Group]:
-    """By slot and fold; where the fold changes within a slot, a new group begins."""
+    """Group verdicts by slot and fold; if the fold changes within a slot, a new group begins."""
     groups: list[Group] = []
     latest: dict[str, Group] = {}
     for place in places:
@@ -115,7 +115,7 @@ def group_others(settles: Sequence[SlotSettle], places: Sequence[int]) -> list[G
 def place_add_answers(
     adds: Sequence[SlotAdd], group: Group, marks: bytes, reasons: Sequence[bytes], answers: list[Any]
 ) -> None:
-    """Spell out the marks of `slot_add` and `slot_merge`."""
+    """Turn the marks of `slot_add` and `slot_merge` into results, and put these into `answers`."""
     why = iter(reasons)
     for place, mark in zip(group.places, marks, strict=True):
         if mark == _NO_ROOM:
@@ -132,14 +132,14 @@ def place_add_answers(
 
 
 def place_failure(groups: Sequence[Group], failure: errors.EMQError, answers: list[Any]) -> None:
-    """Give all requests of a failed call its error as their answer."""
+    """Put the error of a failed call into `answers`, for each of its requests."""
     for group in groups:
         for place in group.places:
             answers[place] = failure
 
 
 def place_ack_answers(group: Group, answer: int | bytes, answers: list[Any]) -> None:
-    """Spell out the answer of `slot_ack`; what it does not name is acknowledged."""
+    """Put the results of `slot_ack` into `answers`, which begins with True for each request."""
     if isinstance(answer, bytes):
         for place, mark in zip(group.places, answer, strict=True):
             answers[place] = mark == _NEW
@@ -180,7 +180,7 @@ _WHOLE = tuple(map(itertools.repeat, (b"", 1, 0, ())))
 def _failed_before(
     claim: SlotClaim, members: Sequence[bytes], scores: Sequence[float], reply: Any, second_ms: int
 ) -> list[Entry]:
-    """The entries of a slot in which some have failed before; tells what each failed with."""
+    """Return the claimed members of a slot in which some failed before, each with the history of its failures."""
     _, _, records, _, lefts, histories, _ = reply
     entries = []
     for n, (member, score, left) in enumerate(zip(members, scores, lefts, strict=True)):
@@ -193,7 +193,7 @@ def _failed_before(
 def _time(told: bytes) -> int:
     try:
         return int(number(told))
-    except ValueError:  # somebody else's; the next roll-back notes the right one
+    except ValueError:  # another program wrote the time; the next roll-back notes the right one
         return 0
 
 
@@ -205,7 +205,7 @@ def claimed_bytes(reply: Any) -> int:
 def joined(
     first: SlotClaimed | errors.NotOwner | None, then: SlotClaimed | errors.NotOwner
 ) -> SlotClaimed | errors.NotOwner:
-    """Return the results of two calls for one claim as one."""
+    """Join the results of two calls for one claim."""
     if isinstance(first, SlotClaimed) and isinstance(then, SlotClaimed):
         return SlotClaimed([*first.entries, *then.entries], then.next_score, then.rest_ms)
     return then
@@ -220,7 +220,7 @@ def dead_member(slot: Slot, row: Sequence[Any]) -> DeadMember:
 
 
 def _attempts(lines: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Failed attempts as they are stored, one on a line."""
+    """Read failed attempts, each stored on a line of its own."""
     history = []
     for line in lines:
         ms, _, why = line.partition(" ")
@@ -230,7 +230,7 @@ def _attempts(lines: Sequence[str]) -> tuple[tuple[int, str], ...]:
 
 
 def _text(told: str) -> str:
-    """A reason as it was stored, in JSON; one that somebody else wrote, as it is."""
+    """Read a reason, stored as JSON; return a reason that another program wrote otherwise as it is."""
     try:
         text = json.loads(told)
     except (ValueError, RecursionError):
@@ -239,9 +239,10 @@ def _text(told: str) -> str:
 
 
 def unpacked(member: bytes, record: bytes | None) -> tuple[int, bytes, bytes]:
-    """(merged, note, body) of a member's record; one without a record is its own body: a stranger added it.
+    """Return (merged, note, body) of a member's record.
 
-    A damaged record is handed on as it is, with 0 for merged.
+    A member without a record is its own body; another program added it. A damaged record becomes the body as it is,
+    with 0 for merged.
     """
     if record is None:
         return 1, b"", member
@@ -256,17 +257,17 @@ def unpacked(member: bytes, record: bytes | None) -> tuple[int, bytes, bytes]:
 
 
 def backwards(slot: Slot) -> int:
-    """Whether its highest score comes first, as an argument of the scripts."""
+    """Return 1 if the slot's highest score comes first, else 0: an argument of the scripts."""
     return 1 if slot.kind is SlotKind.PRIORITY else 0
 
 
 def as_json(reason: str) -> str:
-    """On one line, whatever is in it; none stays none."""
+    """Return the reason as JSON, on one line; an empty reason stays empty."""
     return json.dumps(reason) if reason else ""
 
 
 def numbers(scores: Sequence[bytes]) -> list[float]:
-    """Return scores as numbers, as ints if all are whole, as nearly all are."""
+    """Return scores as numbers. If all are whole, as almost always, they are ints."""
     try:
         return list(map(int, scores))
     except ValueError:
@@ -274,5 +275,5 @@ def numbers(scores: Sequence[bytes]) -> list[float]:
 
 
 def number(score: bytes) -> float:
-    """One score; the server writes 1700000000000 as 1.7e+12 at times."""
+    """Return one score as a number; the server writes 1700000000000 as 1.7e+12 at times."""
     return told_score(float(score))

@@ -2,7 +2,7 @@
 
 One script call serves many slots, with a few commands of many arguments for each slot. This module sorts the requests
 by slot, and puts the answers back in the order of the requests. A member that is its own body costs the server about a
-microsecond for each step; members with bodies apart, and members that fail, cost more.
+microsecond for each step. Members with bodies apart, and members that fail, cost more.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 
 class RedisSorted:
-    """See `emq.storage.slot_store.SortedStore`. Atomic per script call; a large call is sent as several."""
+    """See `emq.storage.slot_store.SortedStore`. Atomic per script call; the store sends a large call as several."""
 
     def __init__(
         self, server: Scripts, environment: str, channel: str, place: Callable[[str], int] = lambda _: 0
     ) -> None:
         """
         Args:
-            environment: "online" has the published key names; another environment's name stands before the topic's.
+            environment: "online" has the published key names; in another environment, its name precedes the topic's.
             channel: the channel on which this instance hears of armed slots.
             place: returns the place of a slot's store key; one script call never serves slots of different places.
         """
@@ -70,8 +70,8 @@ class RedisSorted:
     ) -> list[bool | errors.QueueSealed | errors.TopicFull]:
         """See `SortedStore.add`; an add that its topic's fold refuses gets `InvalidMessage`.
 
-        A large call takes several script calls. Where only some of these fail, their adds get the error as their
-        result. The method raises the error only if all of them fail. The same holds for the other methods.
+        The store may split a large call into several script calls. If some of these fail, their adds get the error as
+        their result. The method raises the error only if all of them fail. The same holds for the other methods.
         """
         check_scores(adds)
         answers: list[Any] = [True] * len(adds)
@@ -131,7 +131,7 @@ class RedisSorted:
     async def settle(self, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner]:
         """See `SortedStore.settle`.
 
-        A member that cannot be folded with its waiting twin becomes a dead letter with that reason; on REPLAY it stays
+        A member that cannot be folded with its waiting twin becomes a dead letter with that reason. On REPLAY it stays
         dead, and its result is False. Twins share one history: a member that is replayed while its twin is in prepare
         adds its attempts to the twin's.
         """
@@ -160,9 +160,9 @@ class RedisSorted:
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner]:
         """See `SortedStore.recover`. Bodies merge by the fold of the slot's last add.
 
-        Many members roll back in several script calls; a new epoch counts, and fences, from the last call on. EMQ
-        counts the members that it claimed. If prepare holds more, another program has claimed some as well; then all
-        members wait for their time-out.
+        Many members roll back in several script calls. A new epoch fences earlier owners only after the last of these
+        calls. EMQ counts the members that it claimed. If prepare holds more, another program has claimed some as well;
+        then all members wait for their time-out.
         """
         answers: list[Any] = [0] * len(recovers)
 
@@ -205,7 +205,7 @@ class RedisSorted:
         return answers
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState]:
-        """See `SortedStore.inspect`; a waiting member counts as due also while its twin is in prepare."""
+        """See `SortedStore.inspect`; a waiting member counts as due even while its twin is in prepare."""
         answers: list[Any] = [None] * len(slots)
 
         async def together(whole: Sequence[tuple[int, Slot]]) -> None:

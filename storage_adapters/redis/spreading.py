@@ -1,4 +1,4 @@
-"""Spreads a call over storage shards or places of slots, all at once; each request gets its own answer.
+"""Spreads a call over storage shards or places of slots, all at once; each request gets an answer of its own.
 
 Requests that one shard cannot serve get the error as their answer; the other shards serve the rest. A call that is
 refused because of one damaged key is divided until the requests that need the key are alone. The refused call was not
@@ -23,12 +23,12 @@ WEIGHT_BYTES = 8 << 10
 
 
 def weight_of(body: bytes) -> int:
-    """Return the weight of a request with that body in a call."""
+    """Return the weight that a request with this body has in a call."""
     return 1 + len(body) // WEIGHT_BYTES
 
 
 def share_of(max_bytes: int, shards: Sequence[Shard], groups: Sequence[str]) -> int:
-    """Return the bytes that each shard may return, so that all together keep to `max_bytes`; at least 1."""
+    """Return the bytes that each shard may return, so that all shards together keep to `max_bytes`; at least 1."""
     asked = 1 if len(shards) == 1 else len({shard_of(group, len(shards)) for group in groups})
     return max(1, max_bytes // max(1, asked))
 
@@ -41,10 +41,10 @@ async def each_shard(
     chunk: int,
     weight: Callable[[Any], int] = lambda _: 1,
 ) -> list[Any]:
-    """Send `requests` to their shards in calls of at most `chunk` weight; answers in the order of the requests.
+    """Send `requests` to their shards in calls of at most `chunk` weight; return answers in the order of the requests.
 
     Raises:
-        OutcomeUnknown, StoreFull, StoreUnavailable: this is what every request failed with.
+        OutcomeUnknown, StoreFull, StoreUnavailable: every request failed with this error.
     """
     answers: list[Any] = [None] * len(requests)
     places: dict[int, Sequence[int]] = {0: range(len(requests))} if len(shards) == 1 and requests else {}
@@ -77,7 +77,7 @@ async def each_part(
     one: Callable[[Sequence[T]], Awaitable[None]],
     fail: Callable[[Sequence[T], errors.EMQError], None],
 ) -> None:
-    """Await `one` for every part, all at once; `fail` is called with what could not be served, and why."""
+    """Await `one` for every part, all at once; call `fail` with each part that failed, and with its error."""
 
     async def send(part: Sequence[T]) -> None:
         await _guarded(part, one, fail)
@@ -86,7 +86,7 @@ async def each_part(
 
 
 def raise_if_none_was_served(answers: Sequence[Any]) -> None:
-    """Raise what all requests failed with, if they all did."""
+    """If all requests failed, raise the error that stands for all."""
     if answers and all(isinstance(a, (errors.StoreUnavailable, errors.StoreFull)) for a in answers):
         failure = of_several(answers)
         assert failure is not None

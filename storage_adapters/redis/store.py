@@ -15,13 +15,13 @@ from storage_adapters.redis.wakeups import WakeUps
 
 
 class Location(NamedTuple):
-    """Where an environment's data lies.
+    """The place of an environment's data.
 
     Attributes:
         server: runs the scripts.
-        shards: hold the queues and lanes.
-        instance: names this instance among those on the same data.
-        place: returns the place of a sorted slot's store key, see `RedisSorted`.
+        shards: the storage shards, which hold the queues and lanes.
+        instance: the name of this instance among those on the same data.
+        place: a function that returns the place of a sorted slot's store key, see `RedisSorted`.
     """
 
     server: Scripts

@@ -1,4 +1,4 @@
-"""The topology: hash slots of a cluster to the nodes that serve them; refreshed when a node contradicts it."""
+"""The topology: the node that serves each hash slot of a cluster; refreshed when a node contradicts it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 HASH_SLOTS = 16_384
 
 REFUSAL_S = 30.0
-"""Seconds between two refusals of a hash slot above which they count as two troubles."""
+"""Seconds without a refusal of a hash slot, after which a further refusal counts as a new trouble."""
 
 REFRESH_S = 0.2
-"""Least time between two looks at the cluster."""
+"""Least seconds between two looks at the cluster."""
 
 
 class Topology:
     """The lines to the nodes, by address and by hash slot.
 
     Args:
-        seeds: addresses ("host:port") that are asked first; any node that still knows the cluster will do.
+        seeds: addresses ("host:port") of nodes; one node that still knows the cluster is enough.
         connect: makes the client of a node.
-        url: of the cluster, for messages.
+        url: URL of the cluster, for error texts.
     """
 
     def __init__(self, seeds: Sequence[str], connect: Callable[[str, int], redis.asyncio.Redis], url: str) -> None:
@@ -52,7 +52,7 @@ class Topology:
         """Return the line to the node that serves a hash slot.
 
         Raises:
-            StoreUnavailable: none is known; nothing was sent.
+            StoreUnavailable: no node is known to serve it; nothing was sent.
         """
         address = self._served[hash_slot]
         if address is None:
@@ -75,7 +75,7 @@ class Topology:
         return {address for address in self._served if address is not None}
 
     def moved(self, hash_slot: int, address: str) -> None:
-        """A node said that another serves this hash slot; others may have moved with it."""
+        """Note that another node serves this hash slot, as a node said, and refresh; other slots may have moved too."""
         self._served[hash_slot] = address
         self.suspect()
 
@@ -102,7 +102,7 @@ class Topology:
         """Look at the cluster now.
 
         Raises:
-            StoreUnavailable: no node answers, or the one that does is none of a cluster's.
+            StoreUnavailable: no node answers, or the nodes that answer belong to no cluster.
         """
         failure: Exception | None = None
         known = [*self.masters(), *self._lines, *self._seeds]
@@ -146,9 +146,9 @@ class Topology:
         self._served = served
 
     async def _forget_others(self) -> None:
-        """Close the lines to nodes that serve nothing now, once nothing is under way on them."""
+        """Close the lines to nodes that serve no hash slot now, once no call is under way on them."""
         masters = self.masters()
         self._forgotten += [self._lines.pop(a) for a in [*self._lines] if a not in masters and self._lines[a].idle]
-        while self._forgotten:  # what a cancellation leaves of them, `close` closes
+        while self._forgotten:  # `close` closes the lines that a cancellation leaves here
             await self._forgotten[-1].close()
             self._forgotten.pop()

@@ -19,7 +19,7 @@ SWEEP_S = 2.0
 """Seconds between two sweeps for lost wake-ups; a sweep is one call for each shard, for any number of queues."""
 
 WOKEN_KEPT_S = 600
-"""Seconds for which the server keeps the wake-ups of an instance that is gone."""
+"""Seconds for which the server keeps the wake-ups of an instance that no longer sweeps."""
 
 RECONNECT_S = 0.5
 
@@ -38,7 +38,7 @@ class WakeUps(Protocol):
 
 
 async def sweep(server: Scripts, shard: Shard, channel: str) -> list[str]:
-    """Return this instance's wake-ups in one shard that no read or claim followed yet; errors as for `Scripts.run`."""
+    """Return this instance's wake-ups in one shard after which no read or claim came; errors as for `Scripts.run`."""
     keys = [shard.watchers, shard.woken]
     return [name.decode() for name in await server.run("sweep", keys, [channel, WOKEN_KEPT_S])]
 
@@ -61,7 +61,7 @@ class ServerWakeUps:
             try:
                 async with asyncio.timeout(SUBSCRIBE_S):
                     await pubsub.subscribe(*self._channels)
-                yield None  # what was woken before the subscription stood was not heard
+                yield None  # a wake-up before the subscription was not heard
                 swept = time.monotonic()
                 while not self._closed:
                     message = await pubsub.get_message(timeout=SWEEP_S)
@@ -80,6 +80,6 @@ class ServerWakeUps:
     async def _sweep(self) -> list[str]:
         missed: list[str] = []
         for channel, shard in self._channels.items():
-            with contextlib.suppress(errors.KeyDamaged):  # who reads the shard's queues is told
+            with contextlib.suppress(errors.KeyDamaged):  # a read of the shard's queues reports the damage
                 missed += await sweep(self._server, shard, channel)
         return missed

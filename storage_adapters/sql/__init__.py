@@ -1,11 +1,11 @@
 """A store in SQLite or PostgreSQL: `sqlite:///path`, `sqlite://` (in memory) or `postgresql://user:pw@host/database`.
 
-`?max_queue_qps=N` makes the store name a cap for one queue. The tables may live in the catalog's database or in one
-of their own.
+`?max_queue_qps=N` makes the store declare a cap for one queue, in operations a second. The tables may be in the
+catalog's database or in one of their own.
 
-Offsets are given out under the lock of the queue's row, in the transaction that writes the messages: they are dense,
-and no reader can see one before all lower ones are there. Locks are taken in one order everywhere: groups by id,
-then queues by id. On SQLite the whole transaction holds the file's one write lock instead.
+The transaction that writes messages gives out their offsets under the lock of the queue's row. So offsets are dense,
+and no reader can see an offset before all lower ones are there. All transactions take locks in one order: groups by id,
+then queues by id. On SQLite, each writing transaction holds the file's one write lock instead.
 """
 
 from storage_adapters.sql.hostlock import HostLock, host_lock

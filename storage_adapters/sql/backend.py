@@ -1,4 +1,4 @@
-"""Transactions of the SQL store: its statements, its errors, and the wake-ups that it sends after a commit."""
+"""Transactions of the SQL store: their statements, their errors, and the wake-ups that they send after the commit."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ log = logging.getLogger(__name__)
 PACKAGE = "storage_adapters.sql"
 
 CHANNEL = "emq_wake_{instance}"
+"""PostgreSQL channel on which an instance listens."""
 
 _INSTANCE = re.compile(r"[0-9a-zA-Z_-]{1,40}")
-"""PostgreSQL channel on which an instance listens."""
+"""Form of an instance's name; PostgreSQL may refuse the channel of another name."""
 
 _DISK_FULL = "53100"
 
 
 class StoreDatabase(Database):
-    """A database that raises its failures as a store's errors."""
+    """A database whose failures are the errors of a store."""
 
     unavailable = errors.StoreUnavailable
 
@@ -56,12 +57,12 @@ class StoreDatabase(Database):
         return super()._translated(exc, in_doubt)
 
     def _failed(self, exc: errors.EMQError) -> None:
-        if not isinstance(exc, errors.KeyDamaged):  # the database is there
+        if not isinstance(exc, errors.KeyDamaged):  # the database itself is within reach
             super()._failed(exc)
 
 
 class Transaction:
-    """One open transaction: runs the store's statements and gathers the instances to wake after the commit.
+    """One open transaction: runs the store's statements, and gathers the instances to wake after the commit.
 
     Attributes:
         connection: the database connection, for statements of one dialect only.
@@ -83,15 +84,16 @@ class Transaction:
         return statements.read(PACKAGE, self.connection.dialect.name, name)
 
     def rows(self, name: str, **values: Any) -> Sequence[Any]:
-        """Run the statement `name` and return its rows; lists among the values go as JSON."""
+        """Run the statement `name` and return its rows; lists among the values become JSON."""
         given = {key: as_json(value) if isinstance(value, list) else value for key, value in values.items()}
         given |= {"environment": self.environment, "instance": self.instance}
         return self.connection.execute(_prepared(self.connection.dialect.name, name), given).all()
 
     def page(self, name: str, max_bytes: int, **values: Any) -> list[Any]:
-        """Return rows as `rows` does, up to the row that brings the bytes to `max_bytes`.
+        """Return rows as `rows` does, up to the row with which the bytes reach `max_bytes`.
 
-        SQLite reads no further rows. PostgreSQL returns whole results, so its statement itself keeps to `max_bytes`.
+        On SQLite, this method reads no further rows. On PostgreSQL, the statement itself keeps to `max_bytes`, because
+        the driver returns whole results.
         """
         given = values | {"environment": self.environment}
         if not self.is_sqlite:
@@ -107,7 +109,7 @@ class Transaction:
         return page
 
     def write(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run the statement `name` for each row: one by one inside SQLite, as arrays of columns on PostgreSQL."""
+        """Run the statement `name` for each row: row by row on SQLite, with arrays of columns on PostgreSQL."""
         if not rows:
             return
         if self.is_sqlite:
@@ -116,16 +118,16 @@ class Transaction:
             self.connection.exec_driver_sql(self.text(name), statements.arrays(PACKAGE, name, rows))
 
     def wake(self, instance: str, name: str) -> None:
-        """Wake a store instance's watcher about a queue or slot, once the transaction has committed."""
+        """Wake a store instance's watcher for a queue, lane or slot once the transaction has committed."""
         self.woken.setdefault(instance, []).append(name)
 
     def send_wakeups(self) -> list[str]:
-        """Write wake-ups for the other instances, in the transaction; return the names for our own."""
+        """Write wake-ups for other instances, in the transaction; return the names for this instance."""
         mine = self.woken.pop(self.instance, [])
         rows = sorted((instance, name) for instance, names in self.woken.items() for name in names)
         self.write("woken_add", rows)
         if not self.is_sqlite:
-            # PostgreSQL would refuse the whole put for a name that no instance has, from a damaged row.
+            # A damaged row may name no valid instance. PostgreSQL would refuse the whole put for that name.
             for instance in filter(_INSTANCE.fullmatch, self.woken):
                 self.connection.execute(sa.select(sa.func.pg_notify(CHANNEL.format(instance=instance), "")))
         return mine
@@ -137,7 +139,7 @@ class Backend:
     Args:
         db: the open database.
         environment: the environment whose rows to serve.
-        instance: this store instance's name, unique among all that use the database.
+        instance: this store instance's name, unique among all instances that use the database.
     """
 
     def __init__(self, db: StoreDatabase, environment: Environment, instance: str) -> None:
@@ -183,18 +185,18 @@ class Backend:
         read_only: bool = False,
         durability: Durability = Durability.ACCEPTED,
     ) -> list[T | Failure]:
-        """Carry out `fn` for all entries in one transaction; where a damaged row makes it fail, in smaller ones.
+        """Carry out `fn` for all entries in one transaction; if a damaged row makes it fail, in smaller ones.
 
-        An answer that is an error: nothing of that entry was applied, unless it is `OutcomeUnknown`. The entries of one
-        name keep their order.
+        If an answer is an error, nothing of its entry was applied, unless the error is `OutcomeUnknown`. The entries of
+        one name keep their order.
 
         Args:
-            operation: what is done, such as "put to queue"; its second half says what the names are names of.
-            name: of the queue, lane or slot that an entry is about.
-            fn: returns one answer for each of the entries it is given, which may be a part of all.
+            operation: the operation's name, such as "put to queue"; its last word is the kind of thing that is named.
+            name: returns the name of an entry's queue, lane or slot.
+            fn: returns one answer for each of its entries; it may be called with a part of all entries.
 
         Raises:
-            StoreUnavailable, StoreFull: as `Database.run`; they hold for all entries.
+            StoreUnavailable, StoreFull: as `Database.run`; the error holds for all entries.
         """
         names = [name(entry) for entry in entries]
         answers: dict[int, T | Failure] = {}
@@ -213,12 +215,12 @@ class Backend:
             except (errors.StoreUnavailable, errors.StoreFull) as exc:
                 if not served:
                     raise
-                # What is left would meet the same, only later.
+                # The remaining entries would meet the same error, only later.
                 answers.update(dict.fromkeys(itertools.chain(part, *parts), exc))
                 break
             except errors.EMQError:
                 raise
-            except Exception as exc:  # of the driver, or of ours that met a number that is none
+            except Exception as exc:  # of the driver, or of EMQ's code that met a value of the wrong type
                 failure = exc
             else:
                 served = True
@@ -238,7 +240,7 @@ class Backend:
 
     def _wake(self, done: tuple[Any, list[str]]) -> None:
         if done[1]:
-            # The loop is closed only when nobody is left to be woken.
+            # The loop is closed only when no watcher is left.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake_all, done[1])
 

@@ -1,10 +1,10 @@
-"""Damaged rows: somebody set a tail back, or wrote a number out of range, or text for a number.
+"""Damaged rows: another program set a tail back, or wrote a number out of range, or text for a number.
 
 A statement that meets a damaged row fails, and the database undoes the transaction, so nothing of the call was applied.
-Only after a failure does the store divide the call in halves, until the entries that cause it are alone (`divided`).
-These entries get `KeyDamaged`. The store remembers the error by operation and name. From then on it tries entries of
-that name once a second, in a transaction of their own, and returns the same error in between. So a damaged row costs
-its neighbours nothing more.
+After such a failure the store divides the call in halves, until the entries that cause it are alone. These entries get
+`KeyDamaged`. The store remembers the error by operation and name. From then on it tries entries of that name once a
+second, in a transaction of their own, and returns the same error in between. So a damaged row costs its neighbours
+nothing more.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ class Damage:
         return bool(self._known) and any((operation, name) in self._known for name in names)
 
     def refusal(self, operation: str, name: str) -> errors.KeyDamaged | None:
-        """Return the known error for entries of that name; None if there is none, or it is time to look again."""
+        """Return the known error for entries of that name; None if there is no error, or it is time to look again."""
         known = self._known.get((operation, name))
         return None if known is None or time.monotonic() - known[1] >= LOOK_AGAIN_S else known[0]
 
     def apart(self, operation: str, names: Sequence[str]) -> tuple[dict[int, errors.KeyDamaged], list[list[int]]]:
-        """The answers of entries that are not asked about now, and the others, by number, as calls of their own.
+        """Return the errors of entries to leave out now, and the other entries in separate calls, all by number.
 
         Args:
-            names: of the entries, in their order.
+            names: the names of the entries, in the order of the entries.
         """
         refused: dict[int, errors.KeyDamaged] = {}
         parts: dict[str, list[int]] = {"": []}

@@ -1,4 +1,4 @@
-"""A lock by which only one host process consumes from an SQLite file."""
+"""A lock that lets only one process consume from an SQLite file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from emq import errors
 from emq.storage.environment import Environment
 
-# The system frees a lock when its holder dies, so a lock file left by a crash blocks no host. Hosts of one process
-# share the lock: they divide the groups among themselves through an in-process membership.
+# The system frees a lock when its holder dies, so the lock file of a crashed process blocks no host. Hosts of one
+# process share the lock: they divide the groups among themselves through an in-process membership.
 _held: dict[Path, tuple[int, int]] = {}
 
 
@@ -35,11 +35,11 @@ class HostLock:
 def host_lock(path: str | Path, environment: Environment = Environment.ONLINE) -> HostLock:
     """Claim the SQLite file `path` for the hosts of this process. Publishing needs no lock.
 
-    The lock is held on `<path>.host-lock` (`<path>.sandbox.host-lock` for the sandbox, which has hosts of its own).
+    The lock is on `<path>.host-lock`; for the sandbox, which has its own hosts, on `<path>.sandbox.host-lock`.
 
     Raises:
-        HostConflict: a host process consumes from the file already; stop it, or use a store that hosts share.
-        StoreUnavailable: the lock file cannot be made; its directory must be writable.
+        HostConflict: a host in another process consumes from the file; stop it, or use a store that hosts share.
+        StoreUnavailable: the lock file cannot be made; make its directory writable.
     """
     suffix = ".host-lock" if environment is Environment.ONLINE else f".{environment}.host-lock"
     lock = Path(os.path.realpath(path) + suffix)

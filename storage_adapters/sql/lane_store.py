@@ -32,10 +32,10 @@ from storage_adapters.sql.texts import restored, stored, well_formed
 
 WAITING, PREPARED, DEAD = 0, 1, 2
 TAKEN = 3
-"""The state of a row that is left of an entry that was taken for good.
+"""State of the row that remains of an entry that was taken for good.
 
-Its due_ms is the time, and its at_ms the order in the lane: the time, or the at_ms before plus one if that is greater.
-Rows of older versions have the time as their at_ms, and 0 as their due_ms.
+Its due_ms is the time of the taking. Its at_ms is its place in the lane's order: the same time, or the highest at_ms so
+far plus one if that is greater. Rows of older versions have the time as at_ms, and 0 as due_ms.
 """
 
 EVER_MS = 1 << 62
@@ -48,11 +48,11 @@ _SOURCE = {
     LaneVerdict.PURGE: DEAD,
     LaneVerdict.RECALL: WAITING,
 }
-"""The state from which each verdict starts."""
+"""State that an entry must have for each verdict."""
 
 
 class SqlLanes:
-    """`emq.storage.store.LaneStore` in a database.
+    """`emq.storage.lane_store.LaneStore` in a database.
 
     Every call is one transaction, under the locks of its lanes' rows, unless a row is damaged. A lane's row is the row
     of its group, so that one fence guards a group's queues and its lane.
@@ -171,7 +171,7 @@ class SqlLanes:
         now_ms = self._backend.now_ms()
         answers: list[bool | errors.NotOwner] = []
         gone: list[tuple[int, str]] = []
-        # By entry: a call may replay a dead letter after it has buried it, and then only the last state counts.
+        # By entry: a call may bury an entry and then replay it, and only its last state counts.
         moved: dict[tuple[int, str], tuple[Any, ...]] = {}
         trims: dict[int, int] = {}
         last_taken: dict[int, int] = {}
@@ -283,7 +283,7 @@ def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneSta
 def _states(
     transaction: Transaction, entries: list[tuple[int, str]]
 ) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
-    """Return the states of entries, and when those that were taken for good were taken, in ms."""
+    """Return the states of entries, and the times in ms at which entries were taken for good."""
     rows = transaction.rows("entries_find", rows=entries)
     states = {(lane_id, id_): state for lane_id, id_, state, _, _ in rows}
     return states, {(lane_id, id_): due_ms or at_ms for lane_id, id_, state, at_ms, due_ms in rows if state == TAKEN}
@@ -294,7 +294,7 @@ def _last_taken(transaction: Transaction, lane_id: int) -> int:
 
 
 class _Ready(NamedTuple):
-    """The number of a claim, and the priorities of its lane that have due entries, highest first."""
+    """A claim by its number, and the priorities of its lane that have due entries, highest first."""
 
     number: int
     lane_id: int
@@ -303,7 +303,7 @@ class _Ready(NamedTuple):
 
 
 def _next_due(transaction: Transaction, lanes: set[int]) -> dict[int, dict[int, int]]:
-    """Return lane to priority to the due time of the next entry, in order of priority."""
+    """Return, by lane and priority, the due time of the next entry, in order of priority."""
     found: dict[int, dict[int, int]] = {}
     if lanes:
         for lane_id, priority, due_ms in transaction.rows("entries_next", lanes=sorted(lanes)):
@@ -314,7 +314,7 @@ def _next_due(transaction: Transaction, lanes: set[int]) -> dict[int, dict[int, 
 def _take(
     transaction: Transaction, ready: Sequence[_Ready], now_ms: int, max_bytes: int
 ) -> dict[int, list[tuple[str, bytes]]]:
-    """Prepare the first due entries for claims; return them by the claims' numbers."""
+    """Prepare the first due entries for claims; return the entries by the numbers of the claims."""
     probes = [(r.lane_id, p, min(r.claim.limit, _room(r.claim.rooms, p))) for r in ready for p in r.priorities]
     found = iter(_due(transaction, probes, now_ms, max_bytes))
     taken: dict[int, list[tuple[str, bytes]]] = {}
@@ -338,7 +338,7 @@ def _room(rooms: Sequence[int], priority: int) -> int:
 def _due(
     transaction: Transaction, probes: Sequence[tuple[int, int, int]], now_ms: int, max_bytes: int
 ) -> list[list[tuple[str, bytes]]]:
-    """Return the due entries of each probe (lane's id, priority, limit), up to `max_bytes` of bodies."""
+    """Return the due entries of each probe (lane's id, priority, limit), until `max_bytes` of bodies."""
     found: list[list[tuple[str, bytes]]] = [[] for _ in probes]
     if not probes:
         return found

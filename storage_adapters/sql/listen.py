@@ -17,7 +17,7 @@ from storage_adapters.sql.backend import CHANNEL, Backend, Transaction
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02
-"""Seconds between two looks at SQLite's write-ahead log; a look is one `stat`, for any number of queues."""
+"""Seconds between two looks at SQLite's write-ahead log; a look is one `stat` call, for any number of queues."""
 
 SWEEP_S = 2.0
 """Seconds between two looks for wake-ups that nobody announced; a look is one query, for any number of queues."""
@@ -28,9 +28,9 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend: Backend) -> None:
     """Run `listen` forever. After an error, start `listen` again, and let the watcher look at everything.
 
-    Without `listen`, every wake-up of another process would wait for the two-minute look. So no error ends this loop: a
-    lost database does not, a full one does not, and a bug does not. `listen` calls its argument once it has taken the
-    wake-ups that were left for this instance.
+    Without `listen`, every wake-up of another process would wait for the two-minute look. So no error ends this loop:
+    not a lost database, not a full one, not a bug. `listen` calls its argument once it has taken the wake-ups that were
+    left for this instance.
     """
     failures = 0
 
@@ -56,8 +56,8 @@ async def keep(listen: Callable[[Callable[[], None]], Awaitable[None]], backend:
 async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
     """SQLite: look for wake-ups when another connection has committed, and every `SWEEP_S`.
 
-    Whoever commits writes to the log beside the file, this process too; `PRAGMA data_version` then tells whether it
-    was another connection. A commit that leaves the log's time and size alone waits for the sweep.
+    Each commit writes to the log beside the file, also a commit of this process. `PRAGMA data_version` then tells
+    whether another connection committed. A commit that changes neither the log's time nor its size waits for the sweep.
     """
     seen: int | None = None
     sweep = 0.0
@@ -95,7 +95,7 @@ def _written(file: str) -> tuple[int, int] | None:
 
 
 async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) -> None:
-    """PostgreSQL: look for wake-ups when one is announced on the instance's channel, and every `SWEEP_S`."""
+    """PostgreSQL: look for wake-ups at each notification on this instance's channel, and every `SWEEP_S`."""
     import psycopg
 
     try:

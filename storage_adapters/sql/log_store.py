@@ -23,11 +23,11 @@ FIRST_OFFSET = 1
 Refusal = errors.NotOwner | errors.MessagesLost
 
 Span = tuple[int, int, int, int]
-"""A queue's id, the offsets [first, end) to read of it, and its tail."""
+"""A queue's id, the offsets [first, end) to read from the queue, and the queue's tail."""
 
 
 class SqlLog:
-    """`emq.storage.store.LogStore` in a database; every call is one transaction, unless a row is damaged."""
+    """`emq.storage.log_store.LogStore` in a database; every call is one transaction, unless a row is damaged."""
 
     first_offset = FIRST_OFFSET
 
@@ -152,12 +152,12 @@ class SqlLog:
             armed = {row[0] for row in transaction.rows("queues_arm", rows=[*unarmed.values()])}
             for index, (id_, *_) in unarmed.items():
                 if id_ not in armed:
-                    # A put came in between: there is more to read.
+                    # A put came in between, so there is more to read.
                     answers[index] = batches[index]._replace(exhausted=False)
         return answers
 
     def _raise(self, transaction: Transaction, higher: Sequence[tuple[Read, int]], queues: dict[str, Queue]) -> None:
-        """Note epochs that are higher than any before, in the table and in `queues`."""
+        """Write epochs that are higher than their group's to the table and to `queues`."""
         if not higher:
             return
         groups = self._known.lock_groups(transaction, (group_of(read.queue) for read, _ in higher))
@@ -175,7 +175,7 @@ class SqlLog:
         return await self._backend.of_each("look at queue", queues, str, _bounds, read_only=True)
 
     async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal | Failure]:
-        """See `LogStore.trim`. A seal is on disk when this returns: an undone one would let messages be forgotten."""
+        """See `LogStore.trim`. A seal is on disk when this returns: a seal that a crash undoes would lose messages."""
         if not trims:
             return []
         sealing = any(trim.seal is not None or trim.layout is not None for trim in trims)
@@ -218,7 +218,7 @@ def _queue(each: Put | Read | Trim) -> str:
 
 
 def _share(max_bytes: int, some: Sequence[Read], of: Collection[int]) -> int:
-    """Return the bytes that a part of a call may bring, in proportion to its reads; at least 1."""
+    """Return the bytes that a part of a call may return, in proportion to its reads; at least 1."""
     return max(max_bytes * len(some) // len(of), 1)
 
 
@@ -238,7 +238,7 @@ def _fresh(put: Put, group_id: int, published: PublishedIds) -> dict[str, int]:
 
 
 def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError | None:
-    """Return the error for a put that the queue refuses, or None; drop the oldest messages where the put allows it."""
+    """Return the error for a put that the queue refuses, else None; drop the oldest messages if the put allows it."""
     queue = queues[put.queue]
     if queue.sealed or (put.layout is not None and put.layout < queue.layout):
         return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
@@ -260,7 +260,7 @@ def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError 
 def _lost(
     transaction: Transaction, asked: Sequence[Read | Trim], queues: dict[str, Queue]
 ) -> dict[int, errors.MessagesLost]:
-    """Return the errors, by number, of requests whose owner has seen messages that are lost."""
+    """Return the errors for requests whose owner has seen messages that are lost, by the number of the request."""
     found: dict[int, errors.MessagesLost] = {}
     wanted: dict[int, tuple[int, int]] = {}
     for number, each in enumerate(asked):
@@ -273,14 +273,14 @@ def _lost(
     fronts = {(id_, at): bytes(front) for id_, at, front in _fronts(transaction, sorted(set(wanted.values())))}
     for number, place in wanted.items():
         each = asked[number]
-        # A row that is missing below the tail is a hole, which proves nothing.
+        # A missing row below the tail is a hole, which proves nothing.
         if each.mark is not None and place in fronts and digest(fronts[place]) != each.mark.digest:
             found[number] = messages_lost(each.queue, each.mark.offset, queues[each.queue].tail)
     return found
 
 
 def _fronts(transaction: Transaction, places: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int, bytes]]:
-    """Return the queue, the offset and the first bytes of the body at each of these places."""
+    """Return the queue's id, the offset and the first bytes of the body for each of these places."""
     if not places:
         return []
     if not transaction.is_sqlite:
@@ -293,7 +293,7 @@ def _fronts(transaction: Transaction, places: Sequence[tuple[int, int]]) -> Sequ
 
 
 def _observe(transaction: Transaction, reads: Sequence[Read], max_bytes: int) -> Sequence[Batch]:
-    """Read without any change, not even a new row for a queue that was never used."""
+    """Read without any change; not even make a row for a queue that was never used."""
     names = sorted({read.queue for read in reads})
     queues = {row[0]: Queue(*row) for row in transaction.rows("queues_find", names=names)}
     spans: list[Span] = []
@@ -327,7 +327,7 @@ def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> l
             batches.append(Batch((), (), first, first >= tail))
             continue
         offsets, bodies = found.get(number, ([], []))
-        if not bodies and end < tail:  # nothing but holes, as up to a damaged tail: they may be a great many
+        if not bodies and end < tail:  # only holes, as below a damaged tail, where there may be very many of them
             following = transaction.rows("messages_next", queue_id=id_, first=end)[0][0]
             end = tail if following is None else min(following, tail)
         if number == cut:
@@ -338,7 +338,7 @@ def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> l
 
 
 def _messages(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield rows (number of the span, offset, body) in order, up to about `max_bytes`."""
+    """Yield rows (number of the span, offset, body) in order, until about `max_bytes` of bodies."""
     if transaction.is_sqlite:
         statement = transaction.text("messages_read")
         cursor = transaction.connection.connection.cursor()

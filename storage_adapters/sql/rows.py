@@ -21,14 +21,14 @@ KNOWN = 200_000
 
 
 class Group:
-    """A locked row of `store_groups`, of a group with its lane or of a slot; change it, then `save_groups`.
+    """A locked row of `store_groups`, for a group with its lane or for a slot; change it, then call `save_groups`.
 
     Attributes:
-        armed: the instance that claimed last, until it was woken.
-        armed_rank: what comes before this wakes it: a due time in a lane, a member's rank in a slot.
-        fold: of a slot: the fold of its last add, for what is rolled back onto a twin; None means "latest".
+        armed: the instance that claimed last, until it was woken; else None.
+        armed_rank: an entry before this wakes the instance: a due time in a lane, a member's rank in a slot.
+        fold: in a slot: the fold of its last add, for members that are rolled back onto a twin; None means "latest".
         sealed: 1 if adds of producers are refused.
-        waiting: of a slot: how many members wait; counting them for each bounded add would cost more and more.
+        waiting: in a slot: the number of waiting members; to count them at each bounded add would cost too much.
     """
 
     __slots__ = ("_saved", "armed", "armed_rank", "epoch", "fold", "id", "name", "sealed", "waiting")
@@ -76,12 +76,13 @@ class Group:
         return None
 
     def arm(self, instance: str, rank: float | None) -> None:
-        """Arm the row for `instance`, which knows all that waits from `rank` on; None if nothing waits."""
+        """Arm the row for `instance`, which knows all entries before `rank`; None if no entry waits."""
         self.armed = instance
         self.armed_rank = NEVER if rank is None or rank != rank else rank  # NaN: a damaged member's, who never runs
 
     def comes(self, transaction: Transaction, rank: float) -> None:
-        """Note that an entry of `rank` waits now; wake the claimer if the entry is before all that it knows of."""
+        """Note that an entry of `rank` waits now; wake the armed instance if the entry is before its `armed_rank`."""
+        # With a damaged rank (NaN, on SQLite NULL), it is better to wake too often than too seldom.
         # A damaged rank (NaN, on SQLite none) wakes too often and not too seldom.
         if self.armed is not None and not (self.armed_rank is not None and rank >= self.armed_rank):
             transaction.wake(self.armed, self.name)
@@ -89,10 +90,10 @@ class Group:
 
 
 class Queue:
-    """A row of `store_queues`; while it is locked it may be changed, then `save_queues`.
+    """A row of `store_queues`. If it is locked, you may change it; then call `save_queues`.
 
     Attributes:
-        epoch: the group's, for rows that were only looked at; else -1.
+        epoch: the group's epoch, if the row was read without a lock; else -1.
     """
 
     __slots__ = ("armed", "epoch", "head", "id", "layout", "name", "sealed", "tail")
@@ -129,10 +130,10 @@ class Queue:
 
 
 class KnownRows:
-    """Names whose rows are there for sure, or nearly: they may be gone if the transaction that made them was undone.
+    """Names whose rows exist, with rare exceptions: a transaction that made a row may have been undone.
 
-    Rows are made before any is locked, so that making them never waits for a lock while holding another. The few that
-    turn out to be missing after all are made later.
+    Rows are made before any row is locked, so a transaction that makes rows never waits for a lock while it holds
+    another. The few rows that are missing after all are made later.
     """
 
     def __init__(self, most: int = KNOWN) -> None:
@@ -170,20 +171,20 @@ class KnownRows:
         return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
     def add_groups(self, transaction: Transaction, names: list[str]) -> None:
-        """Make the rows that are not there."""
+        """Make the missing rows of these groups."""
         if names:
             transaction.rows("groups_add", names=names)
             self._remember(self._groups, names)
 
     def add_queues(self, transaction: Transaction, names: list[str]) -> None:
-        """Make the rows that are not there, and those of their groups."""
+        """Make the missing rows of these queues, and those of their groups."""
         if names:
             self.add_groups(transaction, sorted({group_of(name) for name in names}))
             transaction.rows("queues_add", names=[(name, group_of(name)) for name in names])
             self._remember(self._queues, names)
 
     def _remember(self, known: set[str], names: list[str]) -> None:
-        """Topics are deleted by other processes, too: what is in use is soon known again."""
+        """Remember names. If there are too many, forget all: names in use are soon remembered again."""
         if len(known) + len(names) > self._most:
             known.clear()
         known.update(names)
@@ -208,7 +209,7 @@ def _shown(value: object) -> str:
 
 
 def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
-    """Write the locked rows back that changed."""
+    """Write the changed rows back; they are locked."""
     rows = [(g.epoch, g.armed, g.armed_rank, g.fold, g.waiting, g.sealed, g.id) for g in groups if g.changed]
     transaction.write("groups_save", rows)
 
@@ -224,5 +225,5 @@ def not_owner(group: str, epoch: int, highest: int) -> errors.NotOwner:
 
 
 def durability_of(settles: Iterable[Any]) -> Durability:
-    """Return FSYNCED for settles with a seal, else ACCEPTED: a seal that a crash undoes would let messages be lost."""
+    """Return FSYNCED for settles with a seal, else ACCEPTED: a seal that a crash undoes would lose messages."""
     return Durability.FSYNCED if any(settle.verdict.is_of_all for settle in settles) else Durability.ACCEPTED

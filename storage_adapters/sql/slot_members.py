@@ -57,7 +57,7 @@ def digest(member: bytes) -> str:
 
 
 def rank_of(kind: SlotKind, score: float) -> float:
-    """Return a score's rank in claim order; ranks ascend, so that one index serves all kinds."""
+    """Return a score's rank in claim order; ranks ascend for every kind, so that one index serves all kinds."""
     return 0.0 - score if kind is SlotKind.PRIORITY else float(score)
 
 
@@ -67,11 +67,11 @@ def score_of(kind: SlotKind, rank: float) -> float:
 
 
 def history_of(text: str) -> list[tuple[int, str]]:
-    """Return the failed attempts of a row; none for a damaged row."""
+    """Return the failed attempts of a row; an empty list for a damaged row."""
     try:
         return _history.decode(text) if text else []
     except (msgspec.MsgspecError, ValueError):
-        return []  # damaged; the attempts that follow are noted
+        return []  # damaged; later attempts are noted
 
 
 def fold_of(text: str | None) -> Fold:
@@ -96,7 +96,7 @@ def _written(history: list[tuple[int, str]]) -> str:
 
 
 def retries_left(score: float, noted: str) -> int:
-    """Return the retries left after a claim of a member of that score.
+    """Return the retries that a member of this score has left after a claim.
 
     Args:
         noted: `Member.reason` of a waiting member.
@@ -115,7 +115,7 @@ def noted_retries(noted: str) -> int:
 
 
 def beyond(noted: str) -> int:
-    """Return the deliveries of a claimed member beyond those that its retries count; `noted` as in `retries_left`."""
+    """Return how many deliveries a claimed member had beyond its retries; `noted` as in `retries_left`."""
     return max(0, 1 - noted_retries(noted)) if noted else 0
 
 
@@ -126,13 +126,14 @@ class Member:
         reason: for a dead member, why it died; for others, the lowest number of retries with which the member was put
             back, as text, or empty.
         origin: state of its row in the table; None if it has no row yet.
-        rank: waiting: see `rank_of`; prepared: its token; dead: time of its death in ms.
-        merged: number of adds that it stands for.
+        rank: for a waiting member, see `rank_of`; for a prepared one, its token; for a dead one, its time of death in
+            ms.
+        merged: number of adds that the member stands for.
         history: its failed attempts, as text.
         member: its content; only for a member without a row.
-        body, note: for topics with a merge key; None while they are not read from the table.
-        changed: whether to move or rewrite the row, without body and note.
-        filled: whether to write body and note, too.
+        body, note: for topics with a merge key; None until they are read from the table.
+        changed: True if the row must be moved or rewritten, without body and note.
+        filled: True if body and note must be written, too.
     """
 
     __slots__ = ("body", "changed", "filled", "history", "member", "merged", "note", "origin", "rank", "reason")
@@ -181,15 +182,15 @@ class Member:
 
 
 class Members:
-    """The members that a transaction changes, in all their states; their slots are locked.
+    """The members that a transaction changes, in all their states; the transaction has locked their slots.
 
     Args:
         transaction: the open transaction.
         keys: members to load.
-        folded: those of them whose bodies the transaction may fold.
+        folded: the keys of members whose bodies the transaction may fold.
 
     Attributes:
-        came: by slot's id, the change in the number of waiting members; below 0 for fewer.
+        came: by slot's id, the change in the number of waiting members; below 0 if there are fewer.
     """
 
     def __init__(self, transaction: Transaction, keys: Iterable[Key], folded: Collection[Key] = ()) -> None:
@@ -206,7 +207,7 @@ class Members:
             "members_find", rows=[*self._states]
         ):
             if not 0 < merged < MOST:
-                merged = 1  # damaged; a sum of such numbers would not fit into its column
+                merged = 1  # damaged; the sum of two such numbers would not fit into the column
             self._states[slot_id, id_][state] = Member(
                 state, float(told_score(rank)), merged, restored(reason), history
             )
@@ -222,7 +223,7 @@ class Members:
                 member.body, member.note = bytes(body or b""), bytes(note or b"")
 
     def claimable(self, key: Key) -> float | None:
-        """Return the rank of a waiting member without a twin in prepare; None for others."""
+        """Return the rank of a waiting member without a twin in prepare; None for other members."""
         waiting, prepared, _ = self._states[key]
         return waiting.rank if waiting is not None and prepared is None else None
 
@@ -260,7 +261,7 @@ class Members:
         return False
 
     def settle(self, key: Key, settle: SlotSettle, now_ms: int) -> bool:
-        """Carry out a verdict; return False if it does not apply. A member that does not fold with its twin is dead."""
+        """Carry out a verdict; return False if it does not apply. A member that cannot be folded with its twin dies."""
         verdict, source = settle.verdict, _SOURCES[settle.verdict]
         found = self._states[key][source]
         if found is None or (source == PREPARED and (found.rank != settle.token or key in self._resting)):
@@ -283,7 +284,7 @@ class Members:
         return True
 
     def end_rest(self, key: Key, slot: Slot, rest_ms: int, rank: float, fold: Fold, now_ms: int) -> None:
-        """Let a rested member wait again, unless another program took it out of prepare meanwhile."""
+        """Let a rested member wait again, unless another program took it out of prepare since."""
         found = self._states[key][PREPARED]
         if found is not None and int(found.rank) // 1000 * 1000 == resting_ms(rest_ms):
             self._retry(key, slot, score_of(slot.kind, rank), "", fold, now_ms)
@@ -320,7 +321,7 @@ class Members:
                     moved[state].append((state, m.rank, m.merged, stored(m.reason), m.history, *key, m.origin))
         self._transaction.write("members_drop", self._dropped)
         self._transaction.write("members_add", new)
-        # A replayed member must leave its place before its twin dies.
+        # A replayed member must leave its place before its twin takes the place by its death.
         self._transaction.write("members_move", moved[PREPARED])
         self._transaction.write("rests_drop", [*self._rested])
         self._transaction.write("rests_add", [(*key, *rest) for key, rest in self._rests.items()])
@@ -358,7 +359,7 @@ class Members:
         self._dropped.append((*key, origin))
 
     def _die(self, key: Key, slot: Slot, reason: str, fold: Fold, now_ms: int) -> None:
-        """Make a prepared member dead, merged with a dead twin if there is one."""
+        """Make a prepared member dead; merge it with a dead twin if there is one."""
         dead, twin = self._take(key, PREPARED), self._states[key][DEAD]
         if twin is not None:
             if failure := dead.inherit(twin, slot, fold):
@@ -377,7 +378,7 @@ class Members:
             self._die(key, slot, str(failure), fold, now_ms)
 
     def _wait_again(self, key: Key, source: int, slot: Slot, score: float, fold: Fold) -> errors.InvalidMessage | None:
-        """Let a member wait, merged with a waiting twin if there is one; return the error if the merge fails."""
+        """Let a member wait; merge it with a waiting twin if there is one; return the error if the merge fails."""
         twin = self._states[key][WAITING]
         if twin is None:
             again = self._states[key][WAITING] = self._take(key, source)

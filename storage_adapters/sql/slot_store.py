@@ -50,21 +50,20 @@ from storage_adapters.sql.texts import restored
 
 RECOVERED_AT_ONCE = 1_000
 FOLDED_AT_ONCE = 8
-"""Most members that roll back together where bodies may be folded, since all these bodies come to memory."""
+"""Most members that roll back together if their bodies may be folded, since all these bodies are in memory at once."""
 
 _EVERYTHING = 1 << 62
 """A number above all tokens."""
 
 _LAST_MS = (1 << 53) - 1
-"""No dead member died later: the largest whole number that each double up to it has."""
+"""Latest time of death that is returned, in ms; up to it, doubles hold every whole number."""
 
 
 class SqlSorted:
     """`emq.storage.slot_store.SortedStore` in a database.
 
-    Every call is one transaction, under the locks of its slots' rows, unless a row is damaged.
-    A slot has a row of its own in `store_groups`, named by its address. Members of equal scores come in the order of
-    their digests.
+    Every call is one transaction, under the locks of its slots' rows, unless a row is damaged. A slot has a row of its
+    own in `store_groups`, named by its address. Members of equal scores come in the order of their digests.
     """
 
     def __init__(self, backend: Backend, known: KnownRows) -> None:
@@ -74,7 +73,7 @@ class SqlSorted:
     async def add(
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | Failure]:
-        """See `SortedStore.add`; an add that its topic's Lua fold refuses is answered with `InvalidMessage`."""
+        """See `SortedStore.add`; an add that the topic's Lua fold refuses gets `InvalidMessage`."""
         if not adds:
             return []
         check_scores(adds)
@@ -148,8 +147,11 @@ class SqlSorted:
         return [answers[number] for number in range(len(claims))]
 
     async def settle(self, settles: Sequence[SlotSettle]) -> list[bool | errors.NotOwner | Failure]:
-        """See `SortedStore.settle`. What its topic's Lua fold cannot merge with its waiting twin is dead, or
-        stays so."""
+        """See `SortedStore.settle`.
+
+        A member that the topic's Lua fold cannot merge with its waiting twin becomes a dead letter. On REPLAY it stays
+        dead, and its result is False.
+        """
         if not settles:
             return []
         check_scores(settles)
@@ -179,7 +181,7 @@ class SqlSorted:
         return answers
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner | Failure]:
-        """See `SortedStore.recover`. What meets its twin is merged by the fold of the slot's last add."""
+        """See `SortedStore.recover`. A member that meets its twin is merged by the fold of the slot's last add."""
         if not recovers:
             return []
         return await self._backend.of_each(
@@ -196,7 +198,7 @@ class SqlSorted:
         for number, recover in enumerate(recovers):
             slot = slots[recover.slot.address]
             seen = slot.epoch
-            # A token tells whole seconds.
+            # A token holds whole seconds.
             timed = -(-(recover.older_than_ms or 0) // 1000) * 1000
             if stale := slot.fence(recover.epoch):
                 answers[number] = stale
@@ -232,7 +234,7 @@ class SqlSorted:
             part = gone[start : start + size]
             members = loaded(part)
             for number, key in part:
-                # Two recoveries of one slot may both have found it.
+                # Two recoveries of one slot may both have found the member.
                 if members.is_prepared(key):
                     recover = recovers[number]
                     members.roll_back(key, recover.slot, recover.reason, folds[number], now_ms)
@@ -273,7 +275,7 @@ class SqlSorted:
     def _lock(
         self, transaction: Transaction, asked: Sequence[SlotAdd] | Sequence[SlotSettle]
     ) -> tuple[dict[str, Group], list[Key]]:
-        """The slots' rows by address, locked, and the keys of the members asked about."""
+        """Lock the slots' rows; return them by address, and the keys of the members asked about."""
         slots = self._known.lock_groups(transaction, {each.slot.address for each in asked})
         return slots, [(slots[each.slot.address].id, digest(each.member)) for each in asked]
 
@@ -283,14 +285,14 @@ def _address(each: SlotAdd | SlotClaim | SlotSettle | Recover) -> str:
 
 
 Accepted = tuple[int, Group, SlotClaim]
-"""A claim that was not refused: its number in the call, its slot's row, itself."""
+"""An accepted claim: its number in the call, its slot's row, the claim."""
 
 First = tuple[float | None, int | None]
-"""Of a slot: the rank of its first claimable member, and when its first rest is over; None for none."""
+"""Of a slot: the rank of its first claimable member, and the end of its first rest; None if there is no member."""
 
 
 def _turns(accepted: Sequence[Accepted]) -> Iterator[list[Accepted]]:
-    """The claims in their order, no slot twice in a turn: what one takes is gone for the next."""
+    """Divide the claims into turns without a slot twice: members that one claim takes are gone for the next."""
     while accepted:
         turn: dict[int, Accepted] = {}
         for each in accepted:
@@ -303,7 +305,7 @@ def _turns(accepted: Sequence[Accepted]) -> Iterator[list[Accepted]]:
 def _take(
     transaction: Transaction, turn: Sequence[Accepted], first: dict[int, First], now_ms: int, max_bytes: int
 ) -> dict[int, list[Entry]]:
-    """Prepare the first claimable members for claims of different slots; return them by the claims' numbers."""
+    """Prepare the first claimable members for claims of different slots; return them by the numbers of the claims."""
     ready: list[tuple[Accepted, tuple[int, float, int]]] = []
     for each in turn:
         _, slot, claim = each
@@ -329,10 +331,12 @@ def _take(
 
 
 def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]], max_bytes: int) -> Iterator[Any]:
-    """Rows (index of what was asked, id, rank, member, body, note, merged, noted retries, history), up to `max_bytes`.
+    """Yield the first claimable members until `max_bytes`.
+
+    A row is (number of the request, id, rank, member, body, note, merged, noted retries, history).
 
     Args:
-        asked: (slot's id, last rank, limit) each.
+        asked: requests, each (slot's id, last rank, limit).
     """
     if not asked:
         return
@@ -352,7 +356,7 @@ def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]]
 
 
 def _next(transaction: Transaction, slots: Collection[int]) -> dict[int, First]:
-    """Return, by slot's id, the rank of its first claimable member and the end of its first rest."""
+    """Return the rank of each slot's first claimable member and the end of its first rest, by the slot's id."""
     rows = transaction.rows("members_next", slots=sorted(slots)) if slots else ()
     return {row[0]: (row[1], row[2]) for row in rows}
 
@@ -369,7 +373,7 @@ def _save_members(slots: dict[str, Group], members: Members) -> None:
 
 
 def _announce(transaction: Transaction, slot: Group, members: Members, key: Key) -> None:
-    """Wake the slot's claimer if the member may be claimed, and that before all that the claimer knows of."""
+    """If the member may be claimed before all members that the slot's claimer knows of, wake the claimer."""
     rank = members.claimable(key)
     if rank is not None:
         slot.comes(transaction, rank)
@@ -381,12 +385,12 @@ def _folded(asked: Sequence[SlotAdd] | Sequence[SlotSettle], keys: Sequence[Key]
 
 
 def _last_rank(kind: SlotKind, until_ms: int) -> float:
-    """Return the rank up to which members may run."""
+    """Return the highest rank that a member may have to run now."""
     return rank_of(kind, 0) if kind is SlotKind.PRIORITY else until_ms
 
 
 def _contents(slot: Slot, member: Any, body: Any, note: Any) -> tuple[bytes, bytes, bytes]:
-    """Member, body and note, of which only the first is stored unless they are apart."""
+    """Return member, body and note. Only the member is stored, unless the slot keeps bodies apart."""
     member = bytes(member)
     return (member, bytes(body or b""), bytes(note or b"")) if slot.apart else (member, member, b"")
 
@@ -394,7 +398,8 @@ def _contents(slot: Slot, member: Any, body: Any, note: Any) -> tuple[bytes, byt
 def _dead(
     transaction: Transaction, slot: Slot, after: tuple[int, bytes], limit: int, max_bytes: int
 ) -> list[DeadMember]:
-    """Times of death that a stranger wrote are told as far as they are times, and those are out of the rows' order."""
+    """Return a page of dead members. A time of death that another program wrote is bounded to a valid time, so the
+    page's order may differ from the rows' order."""
     found: list[DeadMember] = []
     values = {"slot": slot.address, "after_ms": float(after[0]) if after[0] > 0 else -math.inf, "page": limit}
     skipped = 0

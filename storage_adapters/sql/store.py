@@ -23,14 +23,14 @@ from storage_adapters.sql.slot_store import SqlSorted
 from storage_adapters.sql.tables import STORE
 
 ABANDONED_MS = 600_000
-"""Wake-ups that nobody has taken for so long are forgotten; a living instance takes its own every other second."""
+"""Milliseconds until a wake-up that no instance takes is forgotten; a living one takes its own every other second."""
 
 
 class SqlStore:
-    """`emq.storage.store.Store` in SQLite or PostgreSQL; made by `open_store`.
+    """`emq.storage.store.Store` in SQLite or PostgreSQL; `open_store` makes it.
 
-    An SQLite file takes any number of publishing processes, but hosts of one process only: `watch` claims them the
-    file, or `claim_host` earlier.
+    Any number of processes may publish to an SQLite file, but only one process may have hosts on it. `watch` claims the
+    file for this process's hosts; `claim_host` claims it earlier.
     """
 
     def __init__(self, backend: Backend, environment: Environment, max_queue_qps: float | None) -> None:
@@ -59,10 +59,10 @@ class SqlStore:
             self._host_lock = hostlock.host_lock(self._path, self._environment)
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """See `Store.watch`. None is yielded after the database was out of reach.
+        """See `Store.watch`. Yields None after the database was out of reach.
 
         Raises:
-            HostConflict: at once; see `claim_host`.
+            HostConflict: at the call, not at the first wake-up; see `claim_host`.
         """
         self.claim_host()
         return self._watch()
@@ -82,7 +82,7 @@ class SqlStore:
         elif self._path is not None:
             feed = functools.partial(listen.poll_file, self._backend)
         else:
-            # Nobody else can see a database in memory.
+            # No other process can see a database in memory.
             return None
         return asyncio.create_task(listen.keep(feed, self._backend), name="emq sql wake-ups")
 
@@ -100,12 +100,12 @@ async def open_store(url: str, environment: Environment) -> SqlStore:
     """Open a store in `sqlite:///path`, `sqlite://` (in memory) or `postgresql://user:password@host/database`.
 
     Args:
-        url: may carry `?max_queue_qps=N`, a cap in operations a second that the store is to name for one queue.
-        environment: whose data to serve.
+        url: may have `?max_queue_qps=N`, a cap in operations a second that the store declares for one queue.
+        environment: the environment whose data to serve.
 
     Raises:
-        InvalidSettings: the URL is none of these; correct it.
-        StoreUnavailable: no connection, or the file is not an SQLite database.
+        InvalidSettings: the URL has another form; correct it.
+        StoreUnavailable: there is no connection, or the file is not an SQLite database.
     """
     parsed = urls.parse(url)
     max_queue_qps = _max_queue_qps(parsed)

@@ -9,7 +9,7 @@ from emq.database import Schema
 metadata = sa.MetaData()
 
 _Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-# Pages of dead letters go by id; every database must agree with Python about the order of strings.
+# Pages of dead letters are in the order of ids, so every database must sort strings as Python does.
 _Plain = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 groups = sa.Table(
@@ -85,7 +85,7 @@ members = sa.Table(
         "slot_id", sa.BigInteger, primary_key=True, autoincrement=False, comment="the slot's row in store_groups"
     ),
     sa.Column("id", _Plain, primary_key=True, comment="digest of the member, which may be too long for an index"),
-    # A member may wait, be prepared and be dead at the same time: a twin that is added again is a message of its own.
+    # A member may wait, be prepared and be dead at once: a member that is added again is a message of its own.
     sa.Column("state", sa.Integer, primary_key=True, autoincrement=False, comment="0 waiting, 1 prepared, 2 dead"),
     sa.Column(
         "rank", sa.Double, nullable=False, comment="claim order (the score, or minus a priority); token; ms of death"

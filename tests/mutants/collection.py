@@ -46,7 +46,7 @@ SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
 
 
 def chosen(patterns: Sequence[str]) -> list[Mutant]:
-    """Those of the subsystems, or with the names, that match one of the patterns; all of them if there is none."""
+    """Return the mutants whose subsystem or name matches one of the patterns; all mutants if there is no pattern."""
     return [
         mutant
         for subsystem, mutants in SUBSYSTEMS.items()

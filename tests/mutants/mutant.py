@@ -1,4 +1,4 @@
-"""One mistake, and what must catch it."""
+"""One mistake, and the test that must catch it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PROMISES = {
 }
 
 SIMULATION = "simulation"
-"""As `caught_by`: some seed of `SEEDS` violates a promise."""
+"""Value of `caught_by`: some seed of `SEEDS` violates a promise."""
 
 SEEDS = 200
 
 
 class Misfit(Exception):
-    """The mistake cannot be planted: the text to replace is missing from its file, or is there more than once."""
+    """The mistake cannot be planted: the text to replace is missing from its file, or occurs more than once."""
 
 
 class Mutant(NamedTuple):
@@ -52,10 +52,10 @@ class Mutant(NamedTuple):
     caught_by: str
 
     def planted(self, text: str) -> str:
-        """The file's text with the mistake in it.
+        """Return the file's text with the mistake in it.
 
         Raises:
-            Misfit: the code has changed; say the mistake again in its new words.
+            Misfit: the code has changed; write the mistake in its new words.
         """
         if (times := text.count(self.before)) != 1:
             raise Misfit(f"{self.name}: the text to replace occurs {times} times in {self.file}, not once")

@@ -1,6 +1,6 @@
 """Simulate seeds until one of them violates a promise: `python -m mutants.seeds 200`, with PYTHONHASHSEED=0.
 
-Ends with 1 if one did, with 0 if none did, and with 2 if one could not be simulated.
+Exits with 1 if a seed violated a promise, with 0 if no seed did, and with 2 if a seed could not be simulated.
 """
 
 from __future__ import annotations

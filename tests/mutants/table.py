@@ -33,7 +33,7 @@ counts only if a fault that is planted in a trail makes it fail.
 
 
 def page(subsystems: Mapping[str, Sequence[Mutant]]) -> str:
-    """The whole README.md."""
+    """Return the whole README.md."""
     mutants = [mutant for part in subsystems.values() for mutant in part]
     lines = [f"There are {len(mutants)} mutants. The promises:", ""]
     for letter, words in PROMISES.items():
@@ -51,14 +51,14 @@ def _by(mutant: Mutant) -> str:
 
 
 def line(verdict: Verdict) -> str:
-    """One line for the terminal."""
+    """Return one line for the terminal."""
     m = verdict.mutant
     by = verdict.trouble or (", ".join(verdict.caught) if verdict.caught else f"passes: {m.caught_by}")
     return f"{verdict.word:8}  {m.promise}  {m.name:44}  {verdict.seconds:6.1f} s  {by}"
 
 
 def record(verdict: Verdict) -> dict[str, object]:
-    """For JSON."""
+    """Return the verdict as plain values for JSON."""
     m = verdict.mutant
     return {
         "name": m.name,

@@ -17,18 +17,18 @@ M = TypeVar("M", bound=RuleBasedStateMachine)
 FUZZ = os.environ.get("EMQ_FUZZ") == "1"
 
 SHRINKS = os.environ.get("EMQ_SHRINK") != "0"
-"""Whether a failing example is made small, which takes long; who only asks whether a test fails needs none of that."""
+"""True to make a failing example small, which takes long and is useless if you only ask whether a test fails."""
 
 
 def load_profile() -> None:
-    """To be called before any test is imported: settings take what they do not say from the profile of that time."""
+    """Load the profile. Call this before any test is imported, because settings take missing values from it then."""
     phases = tuple(Phase) if SHRINKS else (Phase.explicit, Phase.reuse, Phase.generate)
     settings.register_profile("emq", derandomize=not FUZZ, phases=phases)
     settings.load_profile("emq")
 
 
 def variant(machine: type[M], name: str, **attributes: Any) -> type[M]:
-    """The machine with these class attributes; each name has sequences of its own."""
+    """Return the machine with these class attributes; each name has sequences of its own."""
     made = type(machine.__name__, (machine,), attributes)
     if FUZZ:
         return made

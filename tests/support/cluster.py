@@ -32,17 +32,17 @@ REDIS_DATABASE = 7
 PATIENCE_S = 60.0
 WATCH_S = 0.2
 CLOCKS_US = 5_000_000
-"""By which the time of an environment differs from the machine's at most."""
+"""Most microseconds by which the time of an environment differs from the machine's."""
 
 EXPIRED = re.compile(r"^(\d+)\.\d+ .*the session of host .* has expired", re.MULTILINE)
-"""In the log of a host that has learned that it is no member any more."""
+"""Line in the log of a host that has learned that it is no longer a member."""
 
 NEWER_OWNER = re.compile("has a newer owner than epoch")
-"""In the log of a host that a store has refused."""
+"""Text in the log of a host that a store has refused."""
 
 
 class Place(NamedTuple):
-    """Where the servers are: URLs, that of ZooKeeper with a chroot."""
+    """The URLs of the servers; that of ZooKeeper has a chroot."""
 
     store: str
     database: str
@@ -58,12 +58,12 @@ def _empty(url: str) -> Iterator[None]:
 
 
 class Cluster:
-    """Hosts over one store, database and ensemble; an asynchronous context manager that ends what still runs.
+    """Hosts over one store, database and ensemble; an asynchronous context manager that ends hosts that still run.
 
     Attributes:
         app: a client of the same cluster in this process; no host.
         hosts: all host processes that were started, in order.
-        crashes: what may have had something repeated.
+        crashes: the crashes, which may cause repeats.
     """
 
     def __init__(self, place: Place, directory: Path, *, environment: str = "online", **settings: object) -> None:
@@ -114,13 +114,13 @@ class Cluster:
         return host
 
     async def started(self, count: int, **options: Any) -> list[HostProcess]:
-        """Start so many hosts; returns when each of them handles messages."""
+        """Start `count` hosts; return when each of them handles messages."""
         hosts = [self.start(**options) for _ in range(count)]
         await self.until_working(*hosts)
         return hosts
 
     async def until_spread(self, *hosts: HostProcess) -> None:
-        """Return when the groups have been shared evenly by these hosts, and by nobody else, for a while."""
+        """Return when these hosts alone have shared the groups evenly for a while."""
 
         def spread() -> bool:
             counts = [len(self.groups_of(host, 1.5)) for host in hosts]
@@ -130,7 +130,7 @@ class Cluster:
         await self.until(spread)
 
     async def until_working(self, *hosts: HostProcess, since_us: int = 0) -> None:
-        """Return when each of these has started a message after that time."""
+        """Return when each of these hosts has started a message after that time."""
         await self.until(lambda: all(any(r.started_us > since_us for r in h.receipts.all()[-50:]) for h in hosts))
 
     def kill(self, host: HostProcess) -> None:
@@ -142,7 +142,7 @@ class Cluster:
         host.signal(signal.SIGSTOP)
 
     def crashed(self, host: HostProcess) -> None:
-        """From now on what it had not checkpointed may be repeated."""
+        """Note a crash: from now on, deliveries that the host had not checkpointed may be repeated."""
         self.crashes.append(Crash(host.name, now_us()))
 
     # ---------------------------------------------------------------------------------------------------- watching
@@ -151,7 +151,7 @@ class Cluster:
         return [r for host in self.hosts for r in host.receipts.all()]
 
     def groups_of(self, host: HostProcess, last_s: float = 2.0) -> set[str]:
-        """Groups of which it has started something lately."""
+        """Return the groups of which the host has started messages lately."""
         since_us = now_us() - last_s * 1e6
         # In the order in which they were noted, and never started long after that: earlier ones need not be looked at.
         late = itertools.takewhile(lambda r: r.noted_us > since_us - CLOCKS_US, reversed(host.receipts.all()))
@@ -166,7 +166,7 @@ class Cluster:
             await asyncio.sleep(0.05)
 
     def tails(self) -> str:
-        """The ends of the logs."""
+        """Return the ends of the logs."""
         return "\n".join(f"--- {host.name} (runs: {host.running})\n{host.logged[-1500:]}" for host in self.hosts)
 
     # ---------------------------------------------------------------------------------------------------- promises
@@ -183,7 +183,7 @@ class Cluster:
         """Publish for the length of the block; at its end all promises must have been kept.
 
         Args:
-            quota: what a group may start in a second.
+            quota: most starts of a group in a second.
             expected: see `check`.
         """
         back = asyncio.create_task(self._checkpoints_going_back())
@@ -198,7 +198,7 @@ class Cluster:
         self.check(quota, **expected)
 
     def check(self, quota: Callable[[Receipt], float], *, clean: bool = False) -> None:
-        """Fails with what was found to be broken of: no repetition without a cause, the cap, one owner.
+        """Fail with the broken promises among these: no repetition without a cause, the cap, one owner.
 
         Args:
             clean: there must be no repetition at all.
@@ -215,7 +215,7 @@ class Cluster:
         assert not broken, f"{broken}\n{self.tails()}"
 
     def _expiries(self) -> list[Crash]:
-        """Sessions that ended, on purpose or because the machine was too busy."""
+        """Return the sessions that ended, on purpose or because the machine was too busy."""
         return [
             Crash(host.name, int(second) * cluster_receipts.SECOND_US)
             for host in self.hosts
@@ -232,7 +232,7 @@ class Cluster:
             ) from exc
 
     async def _checkpoints_going_back(self) -> None:
-        """Runs until one does, and fails then."""
+        """Run until a checkpoint goes back, and fail then."""
         before: dict[str, int] = {}
         while True:
             saved = {q: c.watermark for q, c in (await self.app.checkpoints.load_all()).items()}
@@ -250,7 +250,7 @@ def now_us() -> int:
 def place_on(
     zookeeper: servers.Ensemble | servers.ZooKeeperServer, redis_url: str, directory: Path, *, postgres_url: str = ""
 ) -> Iterator[Place]:
-    """A place of its own on servers that others use, too; the database is an SQLite file unless PostgreSQL is given."""
+    """Yield a separate place on servers that others use as well; the database is a file unless PostgreSQL is given."""
     name = f"c{uuid.uuid4().hex[:8]}"
     store = f"{redis_url.rpartition('/')[0]}/{REDIS_DATABASE}"
     database = f"{postgres_url.rpartition('/')[0]}/{name}" if postgres_url else f"sqlite:///{directory}/catalog.db"

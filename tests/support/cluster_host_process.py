@@ -29,7 +29,7 @@ RETRY_AFTER_S = 0.3
 
 
 class ClockAhead(SystemClock):
-    """A clock that is set wrongly."""
+    """A clock that is set ahead."""
 
     def __init__(self, ahead_s: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ async def main(receipts: str, handler_ms: float, clock_ahead_s: float) -> None:
 
 
 def end_session(app: Any) -> None:
-    """Take the session over and close it; only who has its password can do that."""
+    """Take the session over and close it; this needs the session's password."""
     ours = app.host._membership._tree._session._client.kazoo
     hosts = ",".join(f"{host}:{port}" for host, port in ours.hosts)
     other = KazooClient(hosts=hosts, client_id=ours.client_id)

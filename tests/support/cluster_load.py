@@ -16,9 +16,11 @@ FLAKY_EVERY = 10
 
 
 class LoadTopic(NamedTuple):
-    """Attributes:
-    groups: each of `GROUP_QPS` starts a second.
-    kind: of `emq.topics.model.Kind`.
+    """A topic of the load.
+
+    Attributes:
+        groups: number of groups, each of `GROUP_QPS` starts a second.
+        kind: the kind, see `emq.topics.model.Kind`.
     """
 
     name: str
@@ -48,7 +50,7 @@ async def create(app: emq.App, topics: Sequence[LoadTopic] = TOPICS) -> None:
 
 
 class Load:
-    """Publishes to topics until told to stop.
+    """Publishes to topics until it is told to stop.
 
     Attributes:
         sent: ids of all messages whose publish returned.
@@ -65,7 +67,7 @@ class Load:
         self._stopping = asyncio.Event()
 
     async def backlog(self, seconds: float) -> None:
-        """Publish so many seconds of work at once."""
+        """Publish this many seconds of work at once."""
         for topic in self._topics:
             await self._publish(topic, round(topic.qps * seconds))
 
@@ -103,7 +105,7 @@ class Load:
 async def under_load(
     app: emq.App, topics: Sequence[LoadTopic] = TOPICS, *, backlog_s: float = 1.0
 ) -> AsyncIterator[Load]:
-    """Creates the topics and publishes to them for the length of the block."""
+    """Create the topics, and publish to them for the length of the block."""
     await create(app, topics)
     load = Load(app, topics)
     await load.backlog(backlog_s)

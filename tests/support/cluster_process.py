@@ -18,7 +18,7 @@ class HostProcess:
     """One host process.
 
     Attributes:
-        expected: whether it should be running; a test that waits fails as soon as one ends that should.
+        expected: True if the process should be running; a test that waits fails as soon as such a process ends.
     """
 
     def __init__(self, name: str, directory: Path, environ: Mapping[str, str], handler_ms: float, ahead_s: float):
@@ -51,12 +51,12 @@ class HostProcess:
         self._process.wait()
 
     async def stop(self, timeout_s: float = 20.0) -> int:
-        """Ask for a clean stop; answers the exit status."""
+        """Ask for a clean stop; return the exit status."""
         self.expected = False
         self.signal(signal.SIGTERM)
         return await self.wait(timeout_s)
 
     async def wait(self, timeout_s: float = 20.0) -> int:
-        """Its exit status, once it has ended."""
+        """Return the exit status once the process has ended."""
         self.expected = False
         return await asyncio.to_thread(self._process.wait, timeout_s)

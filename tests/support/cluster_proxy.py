@@ -10,11 +10,11 @@ from typing import Self
 class PartingProxy:
     """Passes bytes between clients and servers on 127.0.0.1; an asynchronous context manager.
 
-    States: *open*; *silent* (`silence`: connections stay, nothing passes); *cut* (`cut`: connections break, and so does
-    each new one). `heal` leads back to open; what was held up by silence passes then.
+    States: *open*; *silent* (`silence`: connections stay, nothing passes); *cut* (`cut`: existing and new connections
+    break). `heal` leads back to open; then bytes that silence held up pass.
 
     Args:
-        ports: of the servers; there is a port of the proxy for each.
+        ports: ports of the servers; the proxy has a port for each.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
@@ -37,7 +37,7 @@ class PartingProxy:
 
     @property
     def servers(self) -> str:
-        """As they stand in a URL."""
+        """Return the proxy's addresses, as in a URL."""
         return ",".join(f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in self._servers)
 
     async def silence(self) -> None:

@@ -1,4 +1,4 @@
-"""What the handlers of a cluster's host processes wrote down, and what was promised about it."""
+"""The receipts that the handlers of a cluster's host processes wrote, and the promises about them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import NamedTuple
 SECOND_US = 1_000_000
 
 LATE_S = 2.0
-"""How much later than its interval a checkpoint may be when the machine is busy."""
+"""Seconds by which a checkpoint may be later than its interval when the machine is busy."""
 
 
 class Receipt(NamedTuple):
-    """Attributes:
-    what: "start" or "end" of a handler.
-    started_us: when the delivery started, by the host's clock, in microseconds since the epoch.
-    epoch: under which the host owned the group then; 0 if it did not.
-    noted_us: when this was written, by the machine's clock, in microseconds since the epoch.
+    """One line of a handler.
+
+    Attributes:
+        what: "start" or "end" of a handler.
+        started_us: start of the delivery by the host's clock, in microseconds since the epoch.
+        epoch: the epoch under which the host owned the group then; 0 if it did not own the group.
+        noted_us: time of the line by the machine's clock, in microseconds since the epoch.
     """
 
     what: str
@@ -40,14 +42,14 @@ class Receipt(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """A host was ended, stopped or cut off, so that it could not say how far it had come."""
+    """A host was ended, stopped or cut off, so it could not save its progress."""
 
     host: str
     at_us: int
 
 
 class Receipts:
-    """The lines of one host process; read again and again, each line once."""
+    """The lines of one host process; the file is read repeatedly, each line once."""
 
     def __init__(self, path: Path, host: str) -> None:
         self.path = path
@@ -67,7 +69,7 @@ class Receipts:
 
 
 def starts(receipts: Iterable[Receipt]) -> list[Receipt]:
-    """By the time of the start, over all hosts."""
+    """Return the starts of all hosts by their time."""
     return sorted((r for r in receipts if r.what == "start"), key=lambda r: r.started_us)
 
 
@@ -76,7 +78,7 @@ def done(receipts: Iterable[Receipt]) -> set[str]:
 
 
 def repeated(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
-    """Deliveries that were started again: (the earlier one, the repetition)."""
+    """Return the repeated deliveries, each as (earlier delivery, repetition)."""
     first: dict[tuple[str, int], Receipt] = {}
     found = []
     for r in starts(receipts):
@@ -88,7 +90,7 @@ def repeated(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
 
 
 def unexcused(receipts: Iterable[Receipt], crashes: Sequence[Crash], checkpoint_s: float) -> list[str]:
-    """Repetitions of what was neither in flight nor waiting for its checkpoint when its host crashed."""
+    """Return repetitions of messages that were neither in flight nor waiting for their checkpoint at a crash."""
     window_us = (checkpoint_s + LATE_S) * SECOND_US
     excused: set[str] = set()
     found = []
@@ -103,7 +105,7 @@ def unexcused(receipts: Iterable[Receipt], crashes: Sequence[Crash], checkpoint_
 
 
 def over_cap(receipts: Iterable[Receipt], quota: Callable[[Receipt], float]) -> list[str]:
-    """Groups that started more than their quota in an aligned second, by the clocks of their hosts."""
+    """Return the groups that started more than their quota in an aligned second, by the clocks of their hosts."""
     seconds: dict[tuple[str, int], list[Receipt]] = defaultdict(list)
     for r in starts(receipts):
         seconds[r.group, r.started_us // SECOND_US].append(r)
@@ -115,7 +117,7 @@ def over_cap(receipts: Iterable[Receipt], quota: Callable[[Receipt], float]) -> 
 
 
 def two_owners(receipts: Iterable[Receipt]) -> list[str]:
-    """Starts by a host after the first start of a later owner, starts without owning, and epochs of two hosts.
+    """Return starts by a host after the first start of a later owner, starts without owning, epochs of two hosts.
 
     All hosts stamp their starts by the time of their environment, whatever the clocks of their machines say.
     """
@@ -136,7 +138,7 @@ def two_owners(receipts: Iterable[Receipt]) -> list[str]:
 
 
 def owners(receipts: Iterable[Receipt]) -> dict[str, list[tuple[str, int]]]:
-    """By group: who owned it, and when they first started something (microseconds), in order."""
+    """Return for each group its owners in order, each with the time of its first start (microseconds)."""
     found: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for r in starts(receipts):
         if not found[r.group] or found[r.group][-1][0] != r.host:
@@ -145,7 +147,7 @@ def owners(receipts: Iterable[Receipt]) -> dict[str, list[tuple[str, int]]]:
 
 
 def moves(receipts: Iterable[Receipt], from_us: int, to_us: int) -> Iterator[tuple[str, int]]:
-    """(group, how often its owner changed in that time) of each group that moved."""
+    """Yield (group, number of changes of its owner in that time) of each group that moved."""
     for group, changes in owners(receipts).items():
         if n := sum(from_us <= at < to_us for _, at in changes[1:]):
             yield group, n

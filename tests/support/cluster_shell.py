@@ -33,7 +33,7 @@ class Shell:
         self.known = DatabaseView(TOPICS, QUOTAS, 1, [])
 
     def meet(self) -> Meeting:
-        """A cluster in memory, which the commands look at from now on."""
+        """Return a cluster in memory, at which the commands look from now on."""
         meeting = Meeting(QUOTAS)
 
         @contextlib.asynccontextmanager
@@ -60,13 +60,13 @@ class Shell:
 
 
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """In an empty directory, and without settings from the environment."""
+    """Yield a shell in an empty directory, without settings from the environment."""
     emq_shell.enter(tmp_path, monkeypatch)
     return Shell(monkeypatch, capsys)
 
 
 def run(line: str, code: int = 0) -> str:
-    """What `emq` says, on standard output if it succeeds, else its one line on standard error."""
+    """Return the output of `emq`: standard output if it succeeds, else its one line on standard error."""
     result = CliRunner().invoke(app, line.split())
     assert result.exit_code == code, result.output
     if code:

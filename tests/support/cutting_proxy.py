@@ -1,4 +1,4 @@
-"""A proxy before a Redis server that cuts connections in place of replies: what was asked has been done, unheard of."""
+"""A proxy before a Redis server that cuts connections in place of replies: a call is carried out, its reply is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CuttingProxy:
     A client of EMQ has one call at a time under way on a connection, so the next reply belongs to the last call.
 
     Attributes:
-        cuts: how many replies of each script were not passed on.
+        cuts: number of replies of each script that were not passed on.
     """
 
     def __init__(self, port: int) -> None:
@@ -43,13 +43,13 @@ class CuttingProxy:
         return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
 
     def cut(self, script: str, times: int, containing: bytes = b"") -> None:
-        """Cut in place of the next `times` replies of a script that contain something."""
+        """Cut in place of the next `times` replies of a script that contain these bytes."""
         digest, _ = scripts.script(script)
         self._wanted[digest.encode()] = script, times, containing
 
     @property
     def finished(self) -> bool:
-        """All that was to be cut has been."""
+        """True if every planned cut has happened."""
         return all(times == 0 for _, times, _ in self._wanted.values())
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

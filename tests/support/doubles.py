@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 class InlineDatabase(Database):
-    """In memory, without threads, so that it can be used in virtual time.
+    """A database in memory, without threads, so that it works in virtual time.
 
     Attributes:
-        down: it is out of reach, and each call says so at once.
-        silent: each call is told nothing until its deadline.
-        restarting: simulated hosts cannot connect to it.
+        down: True if the database is out of reach, and each call fails at once.
+        silent: True if each call gets no answer until its deadline.
+        restarting: True if simulated hosts cannot connect to it.
     """
 
     down = False
@@ -51,7 +51,7 @@ class InlineDatabase(Database):
 
 
 def group_of_entry(entry: Any) -> str:
-    """The group that an entry of a call is about: of a queue, a lane or a slot."""
+    """Return the group of an entry of a call: of a queue, a lane or a slot."""
     name = entry if isinstance(entry, str) else getattr(entry, "queue", None) or getattr(entry, "slot", None)
     if name is None:
         name = entry if isinstance(entry, Slot) else entry[0]
@@ -64,16 +64,16 @@ LOST = errors.OutcomeUnknown("the answer was lost in this test")
 
 @dataclasses.dataclass
 class Fault:
-    """What happens to calls of one name.
+    """A fault that happens to calls of one name.
 
     Attributes:
         before: raised instead of the call, which is not carried out.
-        after: raised in place of the answers: the call is carried out, and nobody hears of it.
-        before_s, after_s: how long the caller waits before, and after, the call is carried out.
-        of: only these entries of a call are concerned; the error is their answer, and the others are served.
-        when: whether it happens to a call, by its entries and its answers; for a fault before the call these are None.
-        times: how often it still happens; None: always.
-        happened: how often it has.
+        after: raised in place of the answers: the call is carried out, and its answers are lost.
+        before_s, after_s: seconds that the caller waits before, and after, the call is carried out.
+        of: only these entries of a call are concerned; they get the error as their answer, the others are served.
+        when: chooses the calls to which the fault happens, by entries and answers; before the call, answers are None.
+        times: number of times that the fault still happens; None for always.
+        happened: number of times that it has happened.
     """
 
     before: Exception | None = None
@@ -90,7 +90,7 @@ class Fault:
         return self.before is not None or self.before_s > 0
 
     def strikes(self, entries: Any, answers: Any) -> bool:
-        """Whether it happens to this call; counts it."""
+        """Return whether the fault happens to this call; count it if so."""
         if self.times == 0 or not self.when(entries, answers):
             return False
         self.times = self.times and self.times - 1
@@ -116,9 +116,9 @@ class Fault:
 class Faulty:
     """Passes calls on to a store's half, with the faults that a test injects.
 
-    `fail` has calls fail until `heal`, `inject` has one fault happen to some calls, and `fail_parts` of the store takes
-    the part of some groups down. What is put into `after` under a call's name is awaited once, between that call and
-    its return. `replace` is for what is no fault.
+    `fail` makes calls fail until `heal`. `inject` makes one fault happen to some calls. `fail_parts` of the store takes
+    the part of some groups down. A function in `after` under a call's name is awaited once, between that call and its
+    return. `replace` is for behaviour that is not a fault.
 
     Attributes:
         calls: counts by name.
@@ -195,30 +195,30 @@ class Faulty:
         return [next(answers) if failure is None else failure for failure in failures]
 
     def fail(self, fault: Exception | None = None, *only: str) -> None:
-        """From now on every call (or those named) raises `fault`."""
+        """From now on every call (or every named one) raises `fault`."""
         self.fault = fault or errors.StoreUnavailable("the store is out of reach in this test")
         self.only = frozenset(only)
 
     def heal(self) -> None:
-        """What `fail` began is over."""
+        """End the faults that `fail` began."""
         self.fault = None
 
     def inject(self, name: str, **fault: Any) -> Fault:
-        """Have a fault happen to calls of this name; the arguments are those of `Fault`."""
+        """Make a fault happen to calls of this name; the arguments are those of `Fault`."""
         made = Fault(**fault)
         self._faults.setdefault(name, []).append(made)
         return made
 
     def lose(self, name: str, **fault: Any) -> Fault:
-        """Have the answers of calls of this name be lost."""
+        """Lose the answers of calls of this name."""
         return self.inject(name, after=LOST, **fault)
 
     def noted(self, name: str) -> list[Any]:
-        """What calls of this name are asked from now on: the entries of each call."""
+        """Return a list that gets the entries of each call of this name from now on."""
         return self._noted.setdefault(name, [])
 
     def replace(self, name: str, call: Callable[..., Awaitable[Any]]) -> None:
-        """From now on `call` answers in place of the method of that name."""
+        """From now on, run `call` in place of the method of that name."""
         self._instead[name] = call
 
 
@@ -237,7 +237,7 @@ class FaultyStore:
         return self.real.watch() if self._heard is None else self._watch_deaf(self._heard)
 
     def deafen(self) -> asyncio.Event:
-        """No wake-up arrives at whoever watches from now on; set the event to tell that some may have been lost."""
+        """Let no wake-up arrive from now on; set the event to tell watchers that some may have been lost."""
         self._heard = asyncio.Event()
         return self._heard
 
@@ -257,7 +257,7 @@ class FaultyStore:
         self.sorted.heal()
 
     def fail_parts(self, parts: Callable[[str], errors.EMQError | None], silent_s: float = 0.0) -> None:
-        """From now on the part of each group that `parts` has an error for is down; `None` for every group heals."""
+        """Take down the part of each group for which `parts` returns an error; `None` for every group heals."""
         for half in (self.log, self.lanes, self.sorted):
             half.parts, half.silent_s = parts, silent_s
 

@@ -67,7 +67,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def line_with(process: subprocess.Popen[str], text: str) -> str:
-    """The next line of the process's standard error that has `text` in it."""
+    """Return the next line of the process's standard error that contains `text`."""
     assert process.stderr is not None
     for line in process.stderr:
         if text in line:

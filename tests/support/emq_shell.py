@@ -17,8 +17,10 @@ from emq.cli.commands import app
 
 
 class Shell:
-    """Attributes:
-    error: what the last command wrote to standard error.
+    """Runs commands.
+
+    Attributes:
+        error: standard error of the last command.
     """
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class Shell:
         self.error = ""
 
     def __call__(self, line: str, *more: str, code: int = 0, stdin: str | bytes | None = None) -> str:
-        """Standard output of a command, whose exit code must be `code`."""
+        """Return the standard output of a command, whose exit code must be `code`."""
         result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert result.exit_code == code, result.output
@@ -37,7 +39,7 @@ class Shell:
         return json.loads(self(line, *more, "--json", code=code, stdin=stdin))
 
     def refused(self, line: str, *more: str, code: int = 1, stdin: str | bytes | None = None) -> str:
-        """The one line with which a command fails."""
+        """Return the one line with which a command fails."""
         self(line, *more, code=code, stdin=stdin)
         if code == 1:
             assert self.error.count("\n") == 1
@@ -46,7 +48,7 @@ class Shell:
 
 
 def enter(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it the current directory, and take all settings out of the environment."""
+    """Make this the current directory, and remove all settings from the environment."""
     monkeypatch.chdir(directory)
     for name in [name for name in os.environ if name.startswith("EMQ_") and name != "EMQ_REQUIRE_SERVERS"]:
         monkeypatch.delenv(name)
@@ -58,7 +60,7 @@ def shell(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 def opened(work: Callable[[App], Any]) -> Any:
-    """Do something to the store that the commands use."""
+    """Do something to the store of the commands."""
 
     async def run() -> Any:
         async with App() as made:

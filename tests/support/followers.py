@@ -1,4 +1,4 @@
-"""Members of a cluster in memory that follow the plan as hosts do, and consume nothing."""
+"""Members of a cluster in memory that follow the plan like hosts, and consume nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Meeting:
 
 
 class Follower:
-    """A member that lets go of what it loses after `drain_s` seconds."""
+    """A member that releases the groups that it loses after `drain_s` seconds."""
 
     def __init__(self, meeting: Meeting, name: str, drain_s: float = 0.0, weight: float = 1.0) -> None:
         self.drain_s = drain_s

@@ -1,4 +1,4 @@
-"""A stranger who writes garbage over whatever belongs to some topics, in every key and column of a store."""
+"""A program that writes garbage over the data of some topics, in every key and column of a store."""
 
 from __future__ import annotations
 

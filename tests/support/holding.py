@@ -23,9 +23,9 @@ _LEAVES = (
 
 
 def paths_to(mark: str, **roots: Any) -> list[str]:
-    """Ways from the roots to texts that contain `mark`: attributes, items, closures, bound methods and weak sets.
+    """Return ways from the roots to texts that contain `mark`: attributes, items, closures, bound methods, weak sets.
 
-    What only a suspended coroutine holds is not found.
+    Objects that only a suspended coroutine holds are not found.
     """
     found: list[str] = []
     seen: set[int] = set()

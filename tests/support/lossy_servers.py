@@ -1,4 +1,4 @@
-"""Servers that come back without what was written after a point in time, in each way in which that happens."""
+"""Servers that come back without the writes after a point in time, in each way in which that happens."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Lossy(Protocol):
     url: str
 
     def cut(self) -> None:
-        """What is written from now on is lost."""
+        """From now on, writes will be lost."""
 
     def crash(self) -> None:
-        """The server dies."""
+        """Kill the server."""
 
     def back(self) -> None:
-        """The store is served again, as it was at the cut."""
+        """Serve the store again, as it was at the cut."""
 
     def close(self) -> None:
         """Stop all servers."""
 
 
 def _lag(replica: RedisNode, master: RedisNode) -> None:
-    """Have a replica fall behind: it loses its master, and is let in no more."""
+    """Let a replica fall behind: it loses its master and cannot connect again."""
     behind = "master_repl_offset"
     await_true(lambda: _told(replica, behind) == _told(master, behind), "the replica has not caught up")
     replica.ask("CONFIG", "SET", "masteruser", "nobody")

@@ -1,4 +1,4 @@
-"""Hosts without a cluster on one store and one database: what they started, by topic and second."""
+"""Hosts without a cluster on one store and one database, and their starts by topic and second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emq.message import Message
 
 
 def fresh_database(url: str) -> str:
-    """The URL of a new, empty database of a PostgreSQL server."""
+    """Return the URL of a new, empty database of a PostgreSQL server."""
     name = f"fresh_{os.getpid()}_{uuid.uuid4().hex[:8]}"
     engine = sa.create_engine(urls.parse(url), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
@@ -47,7 +47,7 @@ class Starts:
 
     @property
     def most_in_a_second(self) -> int:
-        """Of one topic."""
+        """Return the most starts of one topic in a second."""
         return max(self._seconds.values(), default=0)
 
 
@@ -61,7 +61,7 @@ class Meeting:
         self._prefix = f"t{uuid.uuid4().hex[:8]}"
 
     def app(self, name: str, pattern: str | None = None, **options: object) -> emq.App:
-        """An app, not entered yet. `pattern`: of its handler; "" for none."""
+        """Return an app that is not entered yet. `pattern` is that of its handler; "" for none."""
         app = emq.App(self.store, database=self.database, options=emq.Settings(**options))  # type: ignore[arg-type]
         if pattern != "":
             app.handler(pattern or f"{self._prefix}.*")(self.starts.on(name))
@@ -72,12 +72,12 @@ class Meeting:
 
 
 def on_redis(url: str, directory: Path) -> Meeting:
-    """On a Redis that tests share, with a database file of its own."""
+    """Return a meeting on a Redis that tests share, with a database file of its own."""
     return Meeting(url, f"sqlite:///{directory}/catalog.db")
 
 
 def on_postgres(url: str) -> Meeting:
-    """Store and database in a new database of a PostgreSQL server."""
+    """Return a meeting with store and database in a new database of a PostgreSQL server."""
     fresh = fresh_database(url)
     return Meeting(fresh, fresh)
 

@@ -38,7 +38,7 @@ class Cluster:
 
     @property
     def owners(self) -> dict[str, str]:
-        """Who holds what; fails if two hold the same."""
+        """Return the holder of each group; fail if two members hold the same group."""
         found: dict[str, str] = {}
         for name, member in self.members.items():
             for group in member.held:
@@ -55,7 +55,7 @@ class Cluster:
         return records.decode(node.data, Record, PATHS.serverlist)
 
     async def settled(self, groups: int = 12) -> None:
-        """Every group has an owner, and nothing has changed for a while."""
+        """Return when every group has an owner, and nothing has changed for a while."""
         await until(lambda: len(self.owners) == groups, 60)
         await asyncio.sleep(2)
         assert len(self.owners) == groups
@@ -78,7 +78,7 @@ class Database:
 
 
 class Member:
-    """A host as far as its membership can tell: takes what it is given, lets go when it is told to."""
+    """The membership of a host without the host: takes groups that it gets, and releases them when told to."""
 
     def __init__(self, cluster: Cluster, name: str, groups: int, **options: float) -> None:
         self.cluster = cluster

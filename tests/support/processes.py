@@ -1,4 +1,4 @@
-"""Host processes to kill, and what they left behind."""
+"""Host processes to kill, and the receipts that they left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Receipts:
         return {r.id for r in self.read() if r.what == "e"}
 
     def repeated(self) -> Counter[tuple[str, int]]:
-        """Deliveries, by message and attempt, beyond the first."""
+        """Return the deliveries, by message and attempt, beyond the first."""
         counts = Counter((r.id, r.attempt) for r in self.starts())
         return Counter({delivery: n - 1 for delivery, n in counts.items() if n > 1})
 
@@ -68,7 +68,7 @@ class HostProcess:
         self._process.communicate()
 
     def terminate(self, timeout_s: float = 15.0) -> int:
-        """Ask for a clean stop; answers the exit status."""
+        """Ask for a clean stop; return the exit status."""
         self.signal()
         return self.wait(timeout_s)[0]
 
@@ -76,7 +76,7 @@ class HostProcess:
         self._process.send_signal(number)
 
     def wait(self, timeout_s: float = 15.0) -> tuple[int, str]:
-        """Exit status and what was written to standard error."""
+        """Return the exit status and the text on standard error."""
         _, text = self._process.communicate(timeout=timeout_s)
         return self._process.returncode, text
 
@@ -89,7 +89,7 @@ class HostProcess:
 def host(
     store: str, database: str, receipts: Receipts, *, handler_ms: float = 20.0, checkpoint_s: float = 0.3
 ) -> Iterator[HostProcess]:
-    """A host process, killed at the end if it still runs."""
+    """Yield a host process; kill it at the end if it still runs."""
     process = HostProcess(store, database, receipts, handler_ms, checkpoint_s)
     try:
         yield process
@@ -109,7 +109,7 @@ def wait_for(holds: Callable[[], bool], process: HostProcess, timeout_s: float =
 def not_covered(
     starts: Sequence[Receipt], checkpoints: Mapping[str, Checkpoint], priorities: Sequence[str]
 ) -> set[str]:
-    """Ids of messages that were started, and that their queue's checkpoint does not say are finished."""
+    """Return the ids of messages that were started and are not finished by their queue's checkpoint."""
     found = set()
     for r in starts:
         checkpoint = checkpoints.get(f"{r.topic}/{r.group}/{priorities[r.priority]}", Checkpoint("", 0, 0))

@@ -1,4 +1,4 @@
-"""What a part records in the trail, kept for a test to look at."""
+"""The events that a part records in the trail, kept for a test."""
 
 from __future__ import annotations
 

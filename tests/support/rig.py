@@ -1,4 +1,4 @@
-"""Hosts built from their parts on one memory store, and what their handlers saw."""
+"""Hosts built from their parts on one memory store, and the deliveries to their handlers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Delivery(NamedTuple):
 
 
 class Seen:
-    """Records every delivery; what `then` raises or waits for is what the handler does."""
+    """Records every delivery; the handler raises or awaits whatever `then` does."""
 
     def __init__(self, then: Callable[[Message], Awaitable[object]] | None = None) -> None:
         self.deliveries: list[Delivery] = []
@@ -100,12 +100,12 @@ class Seen:
 
 
 def starts_per_second(deliveries: Iterable[Delivery]) -> Counter[tuple[str, int, int]]:
-    """Starts by (topic, group, aligned second)."""
+    """Count starts by (topic, group, aligned second)."""
     return Counter((d.topic, d.group, d.started_us // 1_000_000) for d in deliveries)
 
 
 def inversions(deliveries: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]]:
-    """Pairs (started, passed over): a lower priority started while a higher one of its group was ready."""
+    """Return pairs (started, passed over): a lower priority started while a higher one of its group was ready."""
     found = []
     by_group: dict[tuple[str, int], list[Delivery]] = {}
     for d in deliveries:
@@ -121,7 +121,7 @@ def inversions(deliveries: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = 30.0, step_s: float = 0.005) -> None:
-    """Wait until `holds()`; fails the test if it takes longer than `timeout_s`."""
+    """Wait until `holds()` is true; fail the test if that takes longer than `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             while not holds():
@@ -134,7 +134,7 @@ class Rig:
     """One catalog, one memory world, one cluster; any number of hosts.
 
     Attributes:
-        store: the producer's and the administration's.
+        store: the store of the producer and the administration.
         cluster: assigns groups to the hosts of `host`.
     """
 
@@ -181,13 +181,13 @@ class Rig:
 
     @contextlib.asynccontextmanager
     async def consuming(self, handlers: Handlers | Seen, name: str = "host-1", **options: Any) -> AsyncIterator[Host]:
-        """A host that runs inside the block, and is stopped cleanly at its end."""
+        """Yield a host that runs inside the block, and is stopped cleanly at its end."""
         host = self.host(handlers, name, **options)
         async with running(host):
             yield host
 
     async def checkpointed(self, queue: str) -> int:
-        """The stored watermark of a queue; 0 where there is none."""
+        """Return the stored watermark of a queue; 0 if there is none."""
         saved = await self.checkpoints.load([queue])
         return saved[queue].watermark if queue in saved else 0
 
@@ -206,7 +206,7 @@ async def rig(clock: Clock | None = None) -> AsyncIterator[Rig]:
 
 @contextlib.asynccontextmanager
 async def running(host: Host) -> AsyncIterator[asyncio.Task[None]]:
-    """The host's run as a task; stopped cleanly at the end, and its failure is the test's."""
+    """Yield the host's run as a task; stop it cleanly at the end; its failure fails the test."""
     task = asyncio.create_task(host.run())
     ready = asyncio.create_task(host.running.wait())
     try:

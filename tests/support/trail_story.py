@@ -19,7 +19,7 @@ T0_S = 1_000_000_000
 T0_US = T0_S * 1_000_000
 MS = 1000
 CONTENT = f"0-{'a' * 24}"
-"""An id as those of sorted topics are."""
+"""An id like those of sorted topics."""
 
 
 @dataclasses.dataclass
@@ -53,7 +53,7 @@ class Delivery:
 
 
 def clean(n: int = 20) -> list[Delivery]:
-    """Twenty messages within a second, one after the other, of four keys, alternating between two priorities."""
+    """Return twenty deliveries within a second, one after the other, of four keys, at two priorities in turn."""
     return [
         Delivery(f"m{i}", 10 * i + 2, 10 * i + 5, 10 * i + 1, f"k{i % 4}", priority=i % 2, offset=i // 2)
         for i in range(n)
@@ -84,7 +84,7 @@ class Story:
         return self
 
     def own(self, source: str, at_ms: float | None) -> Story:
-        """The source takes the group; `None`: without recording it."""
+        """Let the source take the group; with `None`, without recording it."""
         self.epochs[source] = len(self.epochs) + 1
         if at_ms is not None:
             self.trail(source).record(events.Owned(T0_US + round(at_ms * MS), "shop", 0, self.epochs[source]))
@@ -159,14 +159,14 @@ class Slot:
 
 
 def cut_short(story: Story, source: str = "host") -> None:
-    """The source is killed: what it has told last is not closed."""
+    """Kill the source: its last events are not in a closed segment."""
     story.close()
     newest = max(story.directory.glob(f"{source}-*.parquet"))
     newest.unlink()
 
 
 def in_segments(story: Story) -> Path:
-    """A clean ledger whose host wrote four segments, numbers 0 to 3."""
+    """Return a clean ledger whose host wrote four segments, numbers 0 to 3."""
     deliveries = clean()
     story.publish(*deliveries)
     for part in (deliveries[:10], deliveries[10:]):

@@ -33,14 +33,14 @@ class TreeWatcher:
         self._changed.set()
 
     async def sees(self, *states: SessionState) -> None:
-        """Wait until it went through exactly these since it was opened."""
+        """Wait until the session went through exactly these states since the tree was opened."""
         async with asyncio.timeout(30):
             while self.states[1:] != list(states):
                 self._changed.clear()
                 await self._changed.wait()
 
     async def comes_to(self, state: SessionState) -> None:
-        """Wait until it is in this state, whatever it went through."""
+        """Wait until the session is in this state, whatever states it went through."""
         async with asyncio.timeout(30):
             while self.states[-1] is not state:
                 self._changed.clear()

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LONGEST_S = 3_600.0
-"""A scenario that goes on for longer than this hangs, as far as a test is concerned."""
+"""Seconds of virtual time after which a test counts a scenario as hanging."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """The running loop's time, as seconds since the epoch; a quarter second into a second at first."""
+    """The running loop's time, as seconds since the epoch; it begins a quarter of a second into a second."""
 
     def __init__(self) -> None:
         self._base = int(time.time()) + 0.25
@@ -80,6 +80,6 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` in virtual time, which goes on by a nanosecond where nothing waits."""
+    """Like `asyncio.run`, in virtual time, which goes on by a nanosecond if nothing waits."""
     with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, 1e-9)) as runner:
         return runner.run(main)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- First offset that is not trimmed and next offset to be assigned, for many queues.
+-- For many queues, return the first offset that is not trimmed and the next offset to be assigned.
 -- KEYS  1 hash head, then a list each
 -- ARGV  the queues' names
 -- Returns head (-1: damaged) and tail of each queue in one flat list. O(queues).

@@ -1,7 +1,7 @@
--- Part of lane_dead and slot_dead: the way through the dead.
+-- Part of lane_dead and slot_dead: the walk through the dead.
 local FIRST_PIECE, PIECE = 16, 128 -- members looked at in one call, however large they turn out to be
 
--- Call `found(member, time of death in ms)` for those behind (after_ms, after), up to `limit` and while it returns true.
+-- Call `found(member, time of death in ms)` for at most `limit` dead behind (after_ms, after), while it returns true.
 local function each_dead(dead, after_ms, after, limit, found)
   local function ms_of(score) return math.max(0, math.min(math.floor(tonumber(score)), 9007199254740991)) end
   local place, size = redis.call('ZRANK', dead, after), FIRST_PIECE

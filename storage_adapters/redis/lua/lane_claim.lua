@@ -3,8 +3,8 @@
 -- next waiting entry.
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, then for each claim: zset waiting, zset ranks, hash prepared,
 --       hash bodies
--- ARGV  1 now in ms, 2 the claimer's channel, 3 most bytes of bodies; then for each claim: lane, limit, epoch, rooms (how
---       many at most of each priority, the last for all lower ones too; separated by spaces; empty: no such bound)
+-- ARGV  1 now in ms, 2 the claimer's channel, 3 most bytes of bodies; then for each claim: lane, limit, epoch, rooms
+--       (most entries of each priority, separated by spaces; the last number holds for all lower ones; empty: no bound)
 -- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
 -- O((claimed + priorities) log entries).
 -- include whole
@@ -15,7 +15,7 @@ local now = tonumber(ARGV[1])
 local upto = math.min(now, SPAN - 1)
 local budget = tonumber(ARGV[3])
 
--- Take up to `count` of what is due of one priority; adds ids and bodies to `reply`, answers how many.
+-- Take up to `count` due entries of one priority. Append ids and bodies to `reply`; return the number of entries.
 local function take(priority, count, epoch, reply, waiting, ranks, prepared, bodies)
   local first, taken = priority * SPAN, 0
   while taken < count and budget > 0 do
@@ -30,7 +30,7 @@ local function take(priority, count, epoch, reply, waiting, ranks, prepared, bod
       claims[i + 1] = string.format('%s %s %.0f %d', epoch, ARGV[1], due[i + 1] - first, priority)
     end
     if #ids == 0 then break end
-    -- Prepared before they wait no more: should a key be damaged, each is in one of the two, or in both.
+    -- Prepare the entries before they leave waiting: after damage to a key, each is in one of the two, or in both.
     local found = redis.call('HMGET', bodies, unpack(ids))
     redis.call('HSET', prepared, unpack(claims))
     redis.call('ZREM', waiting, unpack(ids))
@@ -58,7 +58,7 @@ for c = 0, (#ARGV - 3) / 4 - 1 do
     left = tonumber(left)
     local following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]
     while left > 0 and budget > 0 and following and tonumber(following) <= now do
-      -- The next priority of which there is any.
+      -- Go to the next priority that has entries.
       local any = redis.call('ZRANGEBYSCORE', ranks, priority * SPAN, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       if not any[1] then break end
       priority = math.floor(any[2] / SPAN)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- A page of a lane's dead letters in order of time of death and id.
+-- Return a page of a lane's dead letters in order of time of death and id.
 -- KEYS  1 zset dead, 2 hash bodies, 3 hash reasons
 -- ARGV  1, 2 time (ms) and id behind which the page starts, 3 most entries, 4 most bytes of bodies
 -- Returns {id, body, reason, time of death in ms} for each. O(page + entries of the same millisecond).

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Sizes of the three states of many lanes, and the due time of the next waiting entry.
+-- Return the sizes of the three states of many lanes, and the due time of the next waiting entry.
 -- KEYS  for each lane: zset waiting, hash prepared, zset dead
 -- Returns waiting, prepared, dead, next due in ms (-1: none) for each lane in one flat list. O(lanes).
 local answer = {}

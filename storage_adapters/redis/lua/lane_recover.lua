@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Return prepared entries to waiting, as they were: those of lower epochs, and those claimed before a given time.
+-- Let prepared entries wait again, unchanged: those of lower epochs, and those claimed before a given time.
 -- KEYS  for each lane: zset waiting, zset ranks, hash prepared
 -- ARGV  1 claimed before (ms; -1: by epoch only), then an epoch for each lane
--- Returns how many were returned for each lane. O(prepared).
+-- Returns for each lane how many entries wait again. O(prepared).
 -- include whole
 -- include lane_ranks
 local answer = {}

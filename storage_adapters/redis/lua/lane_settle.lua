@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Carry out verdicts on prepared and dead entries, and take back waiting ones; seal lanes and open them, and forget
--- what was taken for good.
+-- Carry out verdicts on prepared and dead entries, and take back waiting ones. Seal and open lanes; forget the entries
+-- that were taken for good.
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
 --       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms
--- ARGV  1 now in ms, 2 for how many ms to remember what is taken for good, 3 the most such entries of a lane, 4 how
---       many ms a caller's clock may be ahead; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms,
+-- ARGV  1 now in ms, 2 for how many ms to remember an entry taken for good, 3 most such entries of a lane, 4 how many
+--       ms a caller's clock may be ahead; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms,
 --       priority, body, reason, for good (0/1)
--- Returns for each verdict 1 (done), 0 (not in the state it starts from), -1 (stale epoch).
+-- Returns for each verdict 1 (done), 0 (the entry is not in the state that the verdict needs), -1 (stale epoch).
 -- Allowed on a full server, so that it can be drained. O(verdicts log entries).
 -- include whole
 -- include lane_ranks
 -- include channel
 -- include lane_waking
--- Remember an entry, and forget the oldest. The order is that of the calls, since the clock of each may differ.
+-- Remember an entry, and forget the oldest. Entries stay in the order of the calls, since callers' clocks may differ.
 local function remember(taken, times, id)
   local now, last = tonumber(ARGV[1]), tonumber(redis.call('ZREVRANGE', taken, 0, 0, 'WITHSCORES')[2] or 0)
   redis.call('ZADD', taken, string.format('%.0f', last > now and last + 1 or now), id)
@@ -67,7 +67,7 @@ for i = 0, (#ARGV - 4) / 9 - 1 do
       leave()
       redis.call('HDEL', bodies, id)
     else
-      -- It arrives before it leaves: should a key be damaged, the verdict can be repeated.
+      -- The entry arrives before it leaves: after damage to a key, the verdict can be repeated.
       if verdict == 'dead' then
         redis.call('ZADD', dead, ARGV[1], id)
         redis.call('HSET', reasons, id, reason)

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- A page of a lane's waiting entries in order of due time and id.
+-- Return a page of a lane's waiting entries in order of due time and id.
 -- KEYS  1 zset waiting, 2 zset ranks, 3 hash bodies
--- ARGV  1, 2 first and last place of the page, counted from 0 (last before first: an empty page), 3 most bytes of bodies
+-- ARGV  1, 2 first and last place of the page, counted from 0 (last before first: empty page), 3 most bytes of bodies
 -- Returns id, body, due time in ms (as text), priority for each in one flat list. O(log entries + page).
 -- include lane_ranks
 local answer, bytes = {}, tonumber(ARGV[3])

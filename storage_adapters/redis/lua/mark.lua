@@ -1,6 +1,6 @@
--- Part of the log scripts: checks that a message which a queue's owner has seen is still there.
+-- Part of the log scripts: checks that a message which a queue's owner has seen is still in the queue.
 
--- True if another message or none is at the offset; one below the head was dropped, which proves nothing.
+-- True if the offset holds another message or none. Below the head it is false: a dropped message proves nothing.
 local function lacks(list, head, offset, digest)
   if offset == '' or tonumber(offset) < head then return false end
   local body = redis.call('LINDEX', list, tonumber(offset) - head)

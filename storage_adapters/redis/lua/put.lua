@@ -1,12 +1,13 @@
 #!lua
 -- Append messages to queues, assigning dense offsets; wake the owners of armed queues.
 -- KEYS  1 hash head (queue -> offset of the list's first element; 1 where missing), 2 hash armed (queue -> channel),
---       3 set sealed, 4 zset woken, 5 hash layout (queue -> lowest that it takes), then for each put: its list, and its
---       group's lists where max_length is set, and its zset ids where it remembers ids
+--       3 set sealed, 4 zset woken, 5 hash layout (queue -> lowest layout that it takes), then for each put: its list,
+--       its group's lists where max_length is set, and the zset ids of its group where the put has ids
 -- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), layout (-1: none), number of
---       sibling keys, ms for which the group remembers the ids (0: they are not given), ids ..., bodies ...
--- Returns for each put its first offset (with ids: that offset, and the places from 1 on of bodies left out), or -1 (sealed, or of too low a layout), -2 (full), -3 (its head is damaged). Refuses as a whole when memory is full (OOM).
--- O(messages).
+--       sibling keys, ms for which the group remembers the ids (0: the put has none), ids ..., bodies ...
+-- Returns for each put its first offset (with ids: a list of this offset and of the places, from 1 on, of the bodies
+--       that were left out), or -1 (sealed, or its layout is too low), -2 (full), -3 (head damaged).
+-- Refuses the whole call when memory is full (OOM). O(messages).
 -- include whole
 -- include channel
 -- include ids

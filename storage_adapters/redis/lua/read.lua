@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Read many queues from given offsets; arm those whose tail was reached, so that the next put wakes the reader.
--- Allowed on a full server, so that it can be drained.
--- KEYS  1 hash head, 2 hash armed, 3 hash fence (group -> highest epoch seen), 4 zset woken, then a list each
--- ARGV  1 the reader's channel, 2 most bytes of bodies, 3 whether the caller waits for a replica (0/1): then a call that
---       brings bodies writes something, for WAIT waits for what was there before the caller's last write; then for each
+-- Read many queues from given offsets; arm each queue whose tail was reached, so that the next put wakes the reader.
+-- Allowed on a full server, so that hosts can drain it.
+-- KEYS  1 hash head, 2 hash armed, 3 hash fence (group -> highest epoch seen), 4 zset woken, then each queue's list
+-- ARGV  1 the reader's channel, 2 most bytes of bodies, 3 whether the caller waits for a replica (0/1); then for each
 --       queue: queue, group, start, limit, epoch (-1 for an observer, who neither fences nor arms), offset and digest
 --       of a message that the owner has seen ("" for none)
--- Returns for each queue 0 (stale epoch), -1 - tail (what the owner has seen is gone), 'damaged' (its head is),
---       or {next, exhausted (0/1), offset
---       of the first body, bodies}.
---       O(messages + queues + offsets between a queue's head and where it is read, by the node of some 8 KiB).
+-- WAIT waits for the caller's own last write. So a call that returns bodies writes something where the caller waits for
+-- a replica.
+-- Returns for each queue 0 (stale epoch), -1 - tail (the message that the owner has seen is gone), 'damaged' (the head
+--       is damaged), or {next, exhausted (0/1), offset of the first body, bodies}.
+-- O(messages + queues + nodes of some 8 KiB between a queue's head and the offset where it is read).
 -- include mark
 -- include whole
 local answer, budget, touch = {}, tonumber(ARGV[2]), ARGV[3] == '1'

@@ -4,14 +4,14 @@
 -- ARGV  for each batch, of one slot: address, highest first (0/1), epoch ("": not fenced), the claim's token, number of
 --       members, the members
 -- Returns for each batch -1 (stale epoch), its number of members if all are acknowledged, or a string with a mark for
---       each: 1 acknowledged, 0 not in prepare under this token, or resting. O(members log prepared).
+--       each member: 1 acknowledged, 0 not in prepare under this token, or resting. O(members log prepared).
 -- include slot_waking
 -- include whole
 -- include slot_mine
 local answer, k, a = {}, 1, 1
 
--- Those of ARGV[first..last] that are in prepare under the token, each once, and do not rest; leaves a mark for each in
--- `marks`. A rest ends later than any claim; but its stamp may equal a token after the clock was set back.
+-- Return the members of ARGV[first..last] that are in prepare under the token and do not rest, each once. Append a mark
+-- for each to `marks`. A rest ends later than any claim; but after the clock was set back, its stamp may equal a token.
 local function acknowledged(prepare, rests, first, last, token, marks)
   local tokens, acked, seen, wanted = redis.call('ZMSCORE', prepare, unpack(ARGV, first, last)), {}, {}, tonumber(token)
   local some_rest = redis.call('EXISTS', rests) == 1

@@ -1,14 +1,14 @@
 #!lua
 -- Add members that are their own bodies to slots; wake armed slots.
 -- KEYS  for each slot: zset store, zset prepare, hash own, hash retries
--- ARGV  for each slot: address, highest first (0/1), which score counts of a member that waits ("NX" the first, "" the
+-- ARGV  for each slot: address, highest first (0/1), the score that a waiting member keeps ("NX" the first, "" the
 --       last, "LT" the lowest, "GT" the highest), most that may wait (-1: any number), number of members; then score
 --       and member of each
 -- Returns for each slot its number of members if all were new, else a string with a mark for each: 1 new, 0 merged,
---       2 no room, 4 the slot is sealed. Refuses as a whole when memory is full (OOM). O(members log waiting).
+--       2 no room, 4 the slot is sealed. Refuses the whole call when memory is full (OOM). O(members log waiting).
 -- include slot_waking
 
--- A member that is new has all retries, whatever is noted of an earlier one that another program has acknowledged.
+-- Give new members all their retries: forget the retries of an earlier equal one that another program acknowledged.
 local function forget_retries(retries, prepare, members, found)
   for i = 1, #members do
     if not found[i] and not redis.call('ZSCORE', prepare, members[i]) then redis.call('HDEL', retries, members[i]) end

@@ -1,29 +1,29 @@
 #!lua flags=allow-oom
--- Take members that may run from many slots: store -> prepare. Arm each slot with what may be claimed next.
--- Allowed on a full server, so that it can be drained.
+-- Take members that may run from many slots: store -> prepare. Arm each slot with the score of its next member.
+-- Allowed on a full server, so that hosts can drain it.
 -- KEYS  for each slot: zset store, zset prepare, hash own, hash body, hash preparebody, hash retries,
 --       hash history
 -- ARGV  1 the claim's second in ms, 2 the claimer's channel, 3 most members in this call, 4 most bytes of members and
 --       bodies; then for each slot: highest first (0/1), bodies apart (0/1), limit, epoch, for kinds by time the latest
 --       due time
--- Returns for each slot 0 (stale epoch) or {score of the next (nil: none), {member, score ...}, records, how much of the
---       limit was not tried, retries left of each, below 0 for deliveries beyond them ({}: as their scores say), what
---       each failed with ({}: none has), end of the first rest in ms (nil: none)}; fewer answers than slots, at least
---       one, once the most members are reached. O((members + twins) log waiting).
+-- Returns for each slot 0 (stale epoch) or a list: score of the next (nil: none), {member, score ...}, records, the
+--       part of the limit that was not tried, retries left of each ({}: their scores give these; below 0: deliveries
+--       beyond the retries), history of each ({}: no failures), end of the first rest in ms (nil: none). Once the most
+--       members are reached, there are fewer answers than slots, but at least one. O((members + twins) log waiting).
 -- include slot_waking
 -- include whole
 local FIRST_PAGE, PAGE = 16, 128 -- members looked at in one call, however large they turn out to be
 local answer, base, budget, bytes = {}, tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local first_token = string.format('%.0f', base + 16)
 
--- At most `size` members that may run, behind `skipped` twins at the head.
+-- Return at most `size` members that may run, behind `skipped` twins at the head.
 local function head(store, backwards, until_ms, skipped, size)
   if backwards then return redis.call('ZREVRANGE', store, skipped, skipped + size - 1, 'WITHSCORES') end
   return redis.call('ZRANGEBYSCORE', store, '-inf', until_ms, 'WITHSCORES', 'LIMIT', skipped, size)
 end
 
--- Whether members of the page have twins in prepare: for each a score or false, or nil if none has. Few in prepare are
--- looked up in the store, which is cheaper than asking for the page's members one by one.
+-- Look for twins in prepare: return a score or false for each member of the page, or nil if no member has a twin. If
+-- prepare has few members, look these up in the store; that is cheaper than asking for the page's members one by one.
 local function twins_of(store, prepare, prepared, page)
   if prepared == 0 then return nil end
   if prepared <= #page and redis.call('ZINTERCARD', 2, store, prepare, 'LIMIT', 1) == 0 then return nil end
@@ -35,7 +35,7 @@ local function twins_of(store, prepare, prepared, page)
   return redis.call('ZMSCORE', prepare, unpack(members))
 end
 
--- The page without its twins.
+-- Return the page without the members that have twins.
 local function without(page, twins)
   local rest, n = {}, 0
   for i = 1, #page, 2 do
@@ -47,7 +47,7 @@ local function without(page, twins)
   return rest
 end
 
--- Drop a page's members from the store: by rank if they are all there is between, which spares looking for each.
+-- Drop a page's members from the store. Drop them by rank if they stand in one run; that spares a search for each.
 local function remove(store, backwards, skipped, members, n, whole)
   if not whole then
     redis.call('ZREM', store, unpack(members))
@@ -58,7 +58,7 @@ local function remove(store, backwards, skipped, members, n, whole)
   end
 end
 
--- As many of the page's members as the call may still bring, in bytes.
+-- Cut the page to as many members as the call may still return, in bytes.
 local function fitting(page, body)
   for i = 1, #page, 2 do
     bytes = bytes - #page[i] - (body and redis.call('HSTRLEN', body, page[i]) or 0)
@@ -85,8 +85,8 @@ local function move_bodies(body, preparebody, members, records)
   end
 end
 
--- Prepare a page's members; answers them alone. Where some failed before, adds what each has left to `lefts`, and
--- what each failed with to `histories`.
+-- Prepare a page's members, and return the members alone. If the slot notes failures, append each member's retries left
+-- to `lefts`, and its history to `histories`.
 local function prepare_all(prepare, page, retries, history, lefts, histories)
   local tokens, members, n, noted = {}, {}, 0, nil
   if retries then
@@ -139,7 +139,7 @@ local function take(k, backwards, apart, limit, until_ms)
   return taken, records, prepared, lefts, histories
 end
 
--- How many in prepare are EMQ's after this claim; see slot_mine.
+-- Return the number of members in prepare that EMQ claimed, after this claim; see slot_mine.
 local function mine_now(before, mine, taken)
   if before == 0 then return taken end
   mine = mine and whole(mine)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- A page of a slot's dead members in order of time of death and member.
+-- Return a page of a slot's dead members in order of time of death and member.
 -- KEYS  1 zset dead, 2 hash deadbody, 3 hash reason
 -- ARGV  1, 2 time (ms) and member behind which the page starts, 3 most members, 4 most bytes of members and records
 -- Returns {member, time of death in ms, record, reason} for each. O(page + members of the same millisecond).

@@ -1,12 +1,12 @@
--- Part of the slot scripts: records of bodies kept apart, "<merged> <bytes of note> <note><body>", and how two become
--- one. The folds must agree with emq/storage/folds.py byte for byte.
+-- Part of the slot scripts: records of bodies kept apart, "<merged> <bytes of note> <note><body>", and the folds that
+-- make one record of two. The folds must agree with emq/storage/folds.py byte for byte.
 local chunks = {}
 
 local function packed(merged, note, body)
   return string.format('%d %d ', merged, #note) .. note .. body
 end
 
--- Nil for a damaged record.
+-- Return the parts of a record; nil for a damaged record.
 local function unpacked(record)
   local merged, size, at = string.match(record, '^(%d+) (%d+) ()')
   merged, size = tonumber(merged), tonumber(size)
@@ -48,8 +48,8 @@ local folds = {
 }
 folds.count = folds.sum
 
--- The topic's own chunk sees the names that emq/storage/fold_sandbox.lua allows, and no others: a local hides each further
--- global from it. The server offers no way to bound its instructions.
+-- A topic's own Lua text sees only the names that emq/storage/fold_sandbox.lua allows: a local hides all other globals.
+-- The server offers no way to bound the number of its instructions.
 local allowed = {}
 for name in string.gmatch('assert error ipairs math next pairs select string table tonumber tostring type unpack', '%a+') do
   allowed[name] = true
@@ -67,7 +67,7 @@ local function compiled(text)
   return chunks[text]
 end
 
--- One record of two, or nil and why not. Where one has no record, a stranger added it, and the other's counts.
+-- Make one record of two, or return nil and the reason. If one has no record, another program added it: keep the other.
 local function together(name, text, older, newer)
   if not (older and newer) then return older or newer end
   local older_merged, _, older_body = unpacked(older)

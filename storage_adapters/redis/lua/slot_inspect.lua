@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Sizes of the three states of many slots, the first waiting score, and the oldest claim.
+-- Return the sizes of the three states of many slots, the first waiting score, and the oldest claim.
 -- KEYS  for each slot: zset store, zset prepare, zset dead, zset rests
 -- ARGV  1 now in ms; then for each slot: highest first (0/1)
 -- Returns for each slot {waiting, due, prepared, dead, score of the first or nil, token of the oldest claim or nil,

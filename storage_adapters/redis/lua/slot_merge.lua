@@ -1,10 +1,11 @@
 #!lua
--- Add members whose bodies are kept apart to slots, folding the bodies of those that wait; wake armed slots.
+-- Add members whose bodies are kept apart to slots. Fold the body of a member that waits already. Wake armed slots.
 -- KEYS  for each slot: zset store, zset prepare, hash own, hash body
--- ARGV  for each slot: address, highest first (0/1), which score counts (see slot_add), most that may wait (-1: any
---       number), fold, its Lua text, number of adds; then score, member, body, note of each
--- Returns for each slot a list: a string with a mark for each add (1 new, 0 merged, 2 no room, 3 not folded, 4 the slot is sealed), and for
---       each mark 3 why. Refuses as a whole when memory is full (OOM). O(adds log waiting + bytes).
+-- ARGV  for each slot: address, highest first (0/1), the score that a waiting member keeps (see slot_add), most that
+--       may wait (-1: any number), fold, its Lua text, number of adds; then score, member, body, note of each
+-- Returns for each slot a list: a string with a mark for each add (1 new, 0 merged, 2 no room, 3 not folded, 4 the slot
+--       is sealed), and the reason for each mark 3. Refuses the whole call when memory is full (OOM).
+--       O(adds log waiting + bytes).
 -- include slot_waking
 -- include slot_folds
 local answer, k, a = {}, 1, 1

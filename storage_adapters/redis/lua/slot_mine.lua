@@ -1,8 +1,8 @@
--- Part of the slot scripts: EMQ's members in prepare. The slot's own hash counts those that EMQ claimed (`mine`, ""
--- once that is not known for sure) and has the second of its last claim (`claimed`). Other programs claim under the
--- same key with the same kind of stamp; what they run may go back only after the time-out.
+-- Part of the slot scripts: EMQ's members in prepare. The slot's own hash has their number (`mine`; "" once EMQ is not
+-- sure of it) and the second of EMQ's last claim (`claimed`). Other programs claim under the same key with the same
+-- kind of stamp. Their members may go back only after the time-out.
 
--- Members that EMQ claimed have left prepare; `sure`: none is gone that may have been another program's, or missing.
+-- Note that EMQ's members have left prepare. `sure`: all of them were there, and none was another program's.
 local function have_left(own, mine, moved, sure)
   if not mine or mine == '' then return end
   if not sure or not string.match(mine, '^%d+$') or #mine > 15 then
@@ -12,7 +12,8 @@ local function have_left(own, mine, moved, sure)
   end
 end
 
--- Whether all that is in prepare was claimed by EMQ, or rests, as far as can be told. What rests has a later stamp.
+-- True if EMQ claimed all members in prepare that do not rest, as far as it can tell. Resting members have later
+-- stamps.
 local function all_mine(prepare, rests, mine, claimed)
   mine = whole(mine)
   if not mine or mine ~= redis.call('ZCARD', prepare) - redis.call('ZCARD', rests) then return false end

@@ -9,7 +9,7 @@ local function slot_at(k)
   }
 end
 
--- Lines of history one behind the other, the last 16 of them.
+-- Join two texts of history lines, and keep the last 16 lines.
 local function joined(before, lines)
   local text = before and before .. '\n' .. lines or lines
   local _, breaks = string.gsub(text, '\n', '\n')
@@ -22,17 +22,17 @@ local function remember(slot, member, lines)
   redis.call('HSET', slot.history, member, joined(redis.call('HGET', slot.history, member), lines))
 end
 
--- The attempts of a member that is dead, the one that it died of being the last.
+-- Return the attempts of a dead member; the last one is the attempt of which it died.
 local function attempts(slot, member, died)
   local reason, before = string.match(redis.call('HGET', slot.reason, member) or '""', '^([^\n]*)\n?(.*)$')
   before = before ~= '' and before or nil
   if reason == '""' then return before end
-  -- The time may be a stranger's; the server writes it with an exponent at times.
+  -- Another program may have written the time of death; at times the server writes a time with an exponent.
   return joined(before, string.format('%.0f %s', math.min(math.max(tonumber(died), 0), 9007199254740991), reason))
 end
 
--- prepare -> dead; the history so far goes behind the reason. A dead twin's attempts come before it, its body is folded
--- in; where that fails, the reason says so.
+-- prepare -> dead. The history so far goes behind the reason. The attempts of a dead twin come before the history, and
+-- its body is folded in. If the fold fails, the reason says so.
 local function bury(slot, member, now, reason, fold, lua)
   local history = redis.call('HGET', slot.history, member)
   local record = redis.call('HGET', slot.preparebody, member)
@@ -59,7 +59,7 @@ local function bury(slot, member, now, reason, fold, lua)
   end
 end
 
--- Let a member wait that was prepared or dead, merging it into its twin if that waits. Returns why that failed, if so.
+-- Let a prepared or dead member wait, and merge it into its twin if that waits. If the merge fails, return the reason.
 local function wait_again(slot, member, score, bodies, fold, lua)
   local record, why = redis.call('HGET', bodies, member), nil
   if redis.call('ZSCORE', slot.store, member) then
@@ -74,7 +74,7 @@ local function wait_again(slot, member, score, bodies, fold, lua)
   end
 end
 
--- Remember the lowest number of retries with which a member was put back, whatever its score will be.
+-- Remember the lowest number of retries with which a member was put back, whatever score it gets later.
 local function note_retries(slot, member, score)
   score = tonumber(score)
   if score > 16 then return end
@@ -83,14 +83,14 @@ local function note_retries(slot, member, score)
   redis.call('HSET', slot.retries, member, string.format('%d', math.max(math.min(math.floor(score), before), 0)))
 end
 
--- Remember that an attempt with so many retries left failed: it takes one, also below 0.
+-- Remember a failed attempt of a member that had `left` retries. It takes one retry more, also below 0.
 local function note_failed(slot, member, left)
   local before = tonumber(redis.call('HGET', slot.retries, member) or nil)
   if before then left = math.min(left, math.floor(before) - 1) end
   redis.call('HSET', slot.retries, member, string.format('%d', left))
 end
 
--- prepare -> store, with a failed attempt more in its history; what cannot be folded with its twin is dead.
+-- prepare -> store, with one more failed attempt in the history. A member that cannot be folded with its twin dies.
 local function roll_back(slot, member, score, now, reason, fold, lua)
   if reason ~= '' then remember(slot, member, now .. ' ' .. reason) end
   local why = wait_again(slot, member, score, slot.preparebody, fold, lua)
@@ -102,7 +102,7 @@ local function roll_back(slot, member, score, now, reason, fold, lua)
   end
 end
 
--- The slot's own hash knows when the first rest is over, so that a claim need not look.
+-- Keep the end of the first rest in the slot's own hash, so that a claim need not search for it.
 local function note_first_rest(slot)
   local first = redis.call('ZRANGE', slot.rests, 0, 0, 'WITHSCORES')[2]
   if first then
@@ -112,7 +112,7 @@ local function note_first_rest(slot)
   end
 end
 
--- Let a prepared member rest. Its stamp is the second after its rest, so that others leave it alone until then.
+-- Let a prepared member rest. Its stamp is the second after its rest, so other programs leave it alone until then.
 local function rest(slot, member, left, score, rest_ms)
   note_failed(slot, member, left)
   redis.call('HSET', slot.restscores, member, score)
@@ -126,8 +126,8 @@ local function forget_rest(slot, member)
   redis.call('HDEL', slot.restscores, member)
 end
 
--- What has rested long enough waits again, at most `most`; returns how many were looked at. One that another program
--- has taken out of prepare meanwhile, or claimed since, bears another stamp, and is not touched.
+-- Let members wait again that have rested long enough, at most `most`; return how many were looked at. If another
+-- program has taken a member out of prepare or claimed it since, the member has another stamp and is left alone.
 local function wake_rested(slot, now, most, fold, lua)
   local page = redis.call('ZRANGEBYSCORE', slot.rests, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #page, 2 do

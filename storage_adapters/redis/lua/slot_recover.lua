@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
--- Let what has rested until now wait again; then roll back what is in prepare and was claimed before a given time; if EMQ claimed all that is in there, whatever was
--- claimed when under a new epoch, or if asked for. Retries left become the score, members without any are dead. Wake
--- armed slots. Allowed on a full server.
+-- Let members wait again whose rest has ended. Then roll back the members in prepare that were claimed before a given
+-- time. If EMQ claimed all members in prepare, roll back all of its claims under a new epoch, or if the caller asks for
+-- it. Retries left become the score; members without retries die. Wake armed slots. Allowed on a full server.
 -- KEYS  for each slot: as for slot_settle
--- ARGV  1 now in ms, 2 most members in this call, of which one counts once more for each 16 KiB of its body; then for each slot: address, highest first (0/1), epoch, claimed
---       before (ms; "-inf": none by time), also what EMQ claimed later (0/1), reason (JSON; "": none), number of
---       members to leave, those members
--- Returns for each slot {members moved (-1: stale epoch), more are left (0/1)}; a new epoch counts once none are left.
---       Fewer answers than slots, at least one, once the most members are reached. O(members log members + bytes).
+-- ARGV  1 now in ms, 2 most members in this call (each 16 KiB of a body counts as one more); then for each slot:
+--       address, highest first (0/1), epoch, claimed before (ms; "-inf": no members by time), also EMQ's later claims
+--       (0/1), reason (JSON; "": none), number of members to leave, those members
+-- Returns for each slot {members moved (-1: stale epoch), more are left (0/1)}. A new epoch counts once none are left.
+--       Once the most members are reached, there are fewer answers than slots, but at least one.
+--       O(members log members + bytes).
 -- include slot_waking
 -- include slot_folds
 -- include slot_moves
@@ -16,8 +17,8 @@
 local PIECE = 32 -- members looked at in one call, however large they turn out to be
 local answer, budget, k, a = {}, tonumber(ARGV[2]), 1, 3
 
--- Rolls back what has a stamp below `before`, but for what is held, and for what rests with a stamp of `timed` or more.
--- Returns how many that did not rest, and whether more are left (0/1).
+-- Roll back members with a stamp below `before`; leave those in `held`, and resting ones from stamp `timed` on.
+-- Return how many of the moved members did not rest, and whether more are left (0/1).
 local function recover(slot, before, timed, reason, held, fold, lua)
   local moved, skipped, some_rest = 0, 0, redis.call('EXISTS', slot.rests) == 1
   while budget > 0 do
@@ -45,7 +46,7 @@ local function recover(slot, before, timed, reason, held, fold, lua)
   return moved, 1
 end
 
--- The bound as a number: "(<ms>", or none by time.
+-- Return the bound "(<ms>" as a number; below all numbers if there is no bound by time.
 local function exclusive(bound)
   return bound == '-inf' and -math.huge or tonumber(string.sub(bound, 2))
 end

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Carry out verdicts one by one, for all that slot_ack does not do; wake armed slots. Allowed on a full server.
+-- Carry out verdicts one by one, except those that slot_ack carries out. Wake armed slots. Allowed on a full server.
 -- KEYS  for each batch: zset store, zset prepare, zset dead, hash own, hash body, hash preparebody, hash deadbody,
---       hash reason, hash history, hash retries
+--       hash reason, hash history, hash retries, zset rests, hash restscores
 -- ARGV  1 now in ms; then for each batch, of one slot: address, highest first (0/1), fold, its Lua text, number of
---       verdicts; then for each: verdict, member, token, epoch ("": not fenced), score, reason (JSON; "": none), which
---       score counts if its twin waits (see slot_add; "-": the twin's), end of its rest in ms
--- Returns a flat list: 1 done, 0 not in the state or under the token it starts from, -1 stale epoch.
+--       verdicts; then for each: verdict, member, token, epoch ("": not fenced), score, reason (JSON; "": none), the
+--       score that its waiting twin keeps (see slot_add; "-": the twin's own), end of its rest in ms
+-- Returns a flat list: 1 done, 0 the member has another state or token than the verdict needs, -1 stale epoch.
 -- O(verdicts log members + bytes).
 -- include slot_waking
 -- include slot_folds
@@ -43,7 +43,7 @@ local administered = {
   end,
 }
 
--- Its waiting twin gets the score that it would have if this one had waited all the time.
+-- Give the waiting twin of a member the score that the twin would have if the member had waited all the time.
 local function keep_score(slot, member, score, keep)
   if keep == 'NX' then
     redis.call('ZADD', slot.store, 'XX', score, member)
@@ -52,7 +52,7 @@ local function keep_score(slot, member, score, keep)
   end
 end
 
--- Returns whether it was done (0/1), and whether it was not although the member is ours.
+-- Return 1 if the verdict was done, else 0; with 0 also return true if the member is EMQ's.
 local function settle(slot, fold, lua, verdict, member, token, score, reason, keep, rest_ms)
   if administered[verdict] then return administered[verdict](slot, member, score, fold, lua) end
   local found = redis.call('ZSCORE', slot.prepare, member)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- A page of a slot's waiting members in claim order.
+-- Return a page of a slot's waiting members in claim order.
 -- KEYS  1 zset store, 2 hash body
 -- ARGV  1 highest first (0/1), 2 members to skip, 3 most members, 1 to 1,000, 4 most bytes of members and records
 -- Returns {{member, score ...}, records}. O(log waiting + page).

@@ -1,7 +1,7 @@
 -- Part of the slot scripts: finds the next claimable member, and wakes the host that is armed for a later one.
 local woken, channels = {}, {}
 
--- Score of the first waiting member whose twin is not in prepare, or nil; looks at no more of them than are in prepare.
+-- Return the score of the first waiting member without a twin in prepare, or nil if none has.
 local function following(store, prepare, backwards)
   local range = backwards and 'ZREVRANGE' or 'ZRANGE'
   local first = redis.call(range, store, 0, 0, 'WITHSCORES')
@@ -19,7 +19,7 @@ local function following(store, prepare, backwards)
   end
 end
 
--- Disarm a slot and note down whom to tell, if what may be claimed next comes before what it is armed with.
+-- If the next member to claim comes before the score with which the slot is armed, disarm the slot; note its channel.
 local function wake(address, store, prepare, own, backwards)
   local armed, channel = unpack(redis.call('HMGET', own, 'armed', 'channel'))
   local score = channel and following(store, prepare, backwards)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Wake-ups of one instance that no read or claim has answered yet; forgets those of instances that are long gone.
+-- Return the wake-ups of one instance after which no read or claim came. Forget those of instances that are long gone.
 -- KEYS  1 zset watchers, 2 zset woken
--- ARGV  1 the instance's channel, 2 seconds after which an instance that has not swept is gone
+-- ARGV  1 the instance's channel, 2 seconds without a sweep after which an instance is gone
 -- Returns the names of woken queues and lanes. O(names + log woken).
 local function range_of(channel) return '[' .. channel .. '\n', '(' .. channel .. '\n\255' end
 

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Drop consumed messages; seal a queue that is empty after that, or open it again.
--- KEYS  1 hash head, 2 hash fence, 3 set sealed, 4 hash layout, then a list for each trim, then for each trim that
---       seals the zset ids of its group
--- ARGV  for each trim: queue, group, upto (first offset to keep), epoch (-1: not fenced), seal (1 yes, 0 open, - leave),
---       layout (refuse keyed puts of lower ones; 0: leave), offset and digest of a message that the owner has seen
---       ("" for none)
--- Returns for each trim 1 (sealed now), 0 (open), 2 (its head is damaged), -1 (stale epoch), -1 - tail (what the owner has seen is gone).
---       Allowed on a full server. O(dropped).
+-- Drop consumed messages. Seal a queue that is empty after that, or open it again.
+-- KEYS  1 hash head, 2 hash fence, 3 set sealed, 4 hash layout, then a list for each trim, then the
+--       zset ids of the group for each trim that seals
+-- ARGV  for each trim: queue, group, upto (first offset to keep), epoch (-1: not fenced), seal (1 seal, 0 open,
+--       - leave), layout (refuse keyed puts of lower ones; 0: leave), offset and digest of a message that the owner has
+--       seen ("" for none)
+-- Returns for each trim 1 (sealed now), 0 (open), 2 (head damaged), -1 (stale epoch), -1 - tail (the message that the
+--       owner has seen is gone). Allowed on a full server. O(dropped).
 -- include mark
 -- include whole
 local answer, sealing = {}, 0

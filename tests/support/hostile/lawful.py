@@ -1,4 +1,4 @@
-"""What is odd in a trail and breaks no promise."""
+"""Oddities in a trail that break no promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trail told row by row, so that it can say anything: what no host of ours would write as well."""
+"""A trail told row by row, so that it can also say what no host of EMQ would write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T0_US = T0_S * S
 Row = dict[str, Any]
 
 CONTENT = f"0-{'a' * 24}"
-"""An id as those of sorted topics are."""
+"""An id like those of sorted topics."""
 
 
 def at(ms: float) -> int:
@@ -79,7 +79,7 @@ class Told:
 
 
 def write(directory: Path, source: str, table: Any, closed: bool = True, run_us: int = T0_US, **header: Any) -> Path:
-    """A run of two segments: the empty first one, and one of all rows."""
+    """Write a run of two segments: the empty first one, and one with all rows."""
     directory.mkdir(parents=True, exist_ok=True)
     first = segments.Header(source, run_us, 0, run_us, run_us)
     segments.write(directory, first, schema.SCHEMA.empty_table())

@@ -23,7 +23,7 @@ class Result(NamedTuple):
 
 
 def run_batch(seeds: range, store: str) -> Result:
-    """Simulate some seeds in this process, over a store of that name."""
+    """Simulate some seeds in this process, over a store of that name; return failures and counts."""
     with keeping(store) as keep:
         return _run(seeds, keep)
 

@@ -43,7 +43,7 @@ LONGEST_S = 600.0
 WATCH_S = 0.4
 
 STARTED_S = 1.0
-"""So long after the beginning every host is at work."""
+"""Seconds after the beginning by which every host is at work."""
 
 UNINFORMING = (
     *("database_delay", "database_loss", "database_down", "database_down_for_all"),
@@ -111,7 +111,7 @@ class Cluster:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Create the topics, and start the first hosts and those who publish."""
+        """Create the topics, and start the first hosts and the publishers."""
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
             await self.admin.create([plan.topic(plan.qps)])
@@ -129,7 +129,7 @@ class Cluster:
                 self.spawn(self.timetable.run(END_S))
 
     def join(self, name: str = "") -> Member:
-        """Start a host; one of a name that was there before is another life of it."""
+        """Start a host; if a host of this name existed before, the new one is another life of it."""
         name = name or f"h{next(self._names)}"
         self._lives[name] += 1
         life = name if self._lives[name] == 1 else f"{name}.{self._lives[name]}"
@@ -155,7 +155,7 @@ class Cluster:
             self.gone.append(member)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that belongs to no host."""
+        """Run work that belongs to no host."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
 
@@ -176,7 +176,7 @@ class Cluster:
         self.evidence.store_lost(queues, lanes, members, snapshot.offsets, snapshot.sealed)
 
     async def order(self, member: Member, order: records.Order) -> None:
-        """Say what an operator wants of a host, again until it is known to be said."""
+        """Give an operator's order for a host; repeat it until it has certainly arrived."""
         self.weights[member.name] = 0.0 if order.drain else order.weight or 1.0
         path, data = records.Paths(ENVIRONMENT).order(member.name), records.encode(order)
         while True:
@@ -190,13 +190,13 @@ class Cluster:
                 await asyncio.sleep(WATCH_S)
 
     def leader(self) -> Member | None:
-        """The host that leads, if it is alive."""
+        """Return the host that leads, if it is alive."""
         children = self.ensemble.nodes.children(records.Paths(ENVIRONMENT).leader)
         node = self.ensemble.nodes.read(f"{records.Paths(ENVIRONMENT).leader}/{children[0]}") if children else None
         return next((m for m in self.alive if node is not None and m.name == node.data.decode()), None)
 
     async def time_us(self) -> int:
-        """The environment's time, in microseconds since the epoch."""
+        """Return the environment's time, in microseconds since the epoch."""
         return await self.db.run(lambda connection: environment_time.now_us(connection, self.db, ENVIRONMENT))
 
     def rules(self) -> Rules:
@@ -241,7 +241,7 @@ class Cluster:
         return False
 
     async def left(self) -> list[str]:
-        """Queues, lanes and slots in which something is left to do."""
+        """Return the queues, lanes and slots that have work left."""
         topics = await self.catalog.list()
         groups = [topic.group(i) for topic in topics for i in range(topic.groups)]
         queues = [queue for topic in topics for queue in topic.all_queues()]
@@ -267,7 +267,7 @@ class Cluster:
                 self.evidence.violated("run", "", f"{len(late)} hosts did not stop within a minute")
 
     async def dead(self) -> list[str]:
-        """Names of the works in the dead letters."""
+        """Return the names of the works in the dead letters."""
         found = []
         store = self.keeper.store
         for topic in await self.catalog.list():
@@ -282,7 +282,7 @@ class Cluster:
         return found
 
     async def bury(self) -> None:
-        """Take down what is left of every host that did not end by itself; nothing of it counts any more."""
+        """Take down the remains of every host that did not end by itself; none of their events count any more."""
         for task in self._tasks:
             task.cancel()
         members = [m for m in self.alive + self.gone if m.task is not None and not m.task.done()]

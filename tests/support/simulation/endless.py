@@ -55,7 +55,7 @@ def bounded(loop: SimulatedLoop, cpu_s: float, look_s: float) -> Iterator[None]:
 
 
 def drop(loop: SimulatedLoop) -> None:
-    """Close a loop whose tasks would not end, and end them without it, whatever they say."""
+    """Close a loop whose tasks would not end, and end the tasks without it."""
     loop.set_exception_handler(lambda loop, context: None)
     loop.close()
     for task in asyncio.all_tasks(loop):
@@ -71,7 +71,7 @@ def _told(loop: SimulatedLoop, steps: Counter[str], frame: types.FrameType | Non
 
 
 def _name(handle: asyncio.Handle) -> str:
-    """Process, task and the line at which the task waits; or the function that the loop calls."""
+    """Return process, task and the line at which the task waits; or the function that the loop calls."""
     callback: Callable[..., object] = handle._callback  # type: ignore[attr-defined]
     process, owner = process_of(handle), getattr(callback, "__self__", None)
     where = _waits_at(owner) if isinstance(owner, asyncio.Task) else getattr(callback, "__qualname__", repr(callback))
@@ -79,7 +79,7 @@ def _name(handle: asyncio.Handle) -> str:
 
 
 def _waits_at(task: asyncio.Task[object]) -> str:
-    """The functions that the task has called and not left, with the line at which each waits for the next."""
+    """Return the functions that the task has called and not left, with the line at which each waits for the next."""
     lines, inner = [], task.get_coro()
     while (frame := getattr(inner, "cr_frame", None)) is not None:
         lines.append(f"{frame.f_code.co_qualname} ({pathlib.Path(frame.f_code.co_filename).name}:{frame.f_lineno})")

@@ -1,4 +1,4 @@
-"""What happened, as handlers, stores and checkpoints saw it; `promises` judges it."""
+"""The events of a run, as handlers, stores and checkpoints saw them; `promises` judges them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Acquired(NamedTuple):
 
 
 class Evidence:
-    """Everything is in the order in which it happened.
+    """The events of a run, in the order in which they happened.
 
     Attributes:
         ends: by number of the start: when the handler returned, and whether it succeeded.
@@ -153,12 +153,12 @@ class Evidence:
         self.violations.append(Violation(promise, group, f"{text}, at {self.now:.3f} s"))
 
     def failed(self, host: str, failure: BaseException) -> None:
-        """A host has ended by itself."""
+        """Note that a host has ended by itself."""
         if not self.closed:
             self.violated("run", "", f"{host} has ended: {failure!r}")
 
     def complained(self, text: str) -> None:
-        """Something was logged as an error, or nobody caught it."""
+        """Note a logged error, or an exception that nobody caught."""
         if not self.closed:
             self.violated("run", "", text)
 
@@ -190,12 +190,12 @@ class Evidence:
         return self.folding.work_of(m) or self.occurrences.work_of(m) or Work.parse(m.payload)
 
     def name_of(self, body: bytes) -> str:
-        """Of the work of a message, by its body in a queue or lane."""
+        """Return the name of a message's work, by the message's body in a queue or lane."""
         m = message.decode(body)
         return self.occurrences.name_of(m.id) or Work.parse(m.payload).name
 
     def _judge_time(self, m: message.Message, group: str, work: Work) -> None:
-        """Nothing starts before its time."""
+        """Report a start before its time."""
         entry = group, m.id if m.member is None else m.member
         due_ms = self.due_ms.get(entry) if m.offset < 0 and entry not in self.claimed_twice else None
         if due_ms is not None and m.started_us < due_ms * 1000:
@@ -226,7 +226,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------ what stores and database took
 
     def applied(self, by: str, call: str, args: Sequence[Any], result: Any) -> None:
-        """A store has carried out a call of `by`."""
+        """Note that a store has carried out a call of `by`."""
         if isinstance(result, list):
             for asked, answer in zip(args[0], result, strict=False):
                 if isinstance(answer, errors.NotOwner):
@@ -369,13 +369,13 @@ class Evidence:
         self.progress.store_lost()
 
     def database_lost(self, kept: dict[str, Checkpoint]) -> None:
-        """The database came back with these checkpoints by queue, and none else."""
+        """Note that the database came back with these checkpoints by queue, and no others."""
         self.progress.database_lost(kept)
         if not kept:
             self.emptied_at.append(self.now)
 
     def checkpoints_rewound(self, host: str, batch: Sequence[Checkpoint]) -> None:
-        """A host has taken checkpoints back, and goes on from them."""
+        """Note that a host has taken checkpoints back, and goes on from them."""
         self.lost_at.append(self.now)
         for checkpoint in batch:
             self.happened["rewound"] += 1
@@ -402,7 +402,7 @@ class Evidence:
             self.progress.saved(host, group, checkpoint)
 
     def resumed_from(self, start: Start) -> Checkpoint | None:
-        """The checkpoint from which its owner had gone on before a start."""
+        """Return the checkpoint from which the owner had gone on before a start."""
         found = [c for number, c in self.loaded[start.host, start.queue, start.epoch] if number <= start.number]
         return found[-1] if found else None
 

@@ -1,6 +1,6 @@
-"""One more topic for most seeds, of a kind that is judged in a way of its own.
+"""One more topic for most seeds, of a kind with its own rules of judgement.
 
-Everything is drawn from streams of its own, so that all other events of a seed stay as they were.
+All values are drawn from separate streams, so that all other events of a seed stay as they were.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLDED = "folded"
 
 
 def extra(seed: int) -> list[TopicPlan]:
-    """The topic, if the seed has one."""
+    """Return the extra topic, if the seed has one."""
     rng = random.Random(f"{seed} extra")
     make = rng.choice(KINDS)
     return [] if make is None else [make(rng)]

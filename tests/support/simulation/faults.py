@@ -1,4 +1,4 @@
-"""The events of a schedule, made to happen."""
+"""Carries out the events of a schedule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from support.simulation.schedule import END_S, SESSION_S, WRONG_S
 from support.simulation.sleeps import Sleep
 
 LONGEST_DELAY_S = 2.5
-"""Of a call to store or database, and of its answer."""
+"""Longest delay in seconds of a call to store or database, and of its answer."""
 
 A_LITTLE_S = 6.0
-"""By which a clock is set back or forward about as far as a note of the time is old."""
+"""Seconds by which a clock is set back or forward; a note of the time is about as old."""
 
 
 async def happen(cluster: Cluster, event: Event) -> None:
@@ -126,13 +126,13 @@ async def _suspend(cluster: Cluster, members: list[Member], for_s: float) -> Non
 
 
 async def suspend(cluster: Cluster, event: Event) -> None:
-    """A machine sleeps: as a pause, but its timers know nothing of the time that passed."""
+    """A machine sleeps: like a pause, but its timers do not notice the time that passed."""
     if (member := _host(cluster, event)) is not None and not member.process.stopped:
         await _suspend(cluster, [member], event.for_s)
 
 
 async def suspend_all(cluster: Cluster, event: Event) -> None:
-    """All machines sleep, as those of one hypervisor do."""
+    """All machines sleep at once, like those of one hypervisor."""
     members = [member for member in cluster.alive if not member.process.stopped]
     _note(cluster, event.what, f"{len(members)} hosts for {event.for_s} s")
     await _suspend(cluster, members, event.for_s)
@@ -193,7 +193,7 @@ async def partition(cluster: Cluster, event: Event) -> None:
 
 
 async def expire(cluster: Cluster, event: Event) -> None:
-    """A session ends because its heartbeats do not arrive; the host is well, and is told as soon as it has happened."""
+    """A session ends because its heartbeats do not arrive; the host is well, and hears of the end at once."""
     if (member := _host(cluster, event)) is not None:
         session = member.tree.session
         cluster.ensemble.partition(member.tree, silent=True)
@@ -240,13 +240,13 @@ async def tree_loss(cluster: Cluster, event: Event) -> None:
 
 
 async def clock_jump(cluster: Cluster, event: Event) -> None:
-    """Somebody sets a machine's clock."""
+    """A machine's clock is set to another time."""
     if (member := _host(cluster, event)) is not None:
         member.ahead_s += (event.size - 0.5) * 2 * WRONG_S
 
 
 async def reference_jump(cluster: Cluster, event: Event) -> None:
-    """Somebody sets the clock that all hosts go by."""
+    """The clock that all hosts follow is set to another time."""
     most_s = A_LITTLE_S if int(event.size * 1_000) % 2 else WRONG_S
     by_s = round((event.size - 0.5) * 2 * most_s, 3)
     _note(cluster, "reference_jump", f"{by_s:+.3f} s")
@@ -279,7 +279,7 @@ async def publisher_loss(cluster: Cluster, event: Event) -> None:
 
 
 async def store_shorter(cluster: Cluster, event: Event) -> None:
-    """The store comes back without what it was told in the last second, or less."""
+    """The store comes back without the writes of the last second or less."""
     _note(cluster, "store_shorter", f"by {event.size:.2f} s")
     kept = cluster.snapshot()
     await asyncio.sleep(event.size)
@@ -306,7 +306,7 @@ async def _spoil(cluster: Cluster, network: Network, fault: str, event: Event) -
 
 
 async def _lose_shard(cluster: Cluster, event: Event, silent: bool) -> None:
-    """One shard of the store is out of reach of everybody."""
+    """One shard of the store is out of reach for all hosts."""
     shard = Shard(event.pick % SHARDS, silent)
     _note(cluster, event.what, f"shard {shard.number} for {event.for_s} s")
     networks = [cluster.store.network, *(member.store.network for member in cluster.alive)]
@@ -326,7 +326,7 @@ async def shard_silent(cluster: Cluster, event: Event) -> None:
 
 
 def _wakes(how: Wakes) -> Callable[[Cluster, Event], Awaitable[None]]:
-    """What tells hosts of new messages."""
+    """Return an event that changes how wake-ups reach the hosts."""
 
     async def spoil(cluster: Cluster, event: Event) -> None:
         if (member := _host(cluster, event)) is not None:
@@ -338,7 +338,7 @@ def _wakes(how: Wakes) -> Callable[[Cluster, Event], Awaitable[None]]:
 
 
 async def store_full(cluster: Cluster, event: Event) -> None:
-    """The store takes nothing more from anybody."""
+    """The store is full and takes no new messages."""
     _note(cluster, event.what, f"for {event.for_s / 2:.2f} s")
     stores = [cluster.store, *(member.store for member in cluster.alive)]
     for store in stores:

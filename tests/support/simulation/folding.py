@@ -84,7 +84,7 @@ class Folding:
     # ----------------------------------------------------------------------------------------- what the store has done
 
     def added(self, add: slot_store.SlotAdd, was_new: bool) -> None:
-        """The store has taken a publish."""
+        """Note that the store has taken a publish."""
         member, note = (add.slot.name, add.member), message.decode_note(add.note)
         self._folds[add.slot.name] = add.fold.name
         before = self.unsettled.get(member, ())
@@ -96,7 +96,7 @@ class Folding:
             self._evidence.violated("fold", add.slot.name, f"{publish.name} merged with something settled before")
 
     def claimed(self, claim: slot_store.SlotClaim, claimed: slot_store.SlotClaimed) -> None:
-        """The store has handed out members."""
+        """Note that the store has handed out members."""
         for entry in claimed.entries:
             self._hand_out(claim.slot, entry)
 
@@ -124,7 +124,7 @@ class Folding:
         self._claims[slot.name, entry.member, entry.token].append(Delivery(found, wanted, due_ms))
 
     def told(self, settle: slot_store.SlotSettle, was_prepared: bool) -> None:
-        """The store has carried out a verdict."""
+        """Note that the store has carried out a verdict."""
         if not was_prepared or settle.verdict not in (slot_store.SlotVerdict.ACK, slot_store.SlotVerdict.DEAD):
             return
         member = settle.slot.name, settle.member
@@ -156,11 +156,11 @@ class Folding:
     # -------------------------------------------------------------------------------------------------- what hosts did
 
     def keeps(self, slot: str) -> bool:
-        """Whether a slot is of a topic with merge keys; known once something was published there."""
+        """Return whether a slot is of a topic with merge keys; this is known after the first publish there."""
         return slot in self._folds
 
     def work_of(self, m: message.Message) -> Work | None:
-        """What a message asks of its handler: what the first of its publishes does. None if it has no merge key."""
+        """Return the work that a message asks for: that of its first publish. None if it has no merge key."""
         if m.member is None or f"{m.topic}/{m.group}" not in self._folds:
             return None
         found = self._claims.get((f"{m.topic}/{m.group}", m.member, m.token))
@@ -169,7 +169,7 @@ class Folding:
         return self._evidence.published[found[-1].publishes[0].name][0]
 
     def started(self, number: int, m: message.Message) -> None:
-        """A handler has begun with a message; nothing happens if it has no merge key."""
+        """Note that a handler has begun a message; do nothing if it has no merge key."""
         group = f"{m.topic}/{m.group}"
         if m.member is None or group not in self._folds:
             return
@@ -189,7 +189,7 @@ class Folding:
         self._judge_alone(number, member)
 
     def _judge_alone(self, number: int, member: Member) -> None:
-        """None of one merge key runs beside its like under the same owner."""
+        """Report two messages of one merge key that run at once under the same owner."""
         before, self._latest[member] = self._latest.get(member), number
         if before is None or before in self._evidence.ends:
             return
@@ -218,7 +218,7 @@ class Folding:
 
 
 def folded(fold: str, bodies: Sequence[bytes]) -> bytes:
-    """What the bodies of some publishes are together, in their order."""
+    """Return the fold of the bodies of some publishes, in their order."""
     match fold:
         case "latest":
             return bodies[-1]

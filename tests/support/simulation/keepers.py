@@ -1,4 +1,4 @@
-"""What keeps the data of the one store of all hosts: memory, a real Redis or Valkey server, or a real SQLite file.
+"""The keepers of the data of the one store: memory, a real Redis or Valkey server, or a real SQLite file.
 
 A keeper opens the store for a host, over data that all hosts share. A call of its stores is carried out in full, at the
 real server too, before anything else happens in virtual time: it never suspends. So the order of calls is the seed's,
@@ -50,16 +50,16 @@ class Keeper(Protocol):
     store: Store
 
     def open(self) -> Store:
-        """Another instance of the store."""
+        """Return another instance of the store."""
 
     def head_of(self, queue: str) -> int:
-        """The offset of the first message in it."""
+        """Return the offset of the first message in the queue."""
 
     def snapshot(self) -> object:
-        """All that is stored now, for `restore`."""
+        """Return all stored data, for `restore`."""
 
     def restore(self, snapshot: object | None) -> None:
-        """Come back as it was at a snapshot, None for empty; every instance hears that its connection broke."""
+        """Return to a snapshot, or to an empty store for None; every instance hears that its connection broke."""
 
     def contents(self) -> Contents: ...
 
@@ -115,7 +115,7 @@ MEMORY = Keep("memory", MemoryKeeper)
 
 @contextlib.contextmanager
 def keeping(store: str) -> Iterator[Keep]:
-    """Start what the keepers of a store need: a server, or a directory; `store` is a name of `LEFT_OUT`."""
+    """Start the server or directory that a store's keepers need; `store` is a name of `LEFT_OUT`."""
     if store == "memory":
         yield MEMORY
     elif store == "redis":

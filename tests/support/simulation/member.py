@@ -42,7 +42,7 @@ TABLES = tables.metadata.sorted_tables
 Rows = dict[sa.Table, list[dict[str, Any]]]
 
 EPOCH_S = 1_700_000_000
-"""When simulations begin, in seconds since the epoch."""
+"""Begin of all simulations, in seconds since the epoch."""
 
 
 class HostClock:
@@ -75,11 +75,11 @@ class ReferenceDatabase(InlineDatabase):
     ahead_s = 0.0
 
     async def rows(self) -> Rows:
-        """All that it holds."""
+        """Return all rows that the database holds."""
         return await self.run(lambda c: {t: [dict(r) for r in c.execute(t.select()).mappings()] for t in TABLES})
 
     async def come_back(self, rows: Rows) -> None:
-        """Hold these rows, and nothing else."""
+        """Hold these rows, and no others."""
 
         def replace(connection: sa.Connection) -> None:
             for table in TABLES:
@@ -94,7 +94,7 @@ class ReferenceDatabase(InlineDatabase):
 
 
 class _Trail(NullTrail):
-    """Tells the evidence of groups that come and go."""
+    """Tells the evidence which groups hosts acquire and release."""
 
     enabled = True
 
@@ -110,7 +110,7 @@ class _Trail(NullTrail):
 
 
 class _Checkpoints(CheckpointStore):
-    """Tells the evidence of what is saved and loaded."""
+    """Tells the evidence which checkpoints are saved and loaded."""
 
     def __init__(self, db: RemoteDatabase, host: str, evidence: Evidence) -> None:
         super().__init__(db, ENVIRONMENT)
@@ -193,7 +193,7 @@ class Member:
         self.task: asyncio.Task[None] | None = None
 
     def _bind(self, plan: TopicPlan, evidence: Evidence) -> None:
-        """The topics that have handlers of their own."""
+        """Bind the topics that have handlers of their own."""
         if plan.batch > 1:
             self.handlers.bind(plan.name, self._handle_batch, batch_size=plan.batch)
         elif plan.by == "thread":
@@ -231,13 +231,13 @@ class Member:
         return int((EPOCH_S + 0.25 + self.ahead_s + asyncio.get_running_loop().time()) * 1e9)
 
     async def _ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
-        """Over the network, whose delays count in the round trip."""
+        """Ask over the network, whose delays count in the round trip."""
         sent_us = passed_us()
         asked = await self._time.ask(passed_us, note, anchor_us)
         return Asked(asked.time_us, sent_us, passed_us())
 
     def kill(self) -> None:
-        """As SIGKILL does: nothing of it runs any more, nothing is saved, its session runs out."""
+        """Kill the host, like SIGKILL: none of it runs any more, nothing is saved, its session runs out."""
         self.process.stop()
         self.tree.freeze()
 

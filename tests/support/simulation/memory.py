@@ -1,4 +1,4 @@
-"""What hosts have in memory at work: never more than they say."""
+"""Checks that working hosts never hold more in memory than they should."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_S = 0.5
 
 
 async def watch(cluster: Cluster) -> None:
-    """Look again and again, and report a kind of excess once for each group."""
+    """Look again and again; report each kind of excess once for each group."""
     told: set[tuple[str, str]] = set()
     plans = {plan.name: plan for plan in cluster.schedule.topics}
     while True:
@@ -33,7 +33,7 @@ async def watch(cluster: Cluster) -> None:
 
 
 def _excesses(member: Member, plans: dict[str, TopicPlan]) -> Iterator[tuple[str, str, str]]:
-    """Place, what there is too much of, and how much."""
+    """Yield the place, the kind of excess, and its amount."""
     for owner in member.host.ownership.owned.values():
         most = _in_flight(owner, plans[owner.topic.name])
         if owner.in_flight > most:

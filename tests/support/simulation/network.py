@@ -1,4 +1,4 @@
-"""What lies between a process and its store and database: delays, lost answers, outages."""
+"""The way between a process and its store and database: delays, lost answers, outages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ T = TypeVar("T")
 SHARDS = 3
 
 DEADLINE_S = 1.0
-"""How long a silent shard is waited for."""
+"""Seconds that a caller waits for a silent shard."""
 
 STORE_DEADLINE_S = 3.0
-"""After which a call to a silent store ends."""
+"""Seconds after which a call to a silent store ends."""
 
 FOUND_S = 2.0
 """When a wake-up that was lost is found: stores keep a set of those that nobody has answered."""
 
 TAKING = ("log.put", "lanes.add", "sorted.add")
-"""What a full store refuses."""
+"""Calls that a full store refuses."""
 
 
 class Wakes(enum.Enum):
@@ -113,7 +113,7 @@ class Network:
         return await answer
 
     async def _hear_nothing(self, operation: Callable[[], Awaitable[T]], deadline_s: float) -> None:
-        """Every other call is carried out, and none is answered."""
+        """Carry out every other call, and answer none."""
         self.lost += 1
         if self.lost % 2:
             with contextlib.suppress(errors.EMQError):
@@ -140,7 +140,7 @@ class Network:
             answer.set_result(result)  # type: ignore[arg-type]
 
     async def call_in_parts(self, operation: Callable[[Sequence[Any]], Awaitable[Any]], entries: Sequence[Any]) -> Any:
-        """As `call`, for a call that is answered entry by entry."""
+        """Like `call`, for a call with an answer for each entry."""
         shard = self.shard
         if shard is None or not any(map(shard.holds, entries)):
             return await self.call(lambda: operation(entries))
@@ -242,7 +242,7 @@ class RemoteDatabase(InlineDatabase):
 
     @property
     def unreachable(self) -> str | None:
-        """As the real one says it, without the time of day, which is not the seed's."""
+        """Return the text of the real one without the time of day, which the seed does not determine."""
         return None if self._away_since is None else f"the database is away: {self._trouble}"
 
     def clock_us(self, connection: sa.Connection) -> int:

@@ -136,13 +136,13 @@ class Occurrences:
         return m.schedule is not None and m.id in self.standing
 
     def name_of(self, id_: str) -> str | None:
-        """The name of the work of an occurrence; None if the id is that of another message."""
+        """Return the name of the work of an occurrence; None if the id is that of another message."""
         schedule, _, number = id_.rpartition(".")
         standing = self.standing.get(schedule)
         return None if standing is None else _name(standing, int(number))
 
     def work_of(self, m: message.Message) -> Work | None:
-        """What an occurrence asks of its handler; None for another message."""
+        """Return the work that an occurrence asks for; None for another message."""
         name = self.name_of(m.id)
         if name is None:
             return None
@@ -273,12 +273,12 @@ def _name(standing: Standing, number: int) -> str:
 
 
 def name_of_schedule(topic: str, number: int) -> str:
-    """Of the work that a schedule carries: no message of the topic has that name, nor any occurrence."""
+    """Return the name of the work that a schedule carries; no message or occurrence of the topic has this name."""
     return f"{topic}#{number * OCCURRENCES}"
 
 
 def work(name: str, key: str, failing: float, doomed: float, slow: float) -> Work:
-    """What an occurrence asks of its handler: the same each time that somebody wants to know."""
+    """Return the work that an occurrence asks for; it is the same at each call."""
     rng = random.Random(name)
     fails = 0
     if rng.random() < failing:

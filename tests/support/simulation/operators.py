@@ -1,4 +1,4 @@
-"""What operators do in a trial: take messages back, and replay dead letters."""
+"""The actions of operators in a trial: take messages back, and replay dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY_MS = 1_500.0
 
 
 async def recall(cluster: Cluster) -> None:
-    """Take back some of the messages that wait for their time: those never start, the others do."""
+    """Take back some of the messages that wait for their time: these never start, the others do."""
     if cluster.db.ahead_s:
         return  # somebody set the clock of all hosts: for them, what is delayed by our clock is due
     publisher = cluster.publishers[TOPIC]

@@ -1,4 +1,4 @@
-"""What a schedule is made of: topics and events."""
+"""The parts of a schedule: topics and events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TopicPlan(NamedTuple):
     merging: int = 0
 
     def topic(self, qps: float) -> Topic:
-        """The topic with one of its capacities."""
+        """Return the topic with one of its capacities."""
         priorities = () if self.kind is not Kind.LOG else ("high", "mid", "low")
         options = TopicOptions(**self.options)
         return Topic(self.name, qps, self.group_qps, priorities, kind=self.kind, options=options, slots=self.slots)
@@ -54,27 +54,27 @@ class TopicPlan(NamedTuple):
 
     @property
     def is_strict(self) -> bool:
-        """A topic with named priorities, of which the highest goes first."""
+        """True for a topic with named priorities, of which the highest goes first."""
         return self.kind is Kind.LOG and self.options.get("priority_policy", "strict") == "strict"
 
     @property
     def is_serial(self) -> bool:
-        """One message of a slot runs at a time."""
+        """True if one message of a slot runs at a time."""
         return self.kind is not Kind.LOG and self.options.get("ordering", "slot") == "slot"
 
     @property
     def merges(self) -> bool:
-        """Its messages merge by a key of their own."""
+        """True if its messages merge by a key of their own."""
         return self.merging > 0
 
     @property
     def moving(self) -> bool:
-        """Its keys are routed anew when it is resized."""
+        """True if its keys are routed again when it is resized."""
         return bool(self.keys and self.sizes)
 
     @property
     def may_hang(self) -> bool:
-        """Its handler can be made to wait."""
+        """True if its handler can be made to wait."""
         return not self.by and self.batch == 1
 
     @property
@@ -83,7 +83,7 @@ class TopicPlan(NamedTuple):
         return float(self.options.get("handler_timeout_s", math.inf))
 
     def outlives(self, takes_ms: int) -> bool:
-        """Whether a handler that takes so long is given up."""
+        """Return whether a handler that takes this long is given up."""
         return takes_ms / 1000 > self.handler_timeout_s
 
     def ends_at_its_timeout(self, takes_ms: int) -> bool:
@@ -97,17 +97,17 @@ class TopicPlan(NamedTuple):
 
     @property
     def borrows(self) -> bool:
-        """Its groups use what their sisters on the same host leave."""
+        """True if its groups use the quota that others on the same host leave."""
         return bool(self.options.get("borrow"))
 
     @property
     def drops(self) -> bool:
-        """It drops its oldest messages when it is full."""
+        """True if it drops its oldest messages when it is full."""
         return self.options.get("overflow") == "drop_oldest"
 
     @property
     def expires(self) -> bool:
-        """Its messages outlive their time."""
+        """True if its messages can expire."""
         return "ttl_s" in self.options
 
 

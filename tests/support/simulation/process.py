@@ -31,15 +31,15 @@ class Process:
         self._context.run(_process.set, self)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` as a task of this process; whatever it starts belongs to it, too."""
+        """Run `work` as a task of this process; everything that it starts belongs to the process as well."""
         return asyncio.get_running_loop().create_task(work, context=self._context)
 
     def stop(self) -> None:
-        """As SIGSTOP does; for ever, it is what SIGKILL does."""
+        """Stop the process, like SIGSTOP; without an end, like SIGKILL."""
         self.stopped = True
 
     def wake(self, asleep_s: float) -> None:
-        """As a machine does that was suspended: its timers stood still all the while, and its clock did not."""
+        """Wake the process like a machine after its sleep: its timers stood still, and its clock did not."""
         if self.stopped:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, SimulatedLoop)
@@ -47,7 +47,7 @@ class Process:
             self.go_on()
 
     def go_on(self) -> None:
-        """As SIGCONT does: timers that ran out meanwhile fire now."""
+        """Continue the process, like SIGCONT: timers that ran out in the meantime fire now."""
         if self.stopped:
             self.stopped = False
             held, self.held = self.held, []
@@ -57,7 +57,7 @@ class Process:
 
 
 def process_of(handle: asyncio.Handle) -> Process | None:
-    """The process to which a callback of the loop belongs, if it belongs to one."""
+    """Return the process to which a callback of the loop belongs; None if it belongs to no process."""
     found: Process | None = handle._context.get(_process)  # type: ignore[attr-defined]
     return found
 

@@ -50,7 +50,7 @@ class Progress:
                     self._evidence.violated("M", group, text)
 
     def loaded(self, host: str, group: str, loaded: Checkpoint) -> None:
-        """What was saved is what a new owner finds."""
+        """Check that a new owner loads the checkpoint that was saved."""
         before = self._saved.get(loaded.queue)
         if before is not None and loaded.watermark < before.watermark and loaded.queue not in self.unnoticed:
             text = f"{host} finds {loaded.queue} at {loaded.watermark}, and {before.watermark} was saved"
@@ -75,7 +75,7 @@ class Progress:
         self._saved = {queue: kept[queue] for queue in self._saved if queue in kept}
 
     def contiguous(self, queue: str) -> int:
-        """The first offset of a queue that is not finished."""
+        """Return the first offset of a queue that is not finished."""
         offset = self._contiguous[queue]
         while self._is_finished(queue, offset):
             offset += 1

@@ -1,4 +1,4 @@
-"""The promises of the design, as invariants over what handlers saw and what the store holds in the end."""
+"""The promises of the design, as invariants over the evidence of handlers and the contents of the store at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_OUTAGE_S = 30.0
 
 
 def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violation]:
-    """Every violation found.
+    """Return every violation found.
 
     Args:
         dead: names of the works in the dead letters in the end, each as often as it is there.
@@ -156,7 +156,7 @@ def _window_group(
 
 
 def _window_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Division]) -> Iterator[Violation]:
-    """All groups together, in every second: exactly what the division in force allows."""
+    """Check that all groups together start in every second at most what the division in force allows."""
     for second, found in _by_second(starts).items():
         in_force = [d for d in divisions if d.since_s <= second][-1]
         allowed = share_of(in_force.qps).allowance(second)
@@ -256,7 +256,7 @@ def _in_order(evidence: Evidence, starts: Sequence[Start]) -> Iterator[Violation
 
 
 def _owners(evidence: Evidence) -> Iterator[Violation]:
-    """Nobody starts anything of a group once somebody else has acquired it under a higher epoch."""
+    """Check that nobody starts messages of a group after another host has acquired it under a higher epoch."""
     latest: dict[str, Acquired] = {}
     acquired = iter([*evidence.owned, None])
     coming = next(acquired)

@@ -1,4 +1,4 @@
-"""Those who publish all the time."""
+"""Publishers that publish all the time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.simulation.work import Work
 
 
 class Publisher:
-    """Publishes to one topic at about its rate, one message after the other, until told to stop."""
+    """Publishes to one topic at about its rate, one message after the other, until it is told to stop."""
 
     def __init__(self, producer: Producer, plan: TopicPlan, evidence: Evidence, seed: int) -> None:
         self._producer = producer
@@ -113,5 +113,5 @@ class Publisher:
 
 
 def hash_of(text: str) -> int:
-    """The same in every process, unlike `hash`."""
+    """Return a hash that is the same in every process, unlike `hash`."""
     return sum(text.encode())

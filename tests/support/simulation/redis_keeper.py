@@ -1,4 +1,4 @@
-"""A real Redis or Valkey server as what keeps the data of a simulation.
+"""A real Redis or Valkey server as the keeper of a simulation's data.
 
 All of the adapter is real, and so are the Lua scripts, but for the driver's asynchronous client: in its place a
 connection sends each command and blocks until the answer is there, so that no virtual time passes in between. One more
@@ -177,7 +177,7 @@ class _Wire:
                     del self._listeners[channel]
 
     def break_off(self) -> None:
-        """Every subscription ends, as when the server goes."""
+        """End every subscription, like a server that stops."""
         for listener in [one for listeners in self._listeners.values() for one in listeners]:
             self.unsubscribe(listener)
             listener.break_off()

@@ -1,4 +1,4 @@
-"""How a failure is told."""
+"""The text about a failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAST_EVENTS = 60
 
 
 def report(outcome: Outcome) -> str:
-    """The seed, its schedule, what was violated, and the last events of the first group concerned."""
+    """Return the seed, its schedule, the violations, and the last events of the first group concerned."""
     violations = outcome.violations
     lines = [
         f"SEED={outcome.schedule.seed} breaks {', '.join(sorted({v.promise for v in violations}))}; "
@@ -26,7 +26,7 @@ def report(outcome: Outcome) -> str:
 
 
 def replay(seed: int, store: str) -> str:
-    """What to type to run a seed again."""
+    """Return the command that runs a seed again."""
     return f"make simulate SEED={seed}" + (f" STORE={store}" if store != "memory" else "")
 
 

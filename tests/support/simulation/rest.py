@@ -1,4 +1,4 @@
-"""What hosts look like when nothing is left to do: no work held, no loop ended, no more memory used than is said."""
+"""Checks hosts that have nothing left to do: they hold no work, no loop has ended, memory stays within its bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the judges have to know of a run beside the evidence."""
+"""The facts about a run that the judges need beside the evidence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from emq.topics.shares import Division, Share
 from support.simulation.plans import TopicPlan
 
 NOTICED_S = 15.0
-"""How long after a store has come back without its last writes its hosts may still start what it has lost."""
+"""Seconds for which hosts may still start messages that a store has lost, after it came back without them."""
 
 
 class Rules(NamedTuple):
-    """What the promises depend on.
+    """The facts on which the promises depend.
 
     Attributes:
         clean: nothing but clean joins, leaves and moves happened.
@@ -33,5 +33,5 @@ class Rules(NamedTuple):
 
     @property
     def settled_at(self) -> float:
-        """When everything had healed and nothing was left of it; infinite if it never came to that."""
+        """The time when everything had healed and no effect was left; infinite if that time never came."""
         return self.calm[1][0] if len(self.calm) > 1 else float("inf")

@@ -26,7 +26,7 @@ from support.simulation.violation import Violation
 LONGEST_S = 600.0
 
 STATISTICS_S = 5.0
-"""Between two snapshots of a host; more often would only cost the time of those who wait for the simulation."""
+"""Seconds between two snapshots of a host; more snapshots would only cost time."""
 
 
 class Outcome(NamedTuple):
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 def simulate(seed: int, keep: Keep = MEMORY) -> Outcome:
-    """Run the schedule of a seed, and judge it."""
+    """Run the schedule of a seed, and judge the run."""
     return carry_out(schedule(seed), keep)
 
 
@@ -121,7 +121,7 @@ def _happened(evidence: Evidence, dead: list[str]) -> Counter[str]:
 
 @contextlib.contextmanager
 def _complaints(evidence: Evidence) -> Iterator[None]:
-    """An error in the log is a bug, found or not."""
+    """Report each error in the log: it is a bug, whether the promises hold or not."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -148,7 +148,7 @@ def _complaints(evidence: Evidence) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _determined(seed: int) -> Iterator[None]:
-    """Whatever is drawn or read from outside is the same each time."""
+    """Make everything that is drawn or read from outside the same each time."""
     count = itertools.count(1)
     made = random.Random(f"{seed} everything else")
 

@@ -1,4 +1,4 @@
-"""What a seed stands for: topics, hosts, and what happens when."""
+"""The meaning of a seed: topics, hosts, and events with their times."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from support.simulation.varied import WAKES
 __all__ = ["Event", "Schedule", "TopicPlan", "schedule"]
 
 SESSION_S = 6.0
-"""Time-out of the hosts' sessions."""
+"""Session time-out of the hosts, in seconds."""
 
 BEGIN_S, END_S = 3.0, 20.0
-"""Between these things happen; then everything is healed."""
+"""Seconds between which the events happen; after them, everything is healed."""
 
 SKEW_S = 0.4
-"""A machine's clock is so far from the true time where there is a time service."""
+"""Seconds by which a machine's clock may differ from the true time, with a time service."""
 
 WRONG_S = 3 * 3600.0
-"""And so far where there is none."""
+"""Seconds by which a machine's clock may differ from the true time, without a time service."""
 
 CLEAN = ("join", "leave", "weight", "drain", "resize")
 
@@ -51,13 +51,13 @@ CROWD_UNCLEAN = ("crash_many", "crash_many", "rebirth", "leader_crash")
 """What happens to many hosts beside the usual."""
 
 CROWDED = 1 / 40
-"""Share of the seeds with many hosts."""
+"""Share of the seeds that have many hosts."""
 
 FEW, MANY = 6, 20
-"""Most hosts."""
+"""Most hosts: usually, and in the seeds with many."""
 
 SHARDS = ("shard_down", "shard_silent")
-"""Faults of a part of the store."""
+"""Faults of one part of the store."""
 
 
 DATABASE = ("database_shorter", "database_shorter", "database_empty")
@@ -68,7 +68,7 @@ AGAIN = ("create_again",)
 
 
 REBORN = "reborn"
-"""The topic to which that happens."""
+"""The topic that is deleted and created again."""
 
 
 class Schedule(NamedTuple):
@@ -97,7 +97,7 @@ class Schedule(NamedTuple):
 
 
 def schedule(seed: int) -> Schedule:
-    """The same seed gives the same schedule."""
+    """Return the schedule of a seed; the same seed gives the same schedule."""
     rng = random.Random(seed)
     clean = rng.random() < 0.3
     kinds = CLEAN if clean else CLEAN + UNCLEAN

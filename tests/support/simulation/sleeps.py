@@ -22,11 +22,11 @@ class Sleep(NamedTuple):
 
 
 def asleep_s(sleeps: Iterable[Sleep], host: str, since: float, until: float) -> float:
-    """For how long a host slept between two times."""
+    """Return the seconds for which a host slept between two times."""
     mine = [sleep for sleep in sleeps if sleep.host == host]
     return sum(max(0.0, min(until, sleep.until) - max(since, sleep.since)) for sleep in mine)
 
 
 def may_lag(sleeps: Iterable[Sleep], host: str, at: float) -> bool:
-    """Whether a host has woken so recently that it may not know of a change that was made before or meanwhile."""
+    """Return whether a host has woken so recently that it may not know of a change from before or from its sleep."""
     return any(sleep.host == host and sleep.since <= at <= sleep.until + KNOWN_S for sleep in sleeps)

@@ -1,4 +1,4 @@
-"""A real SQLite file as what keeps the data of a simulation.
+"""A real SQLite file as the keeper of a simulation's data.
 
 All of the adapter and its statements are real, each instance with a connection of its own to the file. In place of the
 adapter's threads, each transaction runs where it is asked for and blocks until it is committed, so that no virtual time

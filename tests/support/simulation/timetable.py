@@ -1,4 +1,4 @@
-"""Somebody who creates schedules, changes them and takes them back, whatever happens meanwhile."""
+"""An operator who creates schedules, changes them and takes them back, whatever else happens."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MOST = 4
 """And that stand at a time."""
 
 LEAST_S, MOST_S = 1.0, 4.0
-"""Between two changes."""
+"""Seconds between two changes."""
 
 SETTLED_S = 45.0
-"""By when all schedules are on time, after everything has healed."""
+"""Seconds after the healing by which all schedules are on time."""
 
 TRIED_S = 5.0
-"""How long schedules stand in a trial."""
+"""Seconds for which schedules stand in a trial."""
 
 LOOK_S = 0.5
 

@@ -1,4 +1,4 @@
-"""What the hosts are asked to do when everything has healed and all work is done, so that it can be judged exactly.
+"""Work for the hosts when everything has healed and all work is done, so that it can be judged exactly.
 
 The faults of a seed come before it, so it also finds what they have left behind: a group that nobody consumes, a
 wake-up that never comes, a quota that nobody heard of.
@@ -15,7 +15,7 @@ from support.simulation.cluster import Cluster
 from support.simulation.plans import TopicPlan
 
 SETTLED_S = 20.0
-"""By when every group has to have an owner, after a last host has joined."""
+"""Seconds after the last host has joined by which every group has an owner."""
 
 PROBES = 6
 PROBE_S = 0.27
@@ -69,7 +69,7 @@ async def run(cluster: Cluster) -> None:
 
 
 async def _settled(cluster: Cluster) -> bool:
-    """Wait until every group has one owner, the groups are shared out fairly, and none has moved for a while."""
+    """Wait until every group has one owner, the groups are shared fairly, and no group has moved for a while."""
     deadline = cluster.evidence.now + SETTLED_S
     while True:
         await asyncio.sleep(0.5)

@@ -50,7 +50,7 @@ def _window(
 def _used(
     group: str, found: Sequence[Wait], waits: Waits, divisions: Sequence[Division], seconds: Counter[int]
 ) -> Iterator[Violation]:
-    """In seconds through which something waited, as much was started as the quota allows."""
+    """Report seconds with a waiting message throughout, in which fewer messages started than the quota allows."""
     through: dict[int, Wait] = {}
     for wait in found:
         for second in range(math.ceil(wait.since_us / 1e6 + WAITED_S), wait.start.started_us // MICRO):

@@ -1,4 +1,4 @@
-"""How long messages waited, and what held them back: what the judges of priority, use and latency go by."""
+"""The waits of messages and their causes, by which the judges of priority, use and latency go."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Waits:
         return us + round((at - time_s) * 1e6)
 
     def is_excused(self, wait: Wait, begin: float, end: float) -> bool:
-        """Whether something kept the group from starting anything between two times: a move, or full hands."""
+        """Return whether a move or full hands kept the group from starting messages between two times."""
         group, start = wait.start.group, wait.start
         if any(begin - ACQUIRED_S < at <= end + 1 for at in self._acquired[group]):
             return True
@@ -99,7 +99,7 @@ class Waits:
 
 
 def _key_is_free(evidence: Evidence) -> dict[str, float]:
-    """Of works with a key: when all earlier ones of it were done with."""
+    """Return for each work with a key the time when all earlier works of the key were done."""
     done: dict[str, float] = {}
     for start in evidence.starts:
         ended = evidence.ends.get(start.number, (math.inf, False))[0]
@@ -142,5 +142,5 @@ def _shares(divisions: Sequence[Division], group: str, second: int) -> list[Shar
 
 
 def rate(divisions: Sequence[Division], group: str, second: int) -> float:
-    """As `allowed`, in starts a second."""
+    """Return the same as `allowed`, in starts a second."""
     return min(map(float, _shares(divisions, group, second)))

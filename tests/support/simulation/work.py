@@ -1,4 +1,4 @@
-"""What a simulated message asks of its handler; it is the message's payload."""
+"""The work that a simulated message asks of its handler; it is the message's payload."""
 
 from __future__ import annotations
 

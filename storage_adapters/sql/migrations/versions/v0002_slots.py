@@ -1,4 +1,4 @@
-"""Members of the slots of sorted topics; what arms a lane or slot is a rank, which for priorities may be a fraction."""
+"""Adds the members of sorted topics' slots. Ranks arm lanes and slots now; a priority's rank may be a fraction."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -34,7 +34,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("store_members")
-    # Nobody is armed afterwards: hosts look at everything when they start.
+    # No lane or slot is armed afterwards: hosts look at everything when they start.
     op.add_column("store_groups", sa.Column("armed_due_ms", sa.BigInteger))
     op.drop_column("store_groups", "armed_rank")
     op.drop_column("store_groups", "fold")

@@ -1,4 +1,4 @@
-"""What is due in a lane is claimed by priority; what waited there before counts as of the highest."""
+"""Due entries of a lane are claimed by priority; entries from before this revision have the highest priority."""
 
 import sqlalchemy as sa
 from alembic import op

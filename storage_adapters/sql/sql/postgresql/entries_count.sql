@@ -1,4 +1,4 @@
--- Number of entries of each lane in each state, and the first time of that state. :names is a JSON array.
+-- For each lane and state: the number of entries, and their first at_ms. :names is a JSON array.
 SELECT g.name, e.state, count(*) AS entries, min(e.at_ms) AS first_ms
 FROM store_groups AS g
 JOIN store_entries AS e ON e.slot_id = g.id

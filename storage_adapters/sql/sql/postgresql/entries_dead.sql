@@ -1,5 +1,5 @@
--- A page of a lane's dead letters in order of (at_ms, id), those behind (:after_ms, :after_id), until :max_bytes of
--- bodies are gathered (the one that reaches it included).
+-- A page of a lane's dead letters in order of (at_ms, id). It starts behind (:after_ms, :after_id), and ends with the
+-- letter that brings the bodies to :max_bytes.
 WITH found AS (
     SELECT e.id, e.body, e.reason, e.at_ms, octet_length(e.body) AS size,
            sum(octet_length(e.body)) OVER (ORDER BY e.at_ms, e.id ROWS UNBOUNDED PRECEDING) AS gathered

@@ -1,5 +1,5 @@
--- The first due entries of some priorities of lanes, until :max_bytes of bodies are gathered (the one that reaches it
--- included). :probes is JSON [[slot_id, priority, limit], ...]; returns (number of the probe from 0, id, body), in order
+-- The first due entries of some priorities of lanes, up to the entry that brings the bodies to :max_bytes.
+-- :probes is JSON [[slot_id, priority, limit], ...]; returns (number of the probe from 0, id, body), in order
 -- of number, due time, id.
 WITH found AS (
     SELECT w.number - 1 AS number, e.id, e.body, e.at_ms,

@@ -1,5 +1,5 @@
--- A page of a lane's waiting entries in order of (at_ms, id), those behind the first :skipped, until :max_bytes of bodies
--- are gathered (the one that reaches it included).
+-- A page of a lane's waiting entries in order of (at_ms, id). It leaves out the first :skipped, and ends with the entry
+-- that brings the bodies to :max_bytes.
 WITH found AS (
     SELECT e.id, e.body, e.at_ms, e.priority, octet_length(e.body) AS size,
            sum(octet_length(e.body)) OVER (ORDER BY e.at_ms, e.id ROWS UNBOUNDED PRECEDING) AS gathered

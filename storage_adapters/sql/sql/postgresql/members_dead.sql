@@ -1,5 +1,5 @@
--- A page of a slot's dead members in order of (time of death, member), those behind (:after_ms, :after_member)
--- and the first :skipped of these, until :max_bytes of members, bodies and notes are gathered (the one that reaches it included).
+-- A page of a slot's dead members in order of (time of death, member). It starts behind (:after_ms, :after_member),
+-- leaves out the first :skipped, and ends with the member that brings members, bodies and notes to :max_bytes.
 WITH found AS (
     SELECT m.*, sum(m.size) OVER (ORDER BY m.rank, m.member ROWS UNBOUNDED PRECEDING) AS gathered
     FROM (

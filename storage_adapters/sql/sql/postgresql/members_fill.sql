@@ -1,5 +1,5 @@
 -- Columns: rank, merged, reason, history, body, note, slot_id, id, state.
--- The inner SELECTs hide the number of rows, and `+ 0` the other index, so that rows are always found by their key.
+-- The inner SELECTs hide the number of rows, and `+ 0` hides the other index, so PostgreSQL finds rows by their key.
 UPDATE store_members AS m
 SET rank = r.rank, merged = r.merged, reason = r.reason, history = r.history, body = r.body, note = r.note
 FROM unnest(

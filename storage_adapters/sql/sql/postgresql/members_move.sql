@@ -1,5 +1,5 @@
 -- Columns: new state, rank, merged, reason, history, slot_id, id, old state.
--- The inner SELECTs hide the number of rows, and `+ 0` the other index, so that rows are always found by their key.
+-- The inner SELECTs hide the number of rows, and `+ 0` hides the other index, so PostgreSQL finds rows by their key.
 UPDATE store_members AS m
 SET state = r.state, rank = r.rank, merged = r.merged, reason = r.reason, history = r.history
 FROM unnest(

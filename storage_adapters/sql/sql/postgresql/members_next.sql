@@ -1,7 +1,7 @@
--- Rank of the first member of each slot that may be claimed, now or later, and end of the slot's first rest; NULL for
--- none. :slots is a JSON array of ids.
--- Twins in prepare are looked for one by one and by their key: an anti-join, or the other index, which `+ 0` hides,
--- might read all that is in prepare for each member.
+-- For each slot: the rank of the first member that may be claimed, now or later, and the end of the slot's first rest;
+-- NULL if there is none. :slots is a JSON array of ids.
+-- The query looks for twins in prepare one by one, by their key. An anti-join, or the other index, which `+ 0` hides,
+-- might read all prepared members for each member.
 SELECT s.id AS slot_id, (
     SELECT m.rank
     FROM store_members AS m

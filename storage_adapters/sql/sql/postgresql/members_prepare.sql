@@ -1,5 +1,5 @@
 -- Columns: token, slot_id, id: waiting members are prepared now.
--- The inner SELECTs hide the number of rows, and `+ 0` the other index, so that rows are always found by their key.
+-- The inner SELECTs hide the number of rows, and `+ 0` hides the other index, so PostgreSQL finds rows by their key.
 UPDATE store_members AS m
 SET state = 1, rank = r.token
 FROM unnest((SELECT %s::float8[]), (SELECT %s::bigint[]), (SELECT %s::text[])) AS r (token, slot_id, id)

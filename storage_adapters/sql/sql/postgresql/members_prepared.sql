@@ -1,5 +1,5 @@
--- Members in prepare under a token below a bound. :rows is JSON [[number, slot_id, bound, time bound], ...]; what rests
--- only below the time bound. Returns (number, slot_id, id), the one that is longest in prepare first.
+-- Members in prepare under a token below a bound. :rows is JSON [[number, slot_id, bound, time bound], ...].
+-- Resting members are included only below the time bound. Returns (number, slot_id, id), the oldest claim first.
 SELECT CAST(r ->> 0 AS bigint) AS number, m.slot_id, m.id
 FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r
 JOIN store_members AS m

@@ -1,8 +1,8 @@
--- The first members of many slots that may be claimed, until :max_bytes are gathered (the one that reaches it included).
+-- The first members of many slots that may be claimed, up to the member that brings the bytes to :max_bytes.
 -- :claims is JSON [[slot_id, last rank, limit], ...]; returns (number of the claim from 0, id, rank, member, body, note,
 -- merged, reason, history), in order of number, rank, id.
--- Twins in prepare are looked for one by one and by their key: an anti-join, or the other index, which `+ 0` hides,
--- might read all that is in prepare for each member.
+-- The query looks for twins in prepare one by one, by their key. An anti-join, or the other index, which `+ 0` hides,
+-- might read all prepared members for each member.
 WITH found AS (
     SELECT c.number - 1 AS number, w.*,
            coalesce(octet_length(w.member), 0) + coalesce(octet_length(w.body), 0) AS size,

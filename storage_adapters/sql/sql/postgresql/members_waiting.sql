@@ -1,5 +1,5 @@
--- A page of a slot's waiting members in claim order, those behind the first :skip, until :max_bytes of members, bodies and
--- notes are gathered (the one that reaches it included).
+-- A page of a slot's waiting members in claim order. It leaves out the first :skip, and ends with the member that
+-- brings members, bodies and notes to :max_bytes.
 WITH found AS (
     SELECT m.*, sum(m.size) OVER (ORDER BY m.rank, m.id ROWS UNBOUNDED PRECEDING) AS gathered
     FROM (

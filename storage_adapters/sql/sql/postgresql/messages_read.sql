@@ -1,4 +1,4 @@
--- Messages of many queues, in order, until :max_bytes of bodies are gathered (the one that reaches it included).
+-- Messages of many queues, in order, up to the message that brings the bodies to :max_bytes.
 -- :ranges is JSON [[queue_id, first, end], ...]; returns (number of the range from 0, msg_offset, body).
 WITH found AS (
     SELECT w.number - 1 AS number, m.msg_offset, m.body,

@@ -1,4 +1,4 @@
--- Make rows for queues that have none; those of their groups are there. :names is JSON [[queue, group], ...].
+-- Make the missing rows of queues; the rows of their groups exist already. :names is JSON [[queue, group], ...].
 INSERT INTO store_queues (environment, name, group_id)
 SELECT :environment, n ->> 0, g.id
 FROM jsonb_array_elements(CAST(:names AS jsonb)) AS n

@@ -1,6 +1,6 @@
--- Arm queues for :instance, each only if its tail is still what the reader saw and no newer owner has armed it.
--- :rows is JSON [[id, tail, epoch], ...]; returns the ids that are armed now. Rows are locked in the order of ids,
--- which waits for the puts under way; their new tails then fail the condition.
+-- Arm queues for :instance, each only if its tail is still the one that the reader saw and no newer owner has armed it.
+-- :rows is JSON [[id, tail, epoch], ...]; returns the ids that are armed now. The query locks rows in the order of ids,
+-- and so waits for puts under way; the new tail of such a put then fails the condition.
 WITH wanted AS (
     SELECT CAST(r ->> 0 AS bigint) AS id, CAST(r ->> 1 AS bigint) AS tail, CAST(r ->> 2 AS bigint) AS epoch
     FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r

@@ -1,4 +1,4 @@
--- Number of entries of each lane in each state, and the first time of that state. :names is a JSON array.
+-- For each lane and state: the number of entries, and their first at_ms. :names is a JSON array.
 SELECT g.name, e.state, count(*) AS entries, min(e.at_ms) AS first_ms
 FROM json_each(:names) AS n
 CROSS JOIN store_groups AS g ON g.environment = :environment AND g.name = n.value

@@ -1,4 +1,4 @@
--- A page of a lane's dead letters in order of (at_ms, id), those behind (:after_ms, :after_id).
+-- A page of a lane's dead letters in order of (at_ms, id), from behind (:after_ms, :after_id).
 SELECT e.id, CAST(e.body AS BLOB) AS body, CAST(e.reason AS TEXT) AS reason, CAST(e.at_ms AS INTEGER) AS at_ms
 FROM store_groups AS g
 JOIN store_entries AS e ON e.slot_id = g.id AND e.state = 2

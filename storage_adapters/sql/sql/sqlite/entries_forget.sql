@@ -1,5 +1,5 @@
--- Forget which entries of a lane were taken for good: before a time (ms), and before the latest :most of them. The
--- at_ms of each of them is greater than that of those taken before it in the lane.
+-- Forget the entries of a lane that were taken for good: those taken before a time (ms), and those before the latest
+-- :most. An entry that was taken later in the lane has a greater at_ms.
 DELETE FROM store_entries
 WHERE slot_id = :lane AND state = 3 AND at_ms < max(
     :before_ms,

@@ -1,5 +1,5 @@
 -- Due time of the next waiting entry of each lane and priority, for the priorities with entries, highest first.
--- :lanes is a JSON array of ids. Goes from each priority to the next in the index, however many entries there are.
+-- :lanes is a JSON array of ids. The query steps from priority to priority in the index, however many entries wait.
 WITH RECURSIVE found (slot_id, priority) AS (
     SELECT s.value, (SELECT min(e.priority) FROM store_entries AS e WHERE e.slot_id = s.value AND e.state = 0)
     FROM json_each(:lanes) AS s

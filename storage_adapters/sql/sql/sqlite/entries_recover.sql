@@ -1,4 +1,4 @@
--- Return prepared entries to their lanes with their former due times: those of lower epochs or claimed too long ago.
+-- Let prepared entries wait again with their former due times, if their epoch is lower or their claim too old.
 -- :rows is JSON [[slot_id, epoch], ...]; :older_than_ms may be NULL. Returns (slot_id, due_ms) of each.
 UPDATE store_entries AS e
 SET state = 0, at_ms = e.due_ms

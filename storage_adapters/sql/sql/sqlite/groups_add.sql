@@ -1,4 +1,4 @@
--- Make rows for groups that have none. :names is a JSON array.
+-- Make the missing rows of groups. :names is a JSON array.
 INSERT INTO store_groups (environment, name)
 SELECT :environment, n.value FROM json_each(:names) AS n
 WHERE true

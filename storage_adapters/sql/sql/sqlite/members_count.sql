@@ -1,5 +1,5 @@
--- Number of members of each slot in each state, the first rank of that state, the number of members up to a bound, and
--- the number of resting members of the slot.
+-- For each slot and state: the number of members, their first rank, the number of members up to a bound, and the number
+-- of the slot's resting members.
 -- :rows is JSON [[name, bound], ...].
 SELECT g.name, m.state, count(*) AS members, min(m.rank) AS first, sum(m.rank <= r.value ->> 1) AS bounded,
        (SELECT count(*) FROM store_rests AS t WHERE t.slot_id = g.id) AS resting

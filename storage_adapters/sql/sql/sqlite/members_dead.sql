@@ -1,5 +1,5 @@
--- A page of a slot's dead members in order of (time of death, member), those behind (:after_ms, :after_member)
--- and the first :skipped of these.
+-- A page of a slot's dead members in order of (time of death, member). It starts behind (:after_ms, :after_member) and
+-- leaves out the first :skipped.
 SELECT CAST(m.member AS BLOB) AS member, CAST(m.rank AS REAL) AS rank, CAST(m.body AS BLOB) AS body,
        CAST(m.note AS BLOB) AS note, CAST(m.reason AS TEXT) AS reason, CAST(m.history AS TEXT) AS history
 FROM store_groups AS g

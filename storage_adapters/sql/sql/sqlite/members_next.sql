@@ -1,5 +1,5 @@
--- Rank of the first member of each slot that may be claimed, now or later, and end of the slot's first rest; NULL for
--- none. :slots is a JSON array of ids.
+-- For each slot: the rank of the first member that may be claimed, now or later, and the end of the slot's first rest;
+-- NULL if there is none. :slots is a JSON array of ids.
 SELECT s.value AS slot_id, (
     SELECT m.rank
     FROM store_members AS m

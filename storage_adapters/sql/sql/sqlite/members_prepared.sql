@@ -1,5 +1,5 @@
--- Members in prepare under a token below a bound. :rows is JSON [[number, slot_id, bound, time bound], ...]; what rests
--- only below the time bound. Returns (number, slot_id, id), the one that is longest in prepare first.
+-- Members in prepare under a token below a bound. :rows is JSON [[number, slot_id, bound, time bound], ...].
+-- Resting members are included only below the time bound. Returns (number, slot_id, id), the oldest claim first.
 SELECT r.value ->> 0 AS number, m.slot_id, m.id
 FROM json_each(:rows) AS r
 CROSS JOIN store_members AS m ON m.slot_id = r.value ->> 1 AND m.state = 1 AND m.rank < r.value ->> 2

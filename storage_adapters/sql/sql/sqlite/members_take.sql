@@ -1,4 +1,4 @@
--- The first members of one slot that may be claimed: (slot_id, last rank, limit). Run once for each slot that has some.
+-- The first members of one slot that may be claimed: (slot_id, last rank, limit). Run once for each slot that has them.
 SELECT m.id, m.rank, CAST(m.member AS BLOB) AS member, CAST(m.body AS BLOB) AS body, CAST(m.note AS BLOB) AS note,
        m.merged, m.reason, m.history
 FROM store_members AS m

@@ -1,4 +1,4 @@
--- A page of a slot's waiting members in claim order, those behind the first :skip.
+-- A page of a slot's waiting members in claim order, without the first :skip.
 SELECT CAST(m.member AS BLOB) AS member, CAST(m.rank AS REAL) AS rank, CAST(m.body AS BLOB) AS body,
        CAST(m.note AS BLOB) AS note, CAST(m.merged AS INTEGER) AS merged
 FROM store_groups AS g

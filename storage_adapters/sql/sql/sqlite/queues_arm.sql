@@ -1,4 +1,4 @@
--- Arm queues for :instance, each only if its tail is still what the reader saw and no newer owner has armed it.
+-- Arm queues for :instance, each only if its tail is still the one that the reader saw and no newer owner has armed it.
 -- :rows is JSON [[id, tail, epoch], ...]; returns the ids that are armed now.
 UPDATE store_queues AS q
 SET armed = :instance, armed_epoch = r.value ->> 2

@@ -1,2 +1,2 @@
--- Remove wake-ups that no instance took; their instance is gone.
+-- Remove wake-ups that their instance never took; the instance is gone.
 DELETE FROM store_woken WHERE at_ms < :before_ms RETURNING 1
