@@ -1,13 +1,14 @@
 #!lua
 -- Add entries to lanes, waiting or dead at once. Leave an id that the lane has already. Wake armed lanes.
 -- KEYS  1 hash lane_armed (lane -> "due channel"), 2 hash fence, 3 zset woken, 4 set sealed, then for each
---       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms, zset ids of the group
+--       add: zset waiting, zset ranks, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms, zset ids of the
+--       group
 -- ARGV  1 now in ms; then for each add: lane, id, epoch (-1: not fenced), body, due_ms, priority, reason, dead (0/1),
 --       since (ms: leave the entry out if it was taken for good at that time or later; empty: never leave it out),
 --       ms for which the group remembers the id (0: the group does not look for the id)
--- Returns 1 for each entry that was added, 0 if the lane has it already or its group remembers it, -1 (stale epoch), -2 (sealed, and not fenced),
---       -3 (taken since). Refuses the whole call when memory is full (OOM), unless the caller allows it.
---       O(adds log entries).
+-- Returns 1 for each entry that was added, 0 if the lane has it already or its group remembers it, -1 (stale
+--       epoch), -2 (sealed, and not fenced), -3 (taken since). Refuses the whole call when memory is full (OOM), unless
+--       the caller allows it. O(adds log entries).
 -- include whole
 -- include lane_ranks
 -- include channel
