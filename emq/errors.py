@@ -60,7 +60,10 @@ class StoreUnavailable(EMQError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection broke after a write was sent, so it may have happened. Repeat it if duplicates do no harm."""
+    """The connection broke after a write was sent, so it may have happened.
+
+    Repeat the write if duplicates do no harm. To a topic with `dedupe_s` repeat a publish with the same `message_id`.
+    """
 
 
 class KeyDamaged(StoreUnavailable):

@@ -1,4 +1,7 @@
-"""Messages a second from one producer process: in batches, and as concurrent awaited single publishes."""
+"""Messages a second from one producer process: in batches, and as concurrent awaited single publishes.
+
+Both once more into a topic that remembers the id of each message (`dedupe_s`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import statistics
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 import emq
 from bench.support.backlog import PAYLOAD
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
-from emq.topics.model import Topic
+from emq.topics.model import Topic, TopicOptions
 
 CONCURRENT = 1_000
 """Tasks that await single publishes at the same time."""
@@ -22,20 +27,20 @@ BATCH = 5_000
 RUNS = 3
 
 
-async def batched(app: emq.App, messages: int) -> float:
+async def batched(app: emq.App, topic: str, messages: int) -> float:
     async def publisher() -> None:
         for _ in range(messages // BATCH // 2):
-            await app.publish_many("bench", [PAYLOAD] * BATCH)
+            await app.publish_many(topic, [PAYLOAD] * BATCH)
 
     watch = Stopwatch()
     await asyncio.gather(publisher(), publisher())
     return messages // BATCH // 2 * 2 * BATCH / watch.wall_s
 
 
-async def single(app: emq.App, messages: int) -> float:
+async def single(app: emq.App, topic: str, messages: int) -> float:
     async def publisher() -> None:
         for _ in range(messages // CONCURRENT):
-            await app.publish("bench", PAYLOAD)
+            await app.publish(topic, PAYLOAD)
 
     watch = Stopwatch()
     await asyncio.gather(*(publisher() for _ in range(CONCURRENT)))
@@ -44,16 +49,20 @@ async def single(app: emq.App, messages: int) -> float:
 
 async def run(stage: Stage, *, messages: int) -> dict[str, Any]:
     async with stage.app() as app:
-        await app.admin.create([Topic("bench", UNLIMITED * 10, group_qps=UNLIMITED)])
-        await app.publish("bench", PAYLOAD)
+        plain = Topic("plain", UNLIMITED * 10, group_qps=UNLIMITED)
+        remembering = msgspec.structs.replace(plain, name="remembering", options=TopicOptions(dedupe_s=600.0))
+        await app.admin.create([plain, remembering])
 
-        async def measured(what: Callable[[emq.App, int], Awaitable[float]], count: int) -> float:
-            stage.say(f"{what.__name__}: {count:,} messages, {RUNS} times")
-            return statistics.median([await what(app, count) for _ in range(RUNS)])
+        async def measured(what: Callable[[emq.App, str, int], Awaitable[float]], topic: str, count: int) -> int:
+            await app.publish(topic, PAYLOAD)
+            stage.say(f"{what.__name__}, {topic}: {count:,} messages, {RUNS} times")
+            return round(statistics.median([await what(app, topic, count) for _ in range(RUNS)]))
 
         return {
-            "batched_per_s": round(await measured(batched, messages)),
-            "single_per_s": round(await measured(single, messages // 5)),
+            "batched_per_s": await measured(batched, "plain", messages),
+            "single_per_s": await measured(single, "plain", messages // 5),
+            "batched_remembered_per_s": await measured(batched, "remembering", messages // 5),
+            "single_remembered_per_s": await measured(single, "remembering", messages // 5),
         }
 
 

@@ -58,7 +58,7 @@ async def run(stage: Stage, *, messages: int, cores: int) -> dict[str, Any]:
 
 async def _batched(app: emq.App, messages: int) -> float:
     await app.admin.create([Topic("bench", UNLIMITED * 10, group_qps=UNLIMITED)])
-    return await publish.batched(app, messages)
+    return await publish.batched(app, "bench", messages)
 
 
 def _loaded(spark: SparkSession, stage: Stage, directory: str, messages: int, number: int) -> float:

@@ -80,7 +80,7 @@ class LaneProducer:
         todo = list(enumerate(items))
         for attempt in range(TRIES):
             added = await of_each(self._lanes.add([_entry(item) for _, item in todo], durability), len(todo))
-            sealed, stored = [], []
+            sealed, stored, new = [], [], []
             for (place, item), answer in zip(todo, added, strict=True):
                 if isinstance(answer, FAILURES):
                     answers[place] = answer
@@ -90,7 +90,9 @@ class LaneProducer:
                 else:
                     answers[place] = item.message.id
                     stored.append((place, item))
-            self._record([item for _, item in stored])
+                    if answer or not item.topic.dedupe_ms:  # or the first publish of the id has been recorded
+                        new.append(item)
+            self._record(new)
             try:
                 todo = await self._astray(stored, answers) if stored else []
             except errors.DatabaseUnavailable:
@@ -230,4 +232,6 @@ def delayed(
 
 def _entry(item: _Item) -> LaneAdd:
     m = item.message
-    return LaneAdd(item.topic.group(item.group), m.id, message.encode_retry(m), item.due_ms, priority=m.priority)
+    lane, remember_ms = item.topic.group(item.group), 0 if m.schedule else item.topic.dedupe_ms
+    body = message.encode_retry(m)
+    return LaneAdd(lane, m.id, body, item.due_ms, priority=m.priority, remember_ms=remember_ms)

@@ -15,7 +15,7 @@ from emq.producer.queue_tails import Tails
 from emq.producer.router import Route, Router
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
-from emq.storage.log_store import LogStore, Put
+from emq.storage.log_store import REPEATED, LogStore, Put
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
@@ -95,7 +95,7 @@ class QueueProducer:
     ) -> str:
         """Append one encoded message; publishes awaited at the same time share a round trip."""
         for attempt in range(SEALED_TRIES):
-            group = self._router.group(route.topic, key)
+            group = self._router.group(route.topic, key, message_id)
             try:
                 single = _Single(route, group, priority, body, message_id, key, published_us)
                 return await self._batcher.send(single, route.topic.options.durability)
@@ -174,7 +174,7 @@ class QueueProducer:
         for attempt in range(SEALED_TRIES):
             places: dict[int, list[int]] = {}
             for i in todo:
-                places.setdefault(self._router.group(route.topic, keys[i]), []).append(i)
+                places.setdefault(self._router.group(route.topic, keys[i], ids[i]), []).append(i)
             if route.topic.layout != layout:
                 layout = route.topic.layout
                 for i in todo:
@@ -239,8 +239,15 @@ class QueueProducer:
         """Append messages of a batch, given by group, in one call; return the refused ones."""
         encoded, ids, keys, has_keys, published_us = batch
         puts = [
-            _put(route, g, priority, [encoded[i] for i in at], has_keys and any(keys[i] is not None for i in at))
-            for g, at in places.items()
+            _put(
+                route,
+                group,
+                priority,
+                [encoded[i] for i in at],
+                [ids[i] for i in at] if route.topic.dedupe_ms else (),
+                has_keys and any(keys[i] is not None for i in at),
+            )
+            for group, at in places.items()
         ]
         known = [self.tails.known(route.topic.name, group, priority) for group in places]
         sent_us = self._clock.now_us()
@@ -254,6 +261,7 @@ class QueueProducer:
             if isinstance(answer, errors.EMQError):
                 refused.append(_Refused(group, at, answer))
             else:
+                answer, at = _stored(answer, at)
                 self.tails.put(route.topic, group, priority, tail, answer, sent_us)
                 self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], published_us)
         return refused
@@ -277,6 +285,7 @@ class QueueProducer:
                 first.group,
                 first.priority,
                 [singles[i].body for i in at],
+                [singles[i].id for i in at] if first.route.topic.dedupe_ms else (),
                 has_keys and any(singles[i].key is not None for i in at),
             )
             for first, at in zip(firsts, places.values(), strict=True)
@@ -291,6 +300,7 @@ class QueueProducer:
                     outcome[i] = answer
                 self._doubt(first.route, first.group, first.priority, answer, [singles[i].id for i in at])
             else:
+                answer, at = _stored(answer, at)
                 self.tails.put(first.route.topic, first.group, first.priority, tail, answer, sent_us)
                 ids, keys = [singles[i].id for i in at], [singles[i].key for i in at]
                 self._record(first.route, first.group, first.priority, answer, ids, keys, first.published_us)
@@ -344,9 +354,20 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
     return route
 
 
-def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], keyed: bool) -> Put:
+def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], ids: Sequence[str], keyed: bool) -> Put:
     queues, layout = route.queues[group], route.topic.layout if keyed else None
+    put = Put(queues[priority], bodies, layout=layout)
+    if ids:
+        put = put._replace(ids=ids, remember_ms=route.topic.dedupe_ms)
     if route.max_length is None:
-        return Put(queues[priority], bodies, layout=layout)
+        return put
     drop_oldest = route.topic.options.overflow == "drop_oldest"
-    return Put(queues[priority], bodies, route.max_length, drop_oldest, queues, layout)
+    return put._replace(max_length=route.max_length, drop_oldest=drop_oldest, siblings=queues)
+
+
+def _stored(offsets: Sequence[int], at: list[int]) -> tuple[Sequence[int], list[int]]:
+    """Return the offsets and places of the messages that a put stored, without those that were there already."""
+    if REPEATED not in offsets:
+        return offsets, at
+    stored = [(offset, i) for offset, i in zip(offsets, at, strict=True) if offset != REPEATED]
+    return [offset for offset, _ in stored], [i for _, i in stored]

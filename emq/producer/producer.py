@@ -110,7 +110,8 @@ class Producer:
             DatabaseUnavailable: the catalog cannot be read, and this process does not know the topic, or has not seen
                 the catalog for an hour, or the store refused the message as routed by an outdated catalog. Nothing was
                 published; try again later.
-            OutcomeUnknown: the message may or may not have been published.
+            OutcomeUnknown: the message may or may not have been published. Repeat the call with the same `message_id`;
+                if the topic has `dedupe_s`, the message is stored once.
         """
         try:  # does the same as `border.encodable`, without a second coroutine for each message
             route = await self._router.route(topic)

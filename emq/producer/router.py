@@ -185,11 +185,16 @@ class Router:
         self._checked_at = _now_s()
         self._seen()
 
-    def group(self, topic: Topic, key: str | None) -> int:
-        """Return the group of the key; without a key, the next group in turn."""
+    def group(self, topic: Topic, key: str | None, message_id: str | None = None) -> int:
+        """Return the group of the key; without a key, the next group in turn.
+
+        Where the topic remembers ids, a message without a key goes to the group of its id, which remembers it.
+        """
         groups = topic.active_groups
         if groups == 1:
             return 0
+        if key is None and topic.dedupe_ms:
+            key = message_id
         if key is not None:
             return group_of_key(key, groups)
         turn = self._turns.get(topic.name, 0)

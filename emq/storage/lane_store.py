@@ -74,6 +74,8 @@ class LaneAdd(NamedTuple):
             an earlier entry of this id, and does not count. None for a first add. The caller's clock and the operator's
             are compared. If the operator's is behind, an entry that was taken sooner after `since_ms` than the clocks
             differ stands again. If it is ahead, a message of an id that was taken shortly before may be left out.
+        remember_ms: milliseconds for which the lane's group remembers the id, also when the entry is gone; an add of an
+            id that the group remembers is left out. 0 for adds that no publish repeats. See `log_store.Put`.
     """
 
     lane: str
@@ -84,6 +86,7 @@ class LaneAdd(NamedTuple):
     epoch: int | None = None
     priority: int = 0
     since_ms: int | None = None
+    remember_ms: int = 0
 
 
 class LaneClaim(NamedTuple):
@@ -175,8 +178,9 @@ class LaneStore(Protocol):
         An add with an epoch is fenced by the group's epoch, which `LogStore.read` and `claim` raise.
 
         Returns:
-            For each add: True if the entry was added, False if the lane has the id already, None if an operator has
-            taken the id since `since_ms`; `QueueSealed` for a producer's add to a sealed lane.
+            For each add: True if the entry was added, False if the lane has the id already or its group remembers the
+            id, None if an operator has taken the id since `since_ms`; `QueueSealed` for a producer's add to a sealed
+            lane.
         """
 
     async def claim(

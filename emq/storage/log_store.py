@@ -24,6 +24,10 @@ def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLo
     )
 
 
+REPEATED = -1
+"""Stands for the offset of a body that a put left out, because the queue's group remembers its id."""
+
+
 class Put(NamedTuple):
     """Append `bodies` to `queue`, all or none.
 
@@ -33,6 +37,10 @@ class Put(NamedTuple):
         siblings: the names of all queues of the group, needed only with `max_length`.
         layout: the topic's layout by which the producer chose this queue for the bodies' keys. The queue refuses a
             layout below the one that it was raised to. None if no body has a key.
+        ids: the id of each body, if the group is to remember them; else empty. A body whose id the group remembers
+            already, or that stands twice in the put, is left out.
+        remember_ms: milliseconds for which the group remembers the ids, above 0 if there are any. A clock of the store
+            counts. A trim that seals a queue makes its group forget all ids.
     """
 
     queue: str
@@ -41,6 +49,8 @@ class Put(NamedTuple):
     drop_oldest: bool = False
     siblings: Sequence[str] = ()
     layout: int | None = None
+    ids: Sequence[str] = ()
+    remember_ms: int = 0
 
 
 class Read(NamedTuple):
@@ -118,7 +128,8 @@ class LogStore(Protocol):
     ) -> Sequence[Sequence[int] | errors.EMQError]:
         """Append messages; return the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
 
-        Not idempotent: after `OutcomeUnknown` a repeat may store the messages twice (with the same message ids).
+        Idempotent only with ids: after `OutcomeUnknown` a repeat of any other put may store the messages twice (with
+        the same message ids). In place of the offset of a body that was left out stands `REPEATED`.
         """
 
     async def get(self, queue: str, offset: int) -> bytes | None:

@@ -32,6 +32,8 @@ DEFAULT_PRIORITIES = ("high", "mid", "low")
 MAX_SLOTS = 1 << 16
 MAX_EARLIER = 64
 """Most earlier layouts from which a topic's keys may be moving at the same time."""
+MAX_DEDUPE_S = 30 * 86_400.0
+"""Thirty days, in seconds: the store keeps the id of every publish for so long."""
 MAX_DELAY_S = 10 * 366 * 86_400.0
 """Ten years, in seconds: a longer delay is more likely a mistake of units."""
 
@@ -89,6 +91,10 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             second, also behind others, while the topic is paused and where it has no handler, if it is among the first
             500 messages of its queue or slot, or among the first 500 due ones of its priority in a lane. With retry
             "rmq" a member that failed has lost its time, so its time to live begins again.
+        dedupe_s: seconds for which the topic remembers the id of each publish. Within that time a publish of the same
+            id stores nothing: after `OutcomeUnknown` repeat it with the same `message_id`. 0 remembers nothing. The
+            store keeps about 150 bytes for each id. A message without a key goes to a group by its id. A change of the
+            number of groups, and a deletion of the topic, make it forget some or all ids.
         delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
         durability: the durability for which a publish waits.
         attributes: free strings for the users of EMQ, such as the push endpoint's URL.
@@ -129,6 +135,7 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     handler_timeout_s: float | None = None
     retention_s: float = 0.0
     ttl_s: float | None = None
+    dedupe_s: float = 0.0
     delay_levels: dict[str, float] = {}
     durability: Durability = Durability.ACCEPTED
     attributes: dict[str, str] = {}
@@ -222,6 +229,11 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_sorted(self) -> bool:
         return self.kind is not Kind.LOG
+
+    @property
+    def dedupe_ms(self) -> int:
+        """Milliseconds for which the topic remembers the id of a publish; 0 if it does not."""
+        return round(self.options.dedupe_s * 1000)
 
     @property
     def drops_oldest(self) -> bool:
@@ -368,6 +380,10 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
         (math.isfinite(o.retention_s) and o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
         (o.ttl_s is None or (math.isfinite(o.ttl_s) and o.ttl_s > 0), f"ttl_s {o.ttl_s} must be above 0"),
         (
+            o.dedupe_s == 0 or 0.001 <= o.dedupe_s <= MAX_DEDUPE_S,
+            f"dedupe_s {o.dedupe_s} must be 0, or from 0.001 to {MAX_DEDUPE_S:g} seconds",
+        ),
+        (
             all(math.isfinite(s) and 0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
             f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
         ),
@@ -431,6 +447,7 @@ def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
             kind is Kind.PRIORITY or o.priority_policy == "strict",
             f"priority_policy {o.priority_policy!r} is for kind priority; {kind} goes by time",
         ),
+        (o.dedupe_s == 0, "dedupe_s is for log topics; equal messages of a sorted topic merge while they wait"),
         (o.retention_s == 0, "retention_s is for log topics; a consumed message leaves its slot"),
         (o.overflow == "reject", "overflow 'drop_oldest' is for log topics; a slot refuses"),
         (

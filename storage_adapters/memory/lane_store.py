@@ -47,11 +47,13 @@ class MemoryLanes:
         if add.epoch is None and add.lane in self._world.sealed:
             return lane_sealed(add.lane)
         lane = self._world.lanes.get(add.lane) or Lane()
-        if add.id in lane.bodies:
+        if add.id in lane.bodies or (add.remember_ms and not self._world.fresh(add.lane, (add.id,))):
             return False
         if add.since_ms is not None and self._world.is_taken(add.lane, add.id, add.since_ms):
             return None
         self._world.forget_taken(add.lane, add.id)
+        if add.remember_ms:
+            self._world.remember(add.lane, (add.id,), add.remember_ms)
         self._world.lanes[add.lane] = lane
         lane.bodies[add.id] = add.body
         if add.reason is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from emq import errors
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from storage_adapters.memory.wakeups import Wakeups
@@ -34,25 +34,34 @@ class MemoryLog:
         queue = self._world.queue(put.queue)
         if queue.sealed or (put.layout is not None and put.layout < queue.layout):
             return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
-        if put.max_length is not None and (full := self._make_room(put, queue)):
+        bodies, group = put.bodies, group_of(put.queue)
+        fresh = self._world.fresh(group, put.ids)
+        if len(fresh) < len(put.ids):
+            bodies = [put.bodies[i] for i in fresh.values()]
+        if put.max_length is not None and (full := self._make_room(put, len(bodies), queue)):
             return full
+        if put.ids:
+            self._world.remember(group, fresh, put.remember_ms)
         first = queue.tail
-        queue.cells.extend(put.bodies)
-        if put.bodies and put.queue in self._world.armed:
+        queue.cells.extend(bodies)
+        if bodies and put.queue in self._world.armed:
             self._world.armed.pop(put.queue).wake(put.queue)
-        return range(first, queue.tail)
+        if len(bodies) == len(put.bodies):
+            return range(first, queue.tail)
+        places = dict(zip(fresh.values(), range(first, queue.tail), strict=True))
+        return [places.get(i, REPEATED) for i in range(len(put.bodies))]
 
-    def _make_room(self, put: Put, queue: Queue) -> errors.TopicFull | None:
+    def _make_room(self, put: Put, count: int, queue: Queue) -> errors.TopicFull | None:
         assert put.max_length is not None
         held = sum(self._world.queue(name).held() for name in {put.queue, *put.siblings})
-        excess = held + len(put.bodies) - put.max_length
+        excess = held + count - put.max_length
         if excess <= 0:
             return None
         if put.drop_oldest and excess <= queue.held():
             queue.drop_oldest(excess)
             return None
         return errors.TopicFull(
-            f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {len(put.bodies)} more "
+            f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {count} more "
             "do not fit; wait for its consumers or raise max_length"
         )
 
@@ -98,6 +107,7 @@ class MemoryLog:
         queue.trim(trim.upto)
         if trim.seal is False or (trim.seal and not queue.held()):
             queue.sealed = trim.seal
+            self._world.remembered.pop(group_of(trim.queue), None)
         queue.layout = max(queue.layout, trim.layout or 0)
         return queue.sealed
 

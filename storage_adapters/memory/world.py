@@ -7,7 +7,7 @@ import heapq
 import math
 import weakref
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from emq import errors
@@ -166,6 +166,7 @@ _Stored = tuple[
     dict[str, int],
     set[str],
     dict[str, dict[str, int]],
+    dict[str, dict[str, int]],
 ]
 
 
@@ -185,6 +186,7 @@ class World:
         self.alarms: dict[str, tuple[float, Wakeups]] = {}
         self.sealed: set[str] = set()  # lanes by name, slots by address
         self.taken: dict[str, dict[str, int]] = {}  # lane -> id of an entry taken for good -> ms, first taken first
+        self.remembered: dict[str, dict[str, int]] = {}  # group -> id of a publish -> ms until which it is remembered
         self._epochs: dict[str, int] = {}
         self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
@@ -194,11 +196,13 @@ class World:
 
     @property
     def _stored(self) -> _Stored:
-        return self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed, self.taken
+        kept = self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed
+        return *kept, self.taken, self.remembered
 
     @_stored.setter
     def _stored(self, stored: _Stored) -> None:
-        self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed, self.taken = stored
+        self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = stored[:7]
+        self.taken, self.remembered = stored[7:]
 
     def snapshot(self) -> object:
         """Return a copy of all stored data, for `restore`."""
@@ -209,7 +213,7 @@ class World:
 
         The world tells every instance that wake-ups may be lost, as after a broken connection.
         """
-        kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set(), {})
+        kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set(), {}, {})
         self._stored = cast(_Stored, kept)
         for wakeups in self._instances:
             wakeups.lose()
@@ -237,6 +241,24 @@ class World:
         taken = self.taken.get(lane)
         if taken is not None and taken.pop(id_, None) is not None and not taken:
             del self.taken[lane]
+
+    def fresh(self, group: str, ids: Sequence[str]) -> dict[str, int]:
+        """Return the ids that the group does not remember, each once, with their places in `ids`."""
+        known, now_ms = self.remembered.get(group, {}), self.clock.now_us() // 1000
+        found: dict[str, int] = {}
+        for place, id_ in enumerate(ids):
+            if known.get(id_, 0) <= now_ms:
+                found.setdefault(id_, place)
+        return found
+
+    def remember(self, group: str, ids: Iterable[str], for_ms: int) -> None:
+        """Let the group remember ids of publishes; forget those whose time is over."""
+        known, now_ms = self.remembered.setdefault(group, {}), self.clock.now_us() // 1000
+        for id_ in ids:
+            known.pop(id_, None)  # so that the order is that of the publishes
+            known[id_] = now_ms + for_ms
+        while known and next(iter(known.values())) <= now_ms:
+            del known[next(iter(known))]
 
     def queue(self, name: str) -> Queue:
         queue = self.queues.get(name)

@@ -13,6 +13,7 @@ Write a `PutGetClient` (two methods) for your storage, open another store for re
 - *A put of several bodies* becomes several PUTs. If one of them fails after others were stored, the result is
   `OutcomeUnknown`.
 - *max_length* is refused, since a writer does not know the length.
+- *dedupe_s* is refused, since the storage cannot remember an id together with a PUT.
 - *Durability* is whatever a PUT of your storage means, whichever durability the publisher asks for.
 """
 

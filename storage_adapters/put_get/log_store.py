@@ -80,6 +80,11 @@ class PutGetLogStore:
                 f"queue {put.queue!r}: max_length {put.max_length} cannot be kept by a store of PUT and GET only; "
                 "remove it from the topic"
             )
+        if put.ids:
+            return errors.InvalidTopic(
+                f"queue {put.queue!r}: a store of PUT and GET only cannot keep dedupe_s {put.remember_ms / 1000:g}; "
+                "remove it from the topic"
+            )
         name, known = self._prefix + put.queue, self._state(put.queue)
         offsets: list[int] = []
         async with known.lock:

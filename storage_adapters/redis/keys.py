@@ -23,6 +23,7 @@ shards' hash slots are spread evenly.
     <tag>:taken:<slot>         zset    id that was taken for good, score = time of that in ms, or the highest score
                                        before plus one if that is greater; the key expires
     <tag>:taken_ms:<slot>      hash    id -> time when it was taken in ms, where the score differs; the key expires
+    <tag>:ids:<group>          zset    id of a publish, score = ms until which the group remembers it; the key expires
     <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one on a line; on a
                                        cluster a sharded channel; slots use the first shard's name as a plain channel
 
@@ -109,6 +110,9 @@ class Shard:
 
     def taken_ms(self, slot: str) -> str:
         return f"{self._tag}:taken_ms:{slot}"
+
+    def ids(self, group: str) -> str:
+        return f"{self._tag}:ids:{group}"
 
     def channel(self, instance: str) -> str:
         return f"{self._tag}:wake:{instance}"
@@ -222,6 +226,7 @@ _GROUP_TYPES = {
     "reason": "hash",
     "taken": "zset",
     "taken_ms": "hash",
+    "ids": "zset",
 }
 _SLOT_TYPES = {"prepare": "zset", "dead": "zset", "rests": "zset"}
 

@@ -50,10 +50,11 @@ class RedisLanes:
             for add in chunk:
                 keys += (shard.waiting(add.lane), shard.ranks(add.lane), shard.body(add.lane))
                 keys += (shard.dead(add.lane), shard.reason(add.lane))
-                keys += (shard.taken(add.lane), shard.taken_ms(add.lane))
+                keys += (shard.taken(add.lane), shard.taken_ms(add.lane), shard.ids(add.lane))
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
                 args += (add.reason or "", int(add.reason is not None), "" if add.since_ms is None else add.since_ms)
+                args.append(add.remember_ms)
             # An entry that moves here from a log queue leaves the queue only after this call.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)

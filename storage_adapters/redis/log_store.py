@@ -7,12 +7,13 @@ read three times as long, since the server makes and parses an entry for each me
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from emq import errors
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from storage_adapters.redis.keys import Shard, shard_of
@@ -58,6 +59,10 @@ class RedisLogStore:
                 keys.append(shard.log(put.queue))
                 keys.extend(map(shard.log, siblings))
                 args += (put.queue, len(put.bodies), limit, int(put.drop_oldest), layout, len(siblings))
+                args.append(put.remember_ms if put.ids else 0)
+                if put.ids:
+                    keys.append(shard.ids(group_of(put.queue)))
+                    args += put.ids
                 args += put.bodies
             firsts = await self._server.run("put", keys, args, durability)
             return [_put_answer(put, first, shard) for put, first in zip(chunk, firsts, strict=True)]
@@ -66,7 +71,7 @@ class RedisLogStore:
             return group_of(put.queue)
 
         def weight(put: Put) -> int:
-            return 1 + len(put.bodies) + sum(map(len, put.bodies)) // WEIGHT_BYTES
+            return 1 + len(put.bodies) + len(put.ids) + sum(map(len, put.bodies)) // WEIGHT_BYTES
 
         return await each_shard(self._shards, puts, group, one, PUT_CHUNK, weight)
 
@@ -105,12 +110,20 @@ class RedisLogStore:
     async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal]:
         async def one(shard: Shard, chunk: Sequence[Trim]) -> list[bool | Refusal]:
             args: list[Any] = []
+            forgetting = [shard.ids(group_of(trim.queue)) for trim in chunk if trim.seal]
             for trim in chunk:
                 epoch = NO_EPOCH if trim.epoch is None else trim.epoch
                 seal = "-" if trim.seal is None else int(trim.seal)
                 args += (trim.queue, group_of(trim.queue), max(trim.upto, 0), epoch, seal, trim.layout or 0)
                 args += _mark(trim.mark)
-            keys = [shard.head, shard.fence, shard.sealed, shard.layout, *(shard.log(t.queue) for t in chunk)]
+            keys = [
+                shard.head,
+                shard.fence,
+                shard.sealed,
+                shard.layout,
+                *(shard.log(t.queue) for t in chunk),
+                *forgetting,
+            ]
             answers = await self._server.run("trim", keys, args)
             return [_trim_answer(t, a, shard) for t, a in zip(chunk, answers, strict=True)]
 
@@ -136,7 +149,8 @@ def _damaged(queue: str, shard: Shard) -> errors.KeyDamaged:
     )
 
 
-def _put_answer(put: Put, first: int, shard: Shard) -> Sequence[int] | errors.EMQError:
+def _put_answer(put: Put, answer: int | list[int], shard: Shard) -> Sequence[int] | errors.EMQError:
+    first, repeated = (answer[0], answer[1:]) if isinstance(answer, list) else (answer, [])
     if first == -3:
         return _damaged(put.queue, shard)
     if first == -1:
@@ -146,7 +160,10 @@ def _put_answer(put: Put, first: int, shard: Shard) -> Sequence[int] | errors.EM
             f"queue {put.queue}: {len(put.bodies)} more messages would exceed its group's share of max_length, "
             f"{put.max_length}; wait for its consumers or raise the limit"
         )
-    return range(first, first + len(put.bodies))
+    if not repeated:
+        return range(first, first + len(put.bodies))
+    left_out, following = set(repeated), itertools.count(first)
+    return [REPEATED if place in left_out else next(following) for place in range(1, len(put.bodies) + 1)]
 
 
 def _read_answer(read: Read, answer: Any, shard: Shard) -> Batch | Refusal:

@@ -26,6 +26,7 @@ from emq.storage.lane_store import (
 )
 from emq.storage.slot_store import PAGE_BYTES
 from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.published_ids import PublishedIds
 from storage_adapters.sql.rows import KnownRows, durability_of, save_groups
 from storage_adapters.sql.texts import restored, stored, well_formed
 
@@ -76,6 +77,8 @@ class SqlLanes:
         keys = [(lanes[add.lane].id, stored(add.id)) for add in adds]
         states, taken_ms = _states(transaction, keys)
         now_ms = self._backend.now_ms()
+        asked = [(lanes[add.lane].id, add.id) for add in adds if add.remember_ms]
+        published = PublishedIds(transaction, asked, now_ms)
         answers: list[bool | errors.NotOwner | errors.QueueSealed | None] = []
         rows: list[tuple[Any, ...]] = []
         outdated: list[tuple[int, str]] = []
@@ -87,6 +90,9 @@ class SqlLanes:
             if lane.sealed and add.epoch is None:
                 answers.append(lane_sealed(add.lane))
                 continue
+            if add.remember_ms and published.is_remembered(lane.id, add.id):
+                answers.append(False)
+                continue
             if states.get(key) == TAKEN:
                 if add.since_ms is not None and taken_ms[key] >= add.since_ms:
                     answers.append(None)
@@ -96,6 +102,8 @@ class SqlLanes:
                 answers.append(False)
                 continue
             answers.append(True)
+            if add.remember_ms:
+                published.remember(lane.id, (add.id,), add.remember_ms)
             states[key] = WAITING if add.reason is None else DEAD
             if add.reason is None:
                 rows.append((*key, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
@@ -105,6 +113,7 @@ class SqlLanes:
                 rows.append((*key, DEAD, now_ms, add.due_ms, add.priority, add.body, reason))
         transaction.write("entries_drop", outdated)
         transaction.write("entries_add", rows)
+        published.save()
         save_groups(transaction, lanes.values())
         return answers
 

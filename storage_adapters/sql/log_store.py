@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from emq import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import digest
 from emq.storage.names import group_of
 from storage_adapters.sql.backend import Backend, Transaction
 from storage_adapters.sql.damage import damaged
+from storage_adapters.sql.published_ids import PublishedIds
 from storage_adapters.sql.rows import Group, KnownRows, Queue, not_owner, save_groups, save_queues
 
 FIRST_OFFSET = 1
@@ -47,6 +48,10 @@ class SqlLog:
             return [full] * len(puts)
 
     def _put(self, transaction: Transaction, puts: Sequence[Put]) -> Sequence[Sequence[int] | errors.EMQError]:
+        with_ids = [put for put in puts if put.ids]
+        groups = self._known.lock_groups(transaction, {group_of(put.queue) for put in with_ids}) if with_ids else {}
+        asked = [(groups[group_of(put.queue)].id, id_) for put in with_ids for id_ in put.ids]
+        published = PublishedIds(transaction, asked, self._backend.now_ms())
         bounded = (name for put in puts if put.max_length is not None for name in put.siblings)
         queues = self._known.lock_queues(transaction, [*(put.queue for put in puts), *bounded])
         before = {name: (queue.head, queue.tail) for name, queue in queues.items()}
@@ -55,14 +60,23 @@ class SqlLog:
         changed: dict[str, Queue] = {}
         for put in puts:
             queue = queues[put.queue]
-            if refusal := _refusal(put, queues):
+            bodies, group_id = put.bodies, groups[group_of(put.queue)].id if put.ids else 0
+            fresh = _fresh(put, group_id, published)
+            if put.ids:
+                bodies = [put.bodies[place] for place in fresh.values()]
+            if refusal := _refusal(put, len(bodies), queues):
                 answers.append(refusal)
                 continue
-            offsets = range(queue.tail, queue.tail + len(put.bodies))
-            answers.append(offsets)
+            published.remember(group_id, fresh, put.remember_ms)
+            offsets = range(queue.tail, queue.tail + len(bodies))
+            if len(bodies) == len(put.bodies):
+                answers.append(offsets)
+            else:
+                places = dict(zip(fresh.values(), offsets, strict=True))
+                answers.append([places.get(place, REPEATED) for place in range(len(put.bodies))])
             if not offsets:
                 continue
-            rows += zip(repeat(queue.id), offsets, put.bodies)
+            rows += zip(repeat(queue.id), offsets, bodies)
             queue.tail = offsets.stop
             changed[put.queue] = queue
             if queue.armed is not None:
@@ -79,6 +93,7 @@ class SqlLog:
         dropped = [(q.id, before[name][0], q.head) for name, q in changed.items() if q.head > before[name][0]]
         transaction.write("messages_drop", dropped)
         save_queues(transaction, changed.values())
+        published.save()
         return answers
 
     async def get(self, queue: str, offset: int) -> bytes | None:
@@ -168,7 +183,7 @@ class SqlLog:
         return await self._backend.of_each("trim queue", trims, _queue, self._trim, durability=durability)
 
     def _trim(self, transaction: Transaction, trims: Sequence[Trim]) -> Sequence[bool | Refusal]:
-        fenced = [trim for trim in trims if trim.epoch is not None]
+        fenced = [trim for trim in trims if trim.epoch is not None or trim.seal]
         groups: dict[str, Group] = {}
         if fenced:
             groups = self._known.lock_groups(transaction, (group_of(trim.queue) for trim in fenced))
@@ -187,6 +202,8 @@ class SqlLog:
             queue.head = max(queue.head, min(trim.upto, queue.tail))
             if trim.seal is False or (trim.seal and not queue.held):
                 queue.sealed = int(trim.seal)
+            if queue.sealed and trim.seal:
+                transaction.rows("ids_drop", group=groups[group_of(trim.queue)].id)
             queue.layout = max(queue.layout, trim.layout or 0)
             answers.append(bool(queue.sealed))
         save_groups(transaction, groups.values())
@@ -211,7 +228,16 @@ def _bounds(transaction: Transaction, names: Sequence[str]) -> Sequence[Bounds]:
     return [found.get(name, Bounds(FIRST_OFFSET, FIRST_OFFSET)) for name in names]
 
 
-def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
+def _fresh(put: Put, group_id: int, published: PublishedIds) -> dict[str, int]:
+    """Return the ids of a put that its group does not remember, each once, with their places in the put."""
+    found: dict[str, int] = {}
+    for place, id_ in enumerate(put.ids):
+        if not published.is_remembered(group_id, id_):
+            found.setdefault(id_, place)
+    return found
+
+
+def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError | None:
     """Return the error for a put that the queue refuses, else None; drop the oldest messages if the put allows it."""
     queue = queues[put.queue]
     if queue.sealed or (put.layout is not None and put.layout < queue.layout):
@@ -219,14 +245,14 @@ def _refusal(put: Put, queues: dict[str, Queue]) -> errors.EMQError | None:
     if put.max_length is None:
         return None
     held = sum(queues[name].held for name in {put.queue, *put.siblings})
-    excess = held + len(put.bodies) - put.max_length
+    excess = held + count - put.max_length
     if excess <= 0:
         return None
     if put.drop_oldest and excess <= queue.held:
         queue.head += excess
         return None
     return errors.TopicFull(
-        f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {len(put.bodies)} more "
+        f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {count} more "
         "do not fit; wait for its consumers or raise max_length"
     )
 

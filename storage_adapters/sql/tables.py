@@ -111,6 +111,16 @@ rests = sa.Table(
     sqlite_with_rowid=False,
 )
 
+ids = sa.Table(
+    "store_ids",
+    metadata,
+    sa.Column("group_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("id", _Plain, primary_key=True, comment="of a publish that the group remembers"),
+    sa.Column("until_ms", sa.BigInteger, nullable=False),
+    sa.Index("store_ids_order", "group_id", "until_ms", "id"),
+    sqlite_with_rowid=False,
+)
+
 woken = sa.Table(
     "store_woken",
     metadata,
@@ -120,4 +130,4 @@ woken = sa.Table(
     sqlite_with_rowid=False,
 )
 
-STORE = Schema(metadata, "emq_store_revision", "v0006", "storage_adapters.sql:migrations")
+STORE = Schema(metadata, "emq_store_revision", "v0007", "storage_adapters.sql:migrations")

@@ -24,6 +24,7 @@ class Can(enum.Enum):
     MAX_LENGTH = "the length of a group is known to its writers"
     DENSE = "offsets follow one another, and a read tells the tail from a hole at once"
     REPLICATE = "a put can wait for a replica, or there is none to wait for"
+    REMEMBER = "ids of publishes are remembered together with what they put"
     MANY_INSTANCES = "several instances may be open on the same data"
 
 

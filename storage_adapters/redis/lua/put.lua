@@ -2,21 +2,40 @@
 -- Append messages to queues, assigning dense offsets; wake the owners of armed queues.
 -- KEYS  1 hash head (queue -> offset of the list's first element; 1 where missing), 2 hash armed (queue -> channel),
 --       3 set sealed, 4 zset woken, 5 hash layout (queue -> lowest layout that it takes), then for each put: its list,
---       and its group's lists where max_length is set
+--       its group's lists where max_length is set, and the zset ids of its group where the put has ids
 -- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), layout (-1: none), number of
---       sibling keys, bodies ...
--- Returns for each put its first offset, or -1 (sealed, or its layout is too low), -2 (full), -3 (head damaged).
+--       sibling keys, ms for which the group remembers the ids (0: the put has none), ids ..., bodies ...
+-- Returns for each put its first offset (with ids: a list of this offset and of the places, from 1 on, of the bodies
+--       that were left out), or -1 (sealed, or its layout is too low), -2 (full), -3 (head damaged).
 -- Refuses the whole call when memory is full (OOM). O(messages).
 -- include whole
 -- include channel
+-- include ids
 local answer, woken, channels = {}, {}, {}
 local key, arg = 6, 1
 while arg <= #ARGV do
   local queue, count, max_length = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   local drop, layout, siblings = ARGV[arg + 3] == '1', tonumber(ARGV[arg + 4]), tonumber(ARGV[arg + 5])
-  local list, first = KEYS[key], nil
+  local for_ms, list, first = tonumber(ARGV[arg + 6]), KEYS[key], nil
   local head = head_of(redis.call('HGET', KEYS[1], queue))
-  arg = arg + 6
+  local ids_key = for_ms > 0 and KEYS[key + siblings + 1]
+  local bodies, at, last = ARGV, arg + 7, arg + 6 + count
+  local fresh, repeated = {}, {}
+  arg = last + 1
+  if ids_key then
+    bodies, arg = {}, arg + count
+    local places = fresh_places(ids_key, ARGV, at, count)
+    local n = 1
+    for i = 1, count do
+      if places[n] == i then
+        fresh[n], bodies[n] = ARGV[at + i - 1], ARGV[last + i]
+        n = n + 1
+      else
+        repeated[#repeated + 1] = i
+      end
+    end
+    count, at, last = #bodies, 1, #bodies
+  end
   if not head then
     first = -3
   elseif redis.call('SISMEMBER', KEYS[3], queue) == 1 then
@@ -37,8 +56,9 @@ while arg <= #ARGV do
   end
   if not first then
     first = head + redis.call('LLEN', list)
-    for i = arg, arg + count - 1, 1000 do -- Lua's stack ends at about 8,000 values
-      redis.call('RPUSH', list, unpack(ARGV, i, math.min(i + 1000, arg + count) - 1))
+    remember(ids_key, fresh, for_ms)
+    for i = at, last, 1000 do -- Lua's stack ends at about 8,000 values
+      redis.call('RPUSH', list, unpack(bodies, i, math.min(i + 999, last)))
     end
     local channel = count > 0 and redis.call('HGET', KEYS[2], queue)
     if channel then
@@ -53,8 +73,8 @@ while arg <= #ARGV do
       table.insert(woken[channel], queue)
     end
   end
-  answer[#answer + 1] = first
-  key, arg = key + 1 + siblings, arg + count
+  answer[#answer + 1] = ids_key and {first, unpack(repeated)} or first
+  key = key + 1 + siblings + (ids_key and 1 or 0)
 end
 for _, channel in ipairs(channels) do
   redis.call('PUBLISH', channel, table.concat(woken[channel], '\n'))

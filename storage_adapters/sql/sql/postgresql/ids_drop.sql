@@ -1,0 +1,3 @@
+-- Forget all ids of a group.
+DELETE FROM store_ids WHERE group_id = :group
+RETURNING 1
