@@ -34,11 +34,20 @@ def configure(level: str, format_: str) -> None:
     if logging.root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_json() if format_ == Format.JSON else _text())
+    handler.setFormatter(formatter(format_, colors=_has_colors()))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if level == Level.DEBUG:
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.INFO)
+
+
+def formatter(format_: str, *, colors: bool = False) -> logging.Formatter:
+    """Return the formatter for a value of `Format`; `colors` are for text."""
+    return _json() if format_ == Format.JSON else _text(colors)
+
+
+def _has_colors() -> bool:
+    return sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def _json() -> logging.Formatter:
@@ -59,9 +68,8 @@ def _json() -> logging.Formatter:
     )
 
 
-def _text() -> logging.Formatter:
+def _text(colors: bool) -> logging.Formatter:
     """Local time, level and message in one line, then the traceback. A message of EMQ says all of its `extra`."""
-    colors = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[_add_local_time, structlog.stdlib.add_log_level],
         processors=[
