@@ -72,15 +72,14 @@ def told(host: subprocess.Popen[str], fits: Callable[[dict[str, Any]], bool]) ->
     raise AssertionError("ended without saying so")
 
 
-def test_each_kind_of_failure_is_an_object_in_the_log(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_failure_is_an_object_in_the_log(emq: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    monkeypatch.setenv("EMQ_LOG_FORMAT", "json")
     for name in ("plain", "rejects", "hangs", "fine", "batch"):
         emq.here(f"topic create {name} --qps 20")
     emq.here("topic set hangs handler_timeout_s=0.1")
     emq.here(f"topic create hook --qps 20 --url http://127.0.0.1:{port}/")
-    host = emq.start("up --app shop")
+    host = emq.start("up --app shop --log-format json")
     told(host, lambda line: "consuming" in line["event"])
     facts, ids = {}, {}
     for name in ("plain", "rejects", "hangs", "batch", "hook"):

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from support.recorded_events import RecordedEvents
+from support.rig import until
 from support.virtual import LoopClock, virtual
 
-from emq import errors
+from emq import App, Retry, errors
 from emq.dispatch import error_kinds, failure_log
 from emq.dispatch.settler import Settler
 from emq.dispatch.slot_settler import MemberSettler
@@ -68,7 +69,8 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         self.clock = LoopClock()
         store = MemoryStore(World(self.clock))
-        context = HostContext(self.clock, RecordedEvents())
+        self.events = RecordedEvents()
+        context = HostContext(self.clock, self.events)
         self.settler = Settler(store.lanes, MemberSettler(store.sorted, context), context)
         self.options = TopicOptions(**{"max_attempts": 3, "backoff_s": (5.0,), "jitter": 0.0, **options})
         self.groups: dict[str, OwnedGroup] = {}
@@ -348,6 +350,22 @@ async def test_a_host_that_stops_says_what_it_left_out(logged: Records) -> None:
     assert logged.left_out == 40
 
 
+async def test_a_host_that_was_stopped_in_the_middle_of_a_flood_has_told_of_every_failure(logged: Records) -> None:
+    app = App("memory:")
+
+    @app.handler("orders")
+    async def fail(m: Message) -> None:
+        raise Retry("HTTP 500", after_s=100)
+
+    async with app:
+        await app.create_topic("orders", 1_000)
+        await app.publish_many("orders", [b"x"] * 200)
+        async with app.running():
+            await until(lambda: app.host is not None and app.host.dispatcher.failed == 200)
+    assert logged.left_out > 0
+    assert len(logged.lines) + logged.left_out == 200
+
+
 # --------------------------------------------------------------------------------------------------- the user's logging
 
 
@@ -372,6 +390,7 @@ async def test_a_filter_that_breaks_decides_on_no_message(logged: Records) -> No
         task.cancel()
     assert Broken.calls == 2
     assert (b.settler.retried, b.settler.dead) == (1, 1)
+    assert sorted(b.events.settles) == ["late", "m1"]
 
 
 @virtual

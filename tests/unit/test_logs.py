@@ -91,10 +91,10 @@ def test_the_processes_of_a_host_log_as_their_parent_does() -> None:
 def test_what_a_program_has_configured_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     own = logging.StreamHandler(sys.stderr)
     monkeypatch.setattr(logging.root, "handlers", [own])
-    before = logging.root.level
+    before = [logging.getLogger(name).level for name in (None, *logs.CHATTY)]
     logs.configure("debug", "json")
     assert logging.root.handlers == [own]
-    assert logging.root.level == before
+    assert [logging.getLogger(name).level for name in (None, *logs.CHATTY)] == before
 
 
 def test_debug_leaves_out_the_chatter_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
