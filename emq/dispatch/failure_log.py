@@ -33,7 +33,8 @@ TOPIC_LINES = 10
 """Most lines about one topic in a window."""
 
 LINES = 20
-"""Most lines about all topics in a second."""
+"""Most lines about all topics in a second. Half of them are for topics without a line in this window: a few topics in
+trouble hide no other."""
 
 TRACEBACKS = 20
 """Most tracebacks in a window. A topic that has had its lines gets them too, so that no kind of error stays unseen."""
@@ -131,10 +132,11 @@ class FailureLog:
             self._window = asyncio.get_running_loop().call_later(WINDOW_S, self._end_window)
         if second != self._second:
             self._second, self._in_second = second, 0
-        if self._in_second >= LINES or self._lines[topic] >= TOPIC_LINES:
+        had = self._lines[topic]
+        if had >= TOPIC_LINES or self._in_second >= (LINES // 2 if had else LINES):
             return False
         self._in_second += 1
-        self._lines[topic] += 1  # so there are never more topics here than lines in a window
+        self._lines[topic] = had + 1  # so there are never more topics here than lines in a window
         return True
 
     def _leave_out(self, topic: str) -> None:

@@ -307,6 +307,15 @@ async def test_a_flood_of_one_topic_gets_a_few_lines_and_the_exact_count_of_the_
 
 
 @virtual
+async def test_a_few_topics_in_a_flood_hide_no_other_of_the_same_second(logged: Records) -> None:
+    b = Bench()
+    for name in ["flood 1", "flood 2", "flood 3"] * 1_000:
+        b.fails(errors.Retry("HTTP 500"), topic=name)
+    b.fails(errors.Retry("HTTP 503"), topic="quiet", id_="q")
+    assert [line.message_id for line in logged.lines if line.topic == "quiet"] == ["q"]
+
+
+@virtual
 async def test_ten_thousand_failing_topics_get_bounded_lines_in_each_second_and_none_is_uncounted(
     logged: Records,
 ) -> None:
