@@ -21,7 +21,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tabs and new lines."""
 
 CHATTY = ("aiosqlite", "alembic", "asyncio", "kazoo", "sqlalchemy")
-"""Libraries whose debug lines say nothing about messages; they begin at info."""
+"""Libraries that would log each of their steps or statements with the level debug; they log from warning up."""
 
 
 def configure(level: str, format_: str) -> None:
@@ -38,7 +38,7 @@ def configure(level: str, format_: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if level == Level.DEBUG:
         for name in CHATTY:
-            logging.getLogger(name).setLevel(logging.INFO)
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def formatter(format_: str, *, colors: bool = False) -> logging.Formatter:
