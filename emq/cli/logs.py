@@ -76,7 +76,7 @@ def _text(colors: bool) -> logging.Formatter:
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.ExceptionRenderer(_traceback),
             _make_printable,
-            structlog.dev.ConsoleRenderer(colors=colors),
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
         ],
     )
 
