@@ -50,7 +50,8 @@ DESCRIPTIONS = {
     "lua_folds": "Allow topics to merge messages by Lua code of their own (a fold). It runs in the store; code that "
     "never ends blocks a Redis server.",
     "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
-    "log_level": "debug, info, warning or error.",
+    "log_level": "Least level that a host logs: debug, info, warning or error.",
+    "log_format": "How a host logs: text for people, or json, one object for each line.",
 }
 
 
@@ -77,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lua_folds: bool = False
     trail: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
 
     @property
     def database_url(self) -> str:

@@ -12,7 +12,7 @@ import uvloop
 
 from emq import errors
 from emq.app import App
-from emq.cli import binding, output, supervisor
+from emq.cli import binding, logs, output, supervisor
 from emq.cli.session import Session
 from emq.host import garbage_collection
 from emq.storage.opening import hide_password
@@ -26,7 +26,7 @@ def run(session: Session, member: str | None = None) -> None:
     Args:
         member: `I/N` if this is the I-th of N processes of a parent.
     """
-    _logging(session)
+    logs.configure(session.settings.log_level, session.settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_consume(session, member))
 
@@ -37,7 +37,7 @@ def run_many(session: Session, processes: int) -> None:
     Raises:
         InvalidSettings: store or database cannot be shared, or the handlers cannot be loaded; nothing was started.
     """
-    _logging(session)
+    logs.configure(session.settings.log_level, session.settings.log_format)
     asyncio.run(_refuse_unshared(session, processes))
     if session.settings.app:
         binding.load(session.settings.app)  # to fail here rather than in every process
@@ -143,11 +143,3 @@ async def _refuse_unshared(session: Session, processes: int) -> None:
             f"database {settings.database_url!r} is in memory, where {processes} processes cannot share it; "
             "give --database sqlite:///FILE or postgresql://..."
         )
-
-
-def _logging(session: Session) -> None:
-    logging.basicConfig(
-        level=session.settings.log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        datefmt="%H:%M:%S",
-    )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from emq.cli import log_options
 from emq.cli.extras import needing
 from emq.cli.session import guard
 
@@ -23,6 +24,8 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep store and trail in this new or empty directory.")
     ] = None,
+    log_level: log_options.LogLevel = None,
+    log_format: log_options.LogFormat = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Push real traffic of many tenants over HTTP, each at its own limit, and prove that no message was lost."""
@@ -30,8 +33,13 @@ def demo(
         raise typer.BadParameter(f"{store!r} is not known; choose sqlite, memory or redis", param_hint="--store")
 
     def run() -> None:
+        from emq.cli import logs
+
+        level = log_level or log_options.Level.ERROR
+        logs.configure(level, log_format or log_options.Format.TEXT)
         with needing("the demo", "demo"):
             from emq.demo import run as module
-        raise typer.Exit(min(1, module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep)))
+        status = module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep, log_level=level)
+        raise typer.Exit(min(1, status))
 
     guard(run)

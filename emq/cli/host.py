@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from emq.cli.log_options import LogFormat, LogLevel
 from emq.cli.session import Session
 
 Handlers = Annotated[
@@ -17,7 +18,7 @@ Handlers = Annotated[
 ]
 
 
-def up(session: Session, handlers: Handlers = None) -> None:
+def up(session: Session, handlers: Handlers = None, log_level: LogLevel = None, log_format: LogFormat = None) -> None:
     """Run everything in one process: consume until Ctrl-C or SIGTERM, then stop cleanly.
 
     Topics go to the handlers of --app. Topics without a handler are pushed over HTTP if they have a push.url.
@@ -26,7 +27,7 @@ def up(session: Session, handlers: Handlers = None) -> None:
     """
     from emq.cli import consuming
 
-    consuming.run(_with_app(session, handlers))
+    consuming.run(_with(session, app=handlers, log_level=log_level, log_format=log_format))
 
 
 def host(
@@ -35,6 +36,8 @@ def host(
     processes: Annotated[
         int, typer.Option(min=1, help="Number of host processes; several need redis:// or postgresql://.")
     ] = 1,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     member: Annotated[str | None, typer.Option(hidden=True, help="I/N: one of N processes of a parent.")] = None,
 ) -> None:
     """Consume until Ctrl-C or SIGTERM, with one or several processes, then stop cleanly.
@@ -46,11 +49,12 @@ def host(
     """
     from emq.cli import consuming
 
+    session = _with(session, app=handlers, log_level=log_level, log_format=log_format)
     if processes == 1:
-        consuming.run(_with_app(session, handlers), member)
+        consuming.run(session, member)
     else:
-        consuming.run_many(_with_app(session, handlers), processes)
+        consuming.run_many(session, processes)
 
 
-def _with_app(session: Session, handlers: str | None) -> Session:
-    return dataclasses.replace(session, overrides={**session.overrides, "app": handlers})
+def _with(session: Session, **overrides: str | None) -> Session:
+    return dataclasses.replace(session, overrides={**session.overrides, **overrides})

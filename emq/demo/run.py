@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_
+import logging
 import signal
 import sys
 import threading
@@ -31,6 +32,7 @@ def main(
     seconds: float = DEFAULT_SECONDS,
     days: int | None = None,
     keep: str | Path | None = None,
+    log_level: str = "error",
 ) -> int:
     """Run the demonstration and print its outcome.
 
@@ -41,6 +43,8 @@ def main(
         days: number of days of flights that each half replays, 1 to 365; None for one day a second. With more days
             a second, the figures would describe the machine, not EMQ.
         keep: a new or empty directory that keeps store and trail; None for a temporary one.
+        log_level: least level that EMQ logs meanwhile. Below "error", the log tells of each delivery that fails on
+            purpose.
 
     Returns:
         The exit status: 0 if every promise held, 1 if one broke or the demonstration could not run (the reason is
@@ -50,7 +54,7 @@ def main(
     console = Console(quiet=json, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     console.print("EMQ demo: loading a year of flights, starting the airlines' receivers ...", style="dim")
     try:
-        with _interrupted_by_sigterm():
+        with _interrupted_by_sigterm(), _logged_from(log_level):
             try:
                 report = _stage().perform(console, store, seconds, days, keep, live=not json)
             except* errors.EMQError as group:
@@ -88,6 +92,17 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _logged_from(level: str) -> Iterator[None]:
+    log = logging.getLogger("emq")
+    before = log.level
+    log.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _first(group: BaseExceptionGroup[errors.EMQError]) -> Exception:

@@ -10,6 +10,7 @@ from functools import partial
 
 from emq import errors, message
 from emq.dispatch import retry
+from emq.dispatch.failure_log import FailureLog
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
@@ -38,18 +39,20 @@ class _Pending:
         decision: None for an acknowledgement.
         proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
             carried out that call. A repeat would act on the new claim, so the call must not be repeated.
+        unfit: True if the message becomes a dead letter because the handler has made it unstorable.
         since_ms: when the host claimed the entry from the lane, or first sent the message there; None before that.
         vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
             crash, or it carried out an unanswered call.
     """
 
-    __slots__ = ("decision", "group", "message", "proven", "since_ms", "vanished")
+    __slots__ = ("decision", "group", "message", "proven", "since_ms", "unfit", "vanished")
 
     def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
         self.group = group
         self.message = m
         self.decision = decision
         self.proven = False
+        self.unfit = False
         self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
         self.vanished = False
 
@@ -98,6 +101,7 @@ class Settler:
         self._idle.set()
         self._sent: dict[tuple[str, str], _Pending] = {}
         self._troubles = Troubles("messages that ran wait to be settled")
+        self._failures = FailureLog(context.clock)
         self.retried = 0
         self.dead = 0
         self.refused = 0
@@ -113,6 +117,7 @@ class Settler:
         m.error = decision.reason
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason)]
         self._append(_Pending(group, m, decision))
+        self._failures.failed(group, m, failure, decision)
 
     def _decide(self, group: OwnedGroup, m: message.Message, failure: BaseException, now: float) -> retry.Decision:
         options = group.owner.topic.options
@@ -146,6 +151,10 @@ class Settler:
         """
         if (pending := self._sent.pop((group.name, id_), None)) is not None:
             pending.proven = True
+
+    def close(self) -> None:
+        """Log what is still to be said about failed deliveries."""
+        self._failures.close()
 
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
@@ -279,6 +288,8 @@ class Settler:
             self._events.lost(group)
         elif answer and decision is not None:
             self._record(m, decision)
+            if pending.unfit or decision is retry.EXPIRED:
+                self._failures.buried(group, m, decision.reason)
             if decision.due_ms is not None and m.member is None:
                 self._events.due(group.name, decision.due_ms)
         if m.member is not None and group.slot is not None:
@@ -314,16 +325,21 @@ def _body(pending: _Pending) -> bytes:
     if decision is None:
         return b""
     while field := message.whole(m):
-        reason = f"the handler set {field} to what cannot be stored; it failed with: {decision.reason}"
-        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
+        decision = _unfit(pending, f"the handler set {field} to what cannot be stored")
         setattr(m, field, _WITHOUT[field])
     try:
         return _encoded(m, decision)
     except Exception:  # a bad message must not keep others from being settled
         fields = message.reset_unstorable(m)
-        reason = f"{', '.join(fields)} had what cannot be stored; it failed with: {decision.reason}"
-        decision = pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
-        return _encoded(m, decision)
+        return _encoded(m, _unfit(pending, f"{', '.join(fields)} had what cannot be stored"))
+
+
+def _unfit(pending: _Pending, why: str) -> retry.Decision:
+    assert pending.decision is not None
+    reason = f"{why}; it failed with: {pending.decision.reason}"
+    pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
+    pending.unfit = True
+    return pending.decision
 
 
 def _encoded(m: message.Message, decision: retry.Decision) -> bytes:

@@ -252,6 +252,7 @@ class Host(HostEvents):
                 task.cancel()
             _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.settler.close()
         async with self._in_time("saving the last progress"):
             await self.checkpointer.save()
             await self._recorder.forget()

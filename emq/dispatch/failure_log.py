@@ -1,0 +1,204 @@
+"""Logs failed deliveries: a line for each while they are few, then some lines and a count of the others.
+
+A handler that always fails at full speed must neither fill the disk nor slow down the messages of others. A line costs
+tens of microseconds, a failure without a line a few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import os
+import pathlib
+import types
+from collections import Counter
+
+from emq import durations
+from emq.clock import Clock
+from emq.dispatch.error_kinds import ErrorKinds, kind_of
+from emq.dispatch.retry import Decision
+from emq.groups.owned import OwnedGroup
+from emq.message import Message
+from emq.topics import inputs
+from emq.trail import events
+
+log = logging.getLogger(__name__)
+
+WINDOW_S = 10.0
+"""Seconds of a window, which begins with a failure. At its end the log says how many lines were left out."""
+
+TOPIC_LINES = 10
+"""Most lines about one topic in a window."""
+
+LINES = 20
+"""Most lines about all topics in a second. Half of them are for topics without a line in this window: a few topics in
+trouble hide no other."""
+
+TRACEBACKS = 20
+"""Most tracebacks in a window. A topic that has had its lines gets them too, so that no kind of error stays unseen."""
+
+TOPICS = 1_000
+"""Most topics whose lines that were left out are counted by name."""
+
+NAMED = 3
+"""Most topics that the line at the end of a window names."""
+
+
+_EMQ = str(pathlib.Path(__file__).parents[1]) + os.sep
+
+
+class FailureLog:
+    """Writes the log lines of one host's failed deliveries.
+
+    Every line has its facts as `extra`, for programs that configure logging themselves: topic, group, message_id,
+    attempt, reason, outcome ("retry" or "dead"), and for a retry retry_in_s and retry_at (ISO 8601, UTC). The line
+    about what was left out has left_out and left_out_by_topic.
+
+    Args:
+        clock: the host's clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kinds = ErrorKinds()
+        self._window: asyncio.TimerHandle | None = None
+        self._lines: Counter[str] = Counter()
+        self._tracebacks = 0
+        self._second = 0
+        self._in_second = 0
+        self._left_out: Counter[str] = Counter()
+        self._left_out_of_others = 0
+
+    def failed(self, group: OwnedGroup, m: Message, failure: BaseException, decision: Decision) -> None:
+        """Log a delivery that failed, and what becomes of the message."""
+        if log.isEnabledFor(logging.WARNING):
+            with contextlib.suppress(Exception):  # of a filter of the user's: it must not decide on the message
+                self._failed(group, m, failure, decision)
+
+    def buried(self, group: OwnedGroup, m: Message, reason: str) -> None:
+        """Log a message that became a dead letter without a failed delivery, or against an earlier decision."""
+        if log.isEnabledFor(logging.WARNING):
+            with contextlib.suppress(Exception):
+                self._buried(group, m, reason)
+
+    def close(self) -> None:
+        """Say what is still to be said. Safe to repeat."""
+        if self._window is not None:
+            self._window.cancel()
+            self._end_window()
+
+    def _failed(self, group: OwnedGroup, m: Message, failure: BaseException, decision: Decision) -> None:
+        now = self._clock.now()
+        has_line = self._take_line(group.owner.topic.name, int(now))
+        repeats = None
+        if (kind := kind_of(failure)) is not None:
+            repeats = self._kinds.show(kind, now, allowed=self._tracebacks < TRACEBACKS)
+            self._tracebacks += repeats is not None
+        if not has_line and repeats is None:
+            self._leave_out(group.owner.topic.name)
+            return
+        options = group.owner.topic.options
+        counted = m.member is None or options.retry != "rmq"  # RMQ counts retries, and gives no number of attempts
+        log.warning(
+            "topic %s: message %s failed, attempt %d%s: %s; %s%s",
+            group.owner.topic.name,
+            _shown(m.id),
+            m.attempt,
+            f" of {options.max_attempts}" if counted else "",
+            decision.reason,
+            _fate(m, decision, now),
+            f" ({repeats:,} more like this since the last traceback)" if repeats else "",
+            exc_info=None if repeats is None else (type(failure), failure, _of_handler(failure.__traceback__)),
+            extra=_facts(group, m, decision.reason) | _outcome(decision, now),
+        )
+
+    def _buried(self, group: OwnedGroup, m: Message, reason: str) -> None:
+        if not self._take_line(group.owner.topic.name, int(self._clock.now())):
+            self._leave_out(group.owner.topic.name)
+            return
+        log.warning(
+            "topic %s: message %s is a dead letter now: %s",
+            group.owner.topic.name,
+            _shown(m.id),
+            reason,
+            extra=_facts(group, m, reason) | {"outcome": "dead"},
+        )
+
+    def _take_line(self, topic: str, second: int) -> bool:
+        """Return True, and count the line, if a line about the topic may be written in this second."""
+        if self._window is None:
+            self._window = asyncio.get_running_loop().call_later(WINDOW_S, self._end_window)
+        if second != self._second:
+            self._second, self._in_second = second, 0
+        had = self._lines[topic]
+        if had >= TOPIC_LINES or self._in_second >= (LINES // 2 if had else LINES):
+            return False
+        self._in_second += 1
+        self._lines[topic] = had + 1  # so there are never more topics here than lines in a window
+        return True
+
+    def _leave_out(self, topic: str) -> None:
+        if topic in self._left_out or len(self._left_out) < TOPICS:
+            self._left_out[topic] += 1
+        else:
+            self._left_out_of_others += 1
+
+    def _end_window(self) -> None:
+        left_out, others = self._left_out, self._left_out_of_others
+        self._window, self._lines, self._tracebacks = None, Counter(), 0
+        self._left_out, self._left_out_of_others = Counter(), 0
+        if not left_out:
+            return
+        total, most = left_out.total() + others, left_out.most_common(NAMED)
+        named = [f"{count:,} of topic {topic}" for topic, count in most]
+        if rest := total - sum(count for _, count in most):
+            named.append(f"{rest:,} of others")
+        log.warning(
+            "left out the lines of %s more failed deliveries in the last %g s: %s",
+            f"{total:,}",
+            WINDOW_S,
+            ", ".join(named),
+            extra={"left_out": total, "left_out_by_topic": dict(most)},
+        )
+
+
+def _facts(group: OwnedGroup, m: Message, reason: str) -> dict[str, object]:
+    return {
+        "topic": group.owner.topic.name,
+        "group": group.name,
+        "message_id": m.id,
+        "attempt": m.attempt,
+        "reason": reason,
+    }
+
+
+def _outcome(decision: Decision, now: float) -> dict[str, object]:
+    if decision.due_ms is None:
+        return {"outcome": "dead"}
+    due_s = decision.due_ms / 1000
+    at = datetime.datetime.fromtimestamp(due_s, datetime.UTC).isoformat(timespec="milliseconds")
+    return {"outcome": "retry", "retry_in_s": round(max(0.0, due_s - now), 3), "retry_at": at}
+
+
+def _fate(m: Message, decision: Decision, now: float) -> str:
+    if decision.due_ms is None:
+        rejected = decision.cause == events.REJECTED
+        return "it is a dead letter now, " + ("since the handler rejected it" if rejected else "after its last attempt")
+    wait_s = decision.due_ms / 1000 - now
+    if 0 < m.expires_us <= decision.due_ms * 1000:
+        return f"it expires in {durations.brief(wait_s)}, before another attempt"
+    return f"tried again in {durations.brief(wait_s)}" if wait_s > 0.001 else "tried again at once"
+
+
+def _of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the traceback from the handler on, without the frames of EMQ that called the handler."""
+    step = steps
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(_EMQ):
+        step = step.tb_next
+    return step or steps
+
+
+def _shown(id_: object) -> str:
+    return id_ if isinstance(id_, str) and id_.isprintable() else inputs.shown(id_)
