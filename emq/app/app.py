@@ -1,0 +1,151 @@
+"""The public entry point: one object that opens everything, binds handlers, publishes, and runs a host."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+from emq import errors, settings
+from emq.app.hosting import HostingApp
+from emq.inspect import planned as book
+from emq.inspect.dead_letters import EVERY, Letter, Selection
+from emq.inspect.dead_letters import find as find_dead
+from emq.schedule.delay_levels import Delay
+from emq.storage.environment import Environment
+from emq.topics.model import Kind, Topic, TopicOptions
+from emq.trail.sink import TrailSink
+
+
+class App(HostingApp):
+    """EMQ in one object.
+
+    Use the app as an asynchronous context manager: entering opens the store and the database, leaving closes them. The
+    app belongs to the event loop that entered it.
+
+    Args:
+        store: URL of the store, such as `sqlite:///emq.db` or `redis://localhost`.
+        database: URL of the catalog and checkpoints; None means beside the store (see `Settings.database_url`).
+        environment: "online", or "sandbox" to try changes in.
+        options: all other settings, as `emq.settings.load` returns them; the arguments `store`, `database` and
+            `environment` override those in `options`.
+        trail: records the events of each message; None means the directory of the setting `trail`, or no trail. The
+            caller closes a trail given here.
+        patient: if True, entering waits for a store or database server that does not answer yet, and logs that, for
+            hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
+            `DatabaseUnavailable`.
+    """
+
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        database: str | None = None,
+        environment: Environment | str | None = None,
+        options: settings.Settings | None = None,
+        trail: TrailSink | None = None,
+        patient: bool = False,
+    ) -> None:
+        chosen = options or settings.Settings()
+        chosen = settings.merged(chosen, store=store, database=database, environment=environment)
+        super().__init__(chosen, trail, patient=patient)
+
+    async def create_topic(
+        self,
+        name: str,
+        qps: float,
+        *,
+        kind: Kind | str = Kind.LOG,
+        slots: int = 0,
+        group_qps: float | None = None,
+        priorities: Sequence[str] | None = None,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Topic:
+        """Create a topic; `options` are the fields of `TopicOptions`.
+
+        Args:
+            qps: most starts a second, over all groups and priorities of the topic.
+            kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
+                `emq.topics.model.Kind`.
+            slots: number of slots of a sorted topic, a power of two; 0 for as many as its qps needs.
+            exist_ok: if a topic of that name exists, leave the topic as it is instead of raising `TopicExists`.
+
+        Raises:
+            InvalidTopic: a value is out of range; the text says what would be right.
+        """
+        unknown = options.keys() - set(TopicOptions.__struct_fields__)
+        if unknown:
+            known = ", ".join(TopicOptions.__struct_fields__)
+            raise errors.InvalidTopic(f"topic {name!r} has no option {min(unknown)!r}; the options are {known}")
+        if kind not in tuple(Kind):
+            raise errors.InvalidTopic(f"topic {name!r}: kind {kind!r} is not known; choose {', '.join(Kind)}")
+        fields: dict[str, Any] = {"name": name, "qps": qps, "options": TopicOptions(**options)}
+        fields |= {"kind": Kind(kind), "slots": slots}
+        if group_qps is not None:
+            fields["group_qps"] = group_qps
+        if priorities is not None:
+            fields["priorities"] = tuple(priorities)
+        [topic] = await self.admin.create([Topic(**fields)], exist_ok=exist_ok)
+        return topic
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: str | None = None,
+        priority: str | float | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay_ms: float | None = None,
+        delay: Delay | None = None,
+        at: datetime.datetime | float | None = None,
+        ttl_s: float | None = None,
+        time_range_ms: int | None = None,
+        merge_key: bytes | str | None = None,
+    ) -> str:
+        """Publish one message; return its id. See `Producer.publish`."""
+        return await self.producer.publish(
+            topic,
+            payload,
+            key=key,
+            priority=priority,
+            headers=headers,
+            delay_ms=delay_ms,
+            delay=delay,
+            at=at,
+            ttl_s=ttl_s,
+            time_range_ms=time_range_ms,
+            merge_key=merge_key,
+        )
+
+    async def publish_many(self, topic: str, payloads: Iterable[bytes | str], **options: Any) -> list[str]:
+        """Publish many messages to one topic; return their ids. See `Producer.publish_many`."""
+        return await self.producer.publish_many(topic, payloads, **options)
+
+    async def schedule(self, topic: str, payload: bytes | str, **options: Any) -> str:
+        """Publish a message again and again; return the schedule's id. See `Producer.schedule`."""
+        return await self.producer.schedule(topic, payload, **options)
+
+    async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
+        """Return a page of the delayed messages and schedules in topics that match `pattern`, by due time.
+
+        A page ends at `limit` entries, or with the entry that brings its payloads to 64 MiB. An empty page means the
+        end; a short page does not.
+        """
+        topics = await self.catalog.list(pattern)
+        entries = book.find(self.store.lanes, topics, skip=skip, limit=limit, max_bytes=book.LISTED_BYTES)
+        return [entry async for entry in entries]
+
+    async def recall(self, topic: str, *ids: str) -> set[str]:
+        """Recall entries that no host has claimed yet: delayed messages, schedules, waiting messages of sorted topics.
+
+        Returns:
+            The ids that were recalled; the other messages have started, or are about to start.
+        """
+        return await self.admin.recall(topic, ids)
+
+    async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
+        """Yield the selected dead letters of the topic, read in pages; see `emq.inspect.dead_letters.find`."""
+        async for letter in find_dead(self.store, await self.catalog.get(topic), selection):
+            yield letter
