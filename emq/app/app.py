@@ -23,10 +23,15 @@ class App(HostingApp):
     Use the app as an asynchronous context manager: entering opens the store and the database, leaving closes them. The
     app belongs to the event loop that entered it.
 
+    **Settings.** The app reads them as the command line does: the arguments below go first, then the `EMQ_` variables,
+    then `emq.toml` in the current directory, then the defaults. With `options` it reads neither variables nor file.
+    Options of a command that opens the app (`emq up --app shop:app --store URL`) go before all of these.
+
     Args:
-        store: URL of the store, such as `sqlite:///emq.db` or `redis://localhost`.
-        database: URL of the catalog and checkpoints; None means beside the store (see `Settings.database_url`).
-        environment: "online", or "sandbox" to try changes in.
+        store: URL of the store, such as `sqlite:///emq.db` or `redis://localhost`; None for the setting `store`.
+        database: URL of the catalog and checkpoints; None for the setting `database`, which is by default beside the
+            store (see `Settings.database_url`).
+        environment: "online", or "sandbox" to try changes in; None for the setting `environment`.
         options: all other settings, as `emq.settings.load` returns them; the arguments `store`, `database` and
             `environment` override those in `options`.
         trail: records the events of each message; None means the directory of the setting `trail`, or no trail. The
@@ -34,6 +39,10 @@ class App(HostingApp):
         patient: if True, entering waits for a store or database server that does not answer yet, and logs that, for
             hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
             `DatabaseUnavailable`.
+        create: if False, entering raises `NoDatabase` where nothing was ever created, instead of setting up a database.
+
+    Raises:
+        InvalidSettings: a setting is wrong; the text names it.
     """
 
     def __init__(
@@ -45,10 +54,34 @@ class App(HostingApp):
         options: settings.Settings | None = None,
         trail: TrailSink | None = None,
         patient: bool = False,
+        create: bool = True,
     ) -> None:
-        chosen = options or settings.Settings()
-        chosen = settings.merged(chosen, store=store, database=database, environment=environment)
-        super().__init__(chosen, trail, patient=patient)
+        self._options = options
+        self._arguments = {"store": store, "database": database, "environment": environment}
+        super().__init__(self._effective(None, {}), trail, patient=patient, create=create)
+
+    def configure(self, file: str | None = None, *, patient: bool = False, **overrides: Any) -> None:
+        """Read the settings again, for a program that opens this app for its author, as `emq up --app` does.
+
+        Args:
+            file: the settings file instead of `emq.toml`; None for `emq.toml`, if it exists.
+            patient: as for the constructor.
+            overrides: settings that go before the app's own arguments; None values are ignored.
+
+        Raises:
+            WrongState: the app is open already.
+            InvalidSettings: a setting is wrong; the text names it.
+        """
+        if self._stack is not None:
+            raise errors.WrongState("the App is open already; configure it before `async with app:`")
+        self.settings = self._effective(file, overrides)
+        self._patient = patient
+
+    def _effective(self, file: str | None, overrides: Mapping[str, Any]) -> settings.Settings:
+        arguments = {**self._arguments, **{name: value for name, value in overrides.items() if value is not None}}
+        if self._options is not None:
+            return settings.merged(self._options, **arguments)
+        return settings.load(file, **arguments)
 
     async def create_topic(
         self,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import signal
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from emq import errors
 from emq.allocation.membership import LocalCluster, Membership
@@ -20,19 +21,35 @@ from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink
 
+_current: contextvars.ContextVar[HostingApp] = contextvars.ContextVar("emq app")
+"""The app whose host runs the code that asks."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class HostingApp(OpenedApp):
     """Adds to the parts of an app what consumes with them; see `emq.app.app.App`."""
 
-    def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool) -> None:
-        super().__init__(settings, trail, patient=patient)
+    def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
+        super().__init__(settings, trail, patient=patient, create=create)
         self.host: Host | None = None
         self._receivers: dict[str, Receiver] = {}
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
         self._becoming_host = asyncio.Lock()
+        self._context = contextvars.Context()
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the app whose host runs the calling handler, so that modules of handlers need no global app.
+
+        Raises:
+            WrongState: no host runs the calling code.
+        """
+        app = _current.get(None)
+        if not isinstance(app, cls):
+            raise errors.WrongState("no host runs this code; App.current() is for handlers, use your own App elsewhere")
+        return app
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stop_background()
@@ -119,7 +136,7 @@ class HostingApp(OpenedApp):
 
     async def _host_in_background(self) -> Host:
         if self._background is not None:
-            raise RuntimeError("this App is a host already; one is enough")
+            raise errors.WrongState("this App is a host already; one is enough")
         self._background = asyncio.create_task(self.run(), name="emq host in the background")
         await asyncio.sleep(0)
         assert self.host is not None, "run() makes it before it waits for anything"
@@ -141,7 +158,8 @@ class HostingApp(OpenedApp):
 
     def _wanted(self, receiver: Receiver) -> None:
         if self.host is not None:
-            self.host.ownership.wanted(receiver)
+            # A consumer asks, but the host's own tasks may start here, and handlers in them ask for `current`.
+            self._context.copy().run(self.host.ownership.wanted, receiver)
 
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
@@ -167,7 +185,12 @@ class HostingApp(OpenedApp):
             ),
         )
         self.host.on_deleted.append(self._forget_receiver)
-        await self.host.run()
+        token = _current.set(self)
+        self._context = contextvars.copy_context()
+        try:
+            await self.host.run()
+        finally:
+            _current.reset(token)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Host]:
@@ -258,11 +281,11 @@ class HostingApp(OpenedApp):
                 return MemoryEnsemble(self.clock).tree(options.session_timeout_s)
             from emq.allocation.tree.database import DatabaseTree
 
-            return DatabaseTree(options.database_url, options.session_timeout_s)
+            return DatabaseTree(options.database_url, options.session_timeout_s, create=self._create)
         try:
             from emq.allocation import zookeeper
         except ModuleNotFoundError as exc:
             raise errors.InvalidSettings(
                 f"clusters need the module {exc.name!r}; pip install 'emq[zookeeper]'"
             ) from exc
-        return zookeeper.tree_of(options)
+        return zookeeper.tree_of(options, create=self._create)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import socket
@@ -14,7 +15,7 @@ import msgspec
 
 from emq import errors
 from emq.clock import SystemClock
-from emq.database import Database
+from emq.database import Database, urls
 from emq.database.environment_time import EnvironmentTime
 from emq.host import statistics
 from emq.host.handlers import Handlers
@@ -29,6 +30,8 @@ from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.trail.sink import NullTrail, TrailSink
 
+log = logging.getLogger(__name__)
+
 Part = TypeVar("Part")
 
 
@@ -38,11 +41,12 @@ class OpenedApp:
     _open: ClassVar[set[int]] = set()
     """Numbers of the open apps of this process; they give each app a host name of its own."""
 
-    def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool) -> None:
+    def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
         self.settings = settings
         self.handlers = Handlers()
         self._given_trail = trail
         self._patient = patient
+        self._create = create
         self.trail: TrailSink = trail or NullTrail()
         self.clock = SystemClock()
         self.timekeeper: Timekeeper | None = None
@@ -56,6 +60,8 @@ class OpenedApp:
         self._checkpoints: CheckpointStore | None = None
 
     async def __aenter__(self) -> Self:
+        if self._stack is not None:
+            raise errors.WrongState("the App is open already; enter it once, with `async with app:`")
         async with contextlib.AsyncExitStack() as stack:
             self._number = min(set(range(len(OpenedApp._open) + 1)) - OpenedApp._open)
             OpenedApp._open.add(self._number)
@@ -67,9 +73,14 @@ class OpenedApp:
             stack.push_async_callback(self._store.close)
             if self._given_trail is None and self.settings.trail:
                 self.trail = self._open_trail(stack)
+            self._warn_of_local_catalog()
             await self._keep_time(stack)
             self._catalog = Catalog(
-                self._database, environment, self._store.log.max_queue_qps, lua_folds=self.settings.lua_folds
+                self._database,
+                environment,
+                self._store.log.max_queue_qps,
+                lua_folds=self.settings.lua_folds,
+                place=self._place(),
             )
             self._checkpoints = CheckpointStore(self._database, environment)
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
@@ -77,6 +88,22 @@ class OpenedApp:
             stack.callback(self.handlers.close)
             self._stack = stack.pop_all()
         return self
+
+    def _place(self) -> str:
+        """Return the store and the database, for errors."""
+        store, database = urls.located(self.settings.store), urls.located(self.settings.database_url)
+        return f"store and database {store}" if store == database else f"store {store}, database {database}"
+
+    def _warn_of_local_catalog(self) -> None:
+        """Warn of a store for many machines whose topics land in a file of this one because nobody named a database."""
+        settings = self.settings
+        if self._create and self.store.shared and not settings.database and settings.database_url.startswith("sqlite:"):
+            log.warning(
+                "many machines can share the store %s, but its topics and checkpoints are in the file %s, which other "
+                "machines do not see; name one database for all of them: --database postgresql://..., or EMQ_DATABASE",
+                opening.hide_password(settings.store),
+                urls.located(settings.database_url),
+            )
 
     async def _keep_time(self, stack: contextlib.AsyncExitStack) -> None:
         """Set the clock by the database's before anything is timed; follow that clock while the app is open."""
@@ -87,9 +114,11 @@ class OpenedApp:
         stack.push_async_callback(_cancelled, task)
 
     async def _open_database(self) -> Database:
-        return await Database.open(self.settings.database_url)
+        return await Database.open(self.settings.database_url, create=self._create)
 
     async def _open_store(self) -> Store:
+        if not self._create and self.settings.store.startswith("sqlite:"):
+            urls.refuse_missing_file(self.settings.store)
         return await opening.open_store(self.settings.store, self.settings.environment, self.clock)
 
     async def _waited(self, url: str, opened: Callable[[], Awaitable[Part]]) -> Part:
@@ -161,7 +190,7 @@ class OpenedApp:
 
     def _opened(self, part: Part | None) -> Part:
         if part is None:
-            raise RuntimeError("the App is not open; use `async with app:`")
+            raise errors.WrongState("the App is not open; use `async with app:`")
         return part
 
 

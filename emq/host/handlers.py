@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import fnmatch
 import functools
 import inspect
@@ -94,16 +95,18 @@ class Handlers:
         async def in_thread(argument: Any) -> object:
             first = argument[0] if isinstance(argument, list) else argument
             topic: str = getattr(first, "topic", "")
-            result = await self._threads.run(topic, functools.partial(_call, function), argument)
+            result = await self._threads.run(
+                topic, functools.partial(_call, function, contextvars.copy_context()), argument
+            )
             # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
             return await result if inspect.isawaitable(result) else result
 
         return functools.wraps(function)(in_thread)
 
 
-def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+def _call(function: Callable[[Any], Any], context: contextvars.Context, argument: Any) -> Any:
     try:
-        return function(argument)
+        return context.run(function, argument)
     except StopIteration as exc:
         raise RuntimeError("the handler raised StopIteration") from exc  # no future can carry a StopIteration
 

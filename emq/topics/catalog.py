@@ -65,6 +65,7 @@ class Catalog:
         environment: "online" or "sandbox".
         max_queue_qps: operations a second that one queue of the store can take, the bound on group_qps; None if the
             store names no such limit.
+        place: names the store and the database in the error for an unknown topic; empty to name neither.
         lua_folds: True if topics may get a Lua chunk of their own as fold; topics that have one keep it either way.
         clock: the clock for the times of changes, instead of the environment's time; for tests and simulations.
     """
@@ -77,12 +78,14 @@ class Catalog:
         clock: Clock | None = None,
         *,
         lua_folds: bool = False,
+        place: str = "",
     ) -> None:
         self._db = db
         self._environment = str(environment)
         self._max_queue_qps = max_queue_qps
         self._clock = clock
         self._lua_folds = lua_folds
+        self._place = f" ({place})" if place else ""
 
     async def create(self, topic: Topic) -> Topic:
         """Create a topic and compute its groups. If a topic of that name has the same settings, return that topic.
@@ -390,7 +393,9 @@ class Catalog:
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
         alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
-        raise errors.UnknownTopic(f"there is no topic {name!r} in {self._environment}{alike or '; create it first'}")
+        raise errors.UnknownTopic(
+            f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
+        )
 
     def _save(
         self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]
