@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from emq import errors, settings
 from emq.app.hosting import HostingApp
@@ -12,9 +13,14 @@ from emq.inspect import planned as book
 from emq.inspect.dead_letters import EVERY, Letter, Selection
 from emq.inspect.dead_letters import find as find_dead
 from emq.schedule.delay_levels import Delay
+from emq.schedule.schedule import Missed
 from emq.storage.environment import Environment
-from emq.topics.model import Kind, Topic, TopicOptions
+from emq.topics import asking
+from emq.topics.model import Kind, State, Topic
+from emq.topics.option_types import KindName, OptionArguments, StateName
 from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
 
 
 class App(HostingApp):
@@ -88,12 +94,13 @@ class App(HostingApp):
         name: str,
         qps: float,
         *,
-        kind: Kind | str = Kind.LOG,
+        kind: Kind | KindName = Kind.LOG,
         slots: int = 0,
         group_qps: float | None = None,
         priorities: Sequence[str] | None = None,
         exist_ok: bool = False,
-        **options: Any,
+        update: bool = False,
+        **options: Unpack[OptionArguments],
     ) -> Topic:
         """Create a topic; `options` are the fields of `TopicOptions`.
 
@@ -102,25 +109,55 @@ class App(HostingApp):
             kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
                 `emq.topics.model.Kind`.
             slots: number of slots of a sorted topic, a power of two; 0 for as many as its qps needs.
-            exist_ok: if a topic of that name exists, leave the topic as it is instead of raising `TopicExists`.
+            exist_ok: if a topic of that name exists, leave the topic as it is instead of raising `TopicExists`; a
+                warning in the log names the given settings that it does not have.
+            update: if a topic of that name exists, give it the given settings, as `update_topic` does.
 
         Raises:
-            InvalidTopic: a value is out of range; the text says what would be right.
+            InvalidTopic: a value is unknown or out of range, or cannot be updated; the text says what would be right.
+            TopicExists: the topic exists with other settings; choose `exist_ok` or `update`.
         """
-        unknown = options.keys() - set(TopicOptions.__struct_fields__)
-        if unknown:
-            known = ", ".join(TopicOptions.__struct_fields__)
-            raise errors.InvalidTopic(f"topic {name!r} has no option {min(unknown)!r}; the options are {known}")
-        if kind not in tuple(Kind):
-            raise errors.InvalidTopic(f"topic {name!r}: kind {kind!r} is not known; choose {', '.join(Kind)}")
-        fields: dict[str, Any] = {"name": name, "qps": qps, "options": TopicOptions(**options)}
-        fields |= {"kind": Kind(kind), "slots": slots}
-        if group_qps is not None:
-            fields["group_qps"] = group_qps
-        if priorities is not None:
-            fields["priorities"] = tuple(priorities)
-        [topic] = await self.admin.create([Topic(**fields)], exist_ok=exist_ok)
+        given: dict[str, Any] = {"qps": qps, "kind": kind, "slots": slots, **options}
+        given |= {} if group_qps is None else {"group_qps": group_qps}
+        given |= {} if priorities is None else {"priorities": priorities}
+        asked = asking.topic_of(name, given)
+        [topic] = await self.admin.create([asked], exist_ok=exist_ok or update)
+        different = asking.differences(asked, topic, given)
+        if different and update:
+            return await self.admin.update(name, **{key: asking.value(asked, key) for key in different})
+        if different:
+            log.warning(
+                "topic %r exists and keeps its settings, of which others were asked for (%s); change them with "
+                "create_topic(..., update=True) or update_topic",
+                name,
+                ", ".join(different.values()),
+            )
         return topic
+
+    async def update_topic(
+        self,
+        name: str,
+        *,
+        qps: float | None = None,
+        group_qps: float | None = None,
+        state: State | StateName | None = None,
+        **options: Unpack[OptionArguments],
+    ) -> Topic:
+        """Change settings of a topic while it is in use; hosts and producers follow within seconds.
+
+        Args:
+            qps, group_qps, state: None to keep the value.
+            options: the fields of `TopicOptions` to change; the others keep their values.
+
+        Returns:
+            The topic as it is now.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
+        """
+        given = {"qps": qps, "group_qps": group_qps, "state": state}
+        return await self.admin.update(name, **{k: v for k, v in given.items() if v is not None}, **options)
 
     async def publish(
         self,
@@ -136,6 +173,7 @@ class App(HostingApp):
         ttl_s: float | None = None,
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
+        message_id: str | None = None,
     ) -> str:
         """Publish one message; return its id. See `Producer.publish`."""
         return await self.producer.publish(
@@ -150,15 +188,76 @@ class App(HostingApp):
             ttl_s=ttl_s,
             time_range_ms=time_range_ms,
             merge_key=merge_key,
+            message_id=message_id,
         )
 
-    async def publish_many(self, topic: str, payloads: Iterable[bytes | str], **options: Any) -> list[str]:
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[bytes | str],
+        *,
+        key: str | None = None,
+        keys: Sequence[str | None] | None = None,
+        priority: str | float | None = None,
+        scores: Sequence[float] | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay_ms: float | None = None,
+        at: datetime.datetime | float | None = None,
+        ttl_s: float | None = None,
+        time_range_ms: int | None = None,
+        merge_keys: Sequence[bytes | str] | None = None,
+        message_ids: Sequence[str] | None = None,
+    ) -> list[str]:
         """Publish many messages to one topic; return their ids. See `Producer.publish_many`."""
-        return await self.producer.publish_many(topic, payloads, **options)
+        return await self.producer.publish_many(
+            topic,
+            payloads,
+            key=key,
+            keys=keys,
+            priority=priority,
+            scores=scores,
+            headers=headers,
+            delay_ms=delay_ms,
+            at=at,
+            ttl_s=ttl_s,
+            time_range_ms=time_range_ms,
+            merge_keys=merge_keys,
+            message_ids=message_ids,
+        )
 
-    async def schedule(self, topic: str, payload: bytes | str, **options: Any) -> str:
+    async def schedule(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        every_s: float | None = None,
+        repeat: int | None = None,
+        cron: str | None = None,
+        tz: str | None = None,
+        missed: Missed = "once",
+        delay_ms: float = 0,
+        at: datetime.datetime | float | None = None,
+        key: str | None = None,
+        priority: str | float | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl_s: float | None = None,
+    ) -> str:
         """Publish a message again and again; return the schedule's id. See `Producer.schedule`."""
-        return await self.producer.schedule(topic, payload, **options)
+        return await self.producer.schedule(
+            topic,
+            payload,
+            every_s=every_s,
+            repeat=repeat,
+            cron=cron,
+            tz=tz,
+            missed=missed,
+            delay_ms=delay_ms,
+            at=at,
+            key=key,
+            priority=priority,
+            headers=headers,
+            ttl_s=ttl_s,
+        )
 
     async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
         """Return a page of the delayed messages and schedules in topics that match `pattern`, by due time.

@@ -7,16 +7,18 @@ import contextlib
 import contextvars
 import signal
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from emq import errors
 from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.opened import OpenedApp
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
+from emq.host.handlers import check_pattern
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
+from emq.message import Message
 from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink
@@ -25,6 +27,8 @@ _current: contextvars.ContextVar[HostingApp] = contextvars.ContextVar("emq app")
 """The app whose host runs the code that asks."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+OneHandler = TypeVar("OneHandler", bound=Callable[[Message], object])
+BatchHandler = TypeVar("BatchHandler", bound=Callable[[list[Message]], object])
 
 
 class HostingApp(OpenedApp):
@@ -55,18 +59,30 @@ class HostingApp(OpenedApp):
         await self._stop_background()
         await super().__aexit__(*exc_info)
 
+    @overload
+    def handler(self, pattern: str) -> Callable[[OneHandler], OneHandler]: ...
+
+    @overload
+    def handler(self, pattern: str, *, batch_size: int) -> Callable[[BatchHandler], BatchHandler]: ...
+
     def handler(self, pattern: str, *, batch_size: int = 1) -> Callable[[Function], Function]:
         """Decorate a function to handle the messages of the topics that match `pattern`.
 
         The function may be `async def` or plain; a plain function runs in a bounded thread pool. Returning means
         success. An exception means a retry (raise `emq.Retry(after_s=...)` to choose the time), but `emq.Reject` sends
-        the message to the dead letters at once.
+        the message to the dead letters at once. Within a handler `publish` and the other methods of the app work; a
+        plain function may return what the host is to await, such as `app.publish(...)`.
 
         Args:
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
             batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
                 topic with `ordering="slot"` runs one message at a time, so its lists have one message.
+
+        Raises:
+            InvalidSettings: the pattern is missing or taken, or the function cannot be called with one argument.
+            InvalidTopic: no topic can have this name.
         """
+        check_pattern(pattern)
 
         def bind(function: Function) -> Function:
             self.handlers.bind(pattern, function, batch_size=batch_size)

@@ -13,7 +13,7 @@ from emq import errors
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, statements, tables
 from emq.storage import folds
-from emq.topics import catalog_file, catalog_rows, changing, model
+from emq.topics import asking, catalog_file, catalog_rows, changing, model
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 _table = tables.topics
@@ -116,8 +116,10 @@ class Catalog:
             present = _decoded(self._bodies(connection, wanted))
             for name in () if exist_ok else present:
                 if model.settings_of(present[name]) != model.settings_of(wanted[name]):
+                    other = ", ".join(asking.differences(wanted[name], present[name]).values())
                     raise errors.TopicExists(
-                        f"topic {name!r} exists already with other settings; update it or choose another name"
+                        f"topic {name!r} exists already with other settings{other and f' ({other})'}; update it, or "
+                        "choose another name"
                     )
             absent = [topic for name, topic in wanted.items() if name not in present]
             new = self._begun(connection, version, [self._permit(topic, None) for topic in absent])
@@ -142,8 +144,11 @@ class Catalog:
         """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
 
         Raises:
+            InvalidTopic: `pattern` is not text.
             DatabaseUnavailable: try again later.
         """
+
+        model.validate_text(pattern)
 
         def select(connection: sa.Connection) -> list[Topic]:
             query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
@@ -330,11 +335,7 @@ class Catalog:
 
     def _checked(self, topic: Topic) -> Topic:
         model.validate_text(topic.name)  # or bytes would become other text
-        # A Struct does not check types when it is made, so a number may still be a string here.
-        try:
-            topic = msgspec.convert(msgspec.to_builtins(topic), Topic)
-        except (msgspec.ValidationError, TypeError) as exc:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        topic = asking.checked(topic)
         if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
             topic = msgspec.structs.replace(topic, priorities=())
         model.validate(topic, self._max_queue_qps)
