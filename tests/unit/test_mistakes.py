@@ -1,17 +1,16 @@
 """Mistakes in a user's program. Each is refused when the program runs, in one line; type checkers name it before.
 
-Mypy reports a `type: ignore` comment that hides no error. So each comment below is a check: the types of `App` must name
-the mistake on its line.
+Mypy reports a `type: ignore` comment that hides no error. So each comment below is a check: the types of `App` must
+name the mistake on its line.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import mypy.api
 import pytest
 
 import emq
@@ -187,7 +186,9 @@ def a_handler_of_one_message_for_batches(app: emq.App) -> None:
     def handle(message: emq.Message) -> None: ...
 
 
-def test_a_type_checker_names_each_mistake_and_nothing_else() -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", __file__]
-    found = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
+def test_a_type_checker_names_each_mistake_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MYPYPATH", str(root))
+    said, failed, code = mypy.api.run(["--strict", __file__])
+    assert code == 0, said + failed
