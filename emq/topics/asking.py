@@ -79,4 +79,6 @@ def value(topic: Topic, name: str) -> Any:
 
 
 def _plain(value: object) -> object:
-    return msgspec.to_builtins(value)
+    """Return a value as people write it: names without their enums, 50 for 50.0."""
+    plain = msgspec.to_builtins(value)
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain

@@ -42,9 +42,9 @@ async def test_a_topic_that_exists_with_other_settings_is_said_to_keep_them(
     assert await app.create_topic("t", 20, max_attempts=5, kind="priority", exist_ok=True) == first
     [said] = [record.getMessage() for record in caplog.records]
     assert "topic 't' exists and keeps its settings" in said
-    assert "(qps is 10.0, not 20.0, kind is 'log', not 'priority', max_attempts is 3, not 5)" in said
+    assert "(qps is 10, not 20, kind is 'log', not 'priority', max_attempts is 3, not 5)" in said
     assert "update=True" in said
-    with pytest.raises(errors.TopicExists, match=r"other settings \(qps is 10\.0, not 20\.0\); update it"):
+    with pytest.raises(errors.TopicExists, match=r"other settings \(qps is 10, not 20\); update it"):
         await app.create_topic("t", 20, max_attempts=3, backoff_s=[1, 2], priorities=["a", "b"])
     assert await app.catalog.get("t") == first
 
