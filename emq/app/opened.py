@@ -80,7 +80,7 @@ class OpenedApp:
                 environment,
                 self._store.log.max_queue_qps,
                 lua_folds=self.settings.lua_folds,
-                place=self._place(),
+                place=self.place,
             )
             self._checkpoints = CheckpointStore(self._database, environment)
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
@@ -89,8 +89,9 @@ class OpenedApp:
             self._stack = stack.pop_all()
         return self
 
-    def _place(self) -> str:
-        """Return the store and the database, for errors."""
+    @property
+    def place(self) -> str:
+        """The store and the database, as errors name them."""
         store, database = urls.located(self.settings.store), urls.located(self.settings.database_url)
         return f"store and database {store}" if store == database else f"store {store}, database {database}"
 
