@@ -74,6 +74,10 @@ class DatabaseUnavailable(EMQError):
     """The catalog and offsets database cannot be reached. Try again later."""
 
 
+class NoDatabase(DatabaseUnavailable):
+    """Nothing was ever created in this database. Create a topic, start a host, or name the right database."""
+
+
 class ClusterUnavailable(EMQError):
     """No ZooKeeper server answers; a write may or may not have happened. Try again later."""
 
@@ -88,6 +92,10 @@ class HostConflict(EMQError):
 
 class StillConsumed(EMQError):
     """The operation needs the group at rest, but a host consumes the group. Stop the host or pause the topic."""
+
+
+class WrongState(EMQError, RuntimeError):
+    """The app is not open, is open already, or is a host already. Enter it once, with `async with app:`."""
 
 
 class Retry(Exception):

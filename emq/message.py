@@ -251,6 +251,15 @@ def slot_id(slot: int, member: bytes) -> str:
     return f"{slot}-{_blake2b(member, digest_size=12).hexdigest()}"
 
 
+def random_name() -> str:
+    """Return 12 random characters (72 bits) for the begin of ids, of which the first is no hyphen.
+
+    A command line takes an argument that begins with a hyphen for an option.
+    """
+    name = secrets.token_urlsafe(9)
+    return "A" + name[1:] if name.startswith("-") else name
+
+
 class IdSource:
     """Makes message ids that are unique across processes: 12 random characters of this source, then a hex counter.
 
@@ -259,9 +268,7 @@ class IdSource:
     """
 
     def __init__(self) -> None:
-        prefix = secrets.token_urlsafe(9)
-        # A command line takes an argument that begins with a hyphen for an option.
-        self._prefix = "A" + prefix[1:] if prefix.startswith("-") else prefix
+        self._prefix = random_name()
         self._count = itertools.count(1)
 
     def next(self) -> str:

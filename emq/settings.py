@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import logging
 import os
 import pathlib
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -18,6 +22,14 @@ from emq.storage.environment import Environment
 from emq.topics import documents, inputs
 
 DEFAULT_FILE = "emq.toml"
+
+log = logging.getLogger(__name__)
+
+PREFIX = "EMQ_"
+
+_OTHERS = re.compile(r"(HOST_ARGS|REQUIRE_SERVERS)|(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
+"""Names after the prefix that others read: the systemd units, the tests, and the variables that Kubernetes sets in each
+container for a service whose name begins with "emq"."""
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
@@ -97,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: str | None = None, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-    """Read the settings.
+    """Read the settings. A variable that begins with `EMQ_` and names no setting is logged as a warning.
 
     Args:
         path: a TOML file; None means `emq.toml` in the current directory, if it exists.
@@ -110,8 +122,12 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None, **ov
     values: dict[str, Any] = _read(path)
     hints = get_type_hints(Settings)
     for name, text in (os.environ if environ is None else environ).items():
-        if name.startswith("EMQ_") and (key := name[4:].lower()) in hints:
+        if not name.startswith(PREFIX):
+            continue
+        if (key := name.removeprefix(PREFIX).lower()) in hints:
             values[key] = _converted(name, text, hints[key])
+        elif not _OTHERS.fullmatch(name.removeprefix(PREFIX)):
+            _name_unknown(name)
     values.update({key: value for key, value in overrides.items() if value is not None})
     return _settings(values)
 
@@ -146,6 +162,13 @@ def _read(path: str | None) -> dict[str, Any]:
         raise errors.InvalidSettings(f"cannot read settings file {shown!r}: {exc}") from exc
     values: dict[str, Any] = documents.parsed(text, "toml", f"settings file {shown}", errors.InvalidSettings)
     return values
+
+
+@functools.cache  # a process reads its settings several times
+def _name_unknown(name: str) -> None:
+    found = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), Settings.__struct_fields__, n=1)
+    hint = f"did you mean {PREFIX}{found[0].upper()}?" if found else "`emq settings` lists all settings"
+    log.warning("the environment variable %s names no setting and is ignored; %s", name, hint)
 
 
 def _converted(name: str, text: str, hint: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The handlers of a host that is started from the command line: those of a module, and HTTP push."""
+"""The app of a host that is started from the command line: a module's or a bare one, with HTTP push."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from typing import Any
 
 from emq import errors
 from emq.app import App
+from emq.cli.session import Session
+from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers
+from emq.settings import Settings
+from emq.storage.opening import hide_password
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +36,18 @@ class WithPush(Handlers):
 
     def __init__(self, own: Handlers, pusher: Callable[[Any], Any], has_endpoint: Callable[[str], bool]) -> None:
         super().__init__()
-        self.bind("*", pusher)
+        super().bind("*", pusher)
         self._own = own
         self._has_endpoint = has_endpoint
+
+    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
+        self._own.bind(pattern, function, batch_size=batch_size)
+
+    def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        self._own.bind_receiver(pattern, receiver)
+
+    def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        self._own.unbind_receiver(pattern, receiver)
 
     def patterns(self) -> None:
         """A topic's endpoint decides, not its name."""
@@ -66,6 +79,8 @@ def load(text: str) -> App:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
+    except errors.InvalidSettings as exc:  # as in `emq.App()` at the top of the module
+        raise errors.InvalidSettings(f"app {text!r} cannot be imported: {exc}") from exc
     except ModuleNotFoundError as exc:
         if exc.name is not None and (module_name == exc.name or module_name.startswith(f"{exc.name}.")):
             raise errors.InvalidSettings(f"app {text!r}: there is no module {exc.name!r} here") from exc
@@ -83,25 +98,37 @@ def load(text: str) -> App:
     return found
 
 
-@asynccontextmanager
-async def handlers(app: App) -> AsyncIterator[None]:
-    """Give `app`, before it is opened, the handlers that its settings name, and push while inside."""
-    own = app.handlers
-    if app.settings.app:
-        theirs = load(app.settings.app)
-        own = theirs.handlers
-        if theirs.settings.store not in (app.settings.store, type(theirs.settings)().store):
+def app_of(session: Session) -> App:
+    """Return the app that a host opens, not open yet: the one that the settings name, or one without handlers.
+
+    The module's own app keeps its arguments; options of the command line go before them. So its handlers publish
+    through the app that their host has opened, to the same store.
+    """
+    asked = session.settings
+    if not asked.app:
+        return session.app(recorded=True, patient=True, create=True)
+    app = load(asked.app)
+    overrides = {"app": asked.app, **{name: value for name, value in session.overrides.items() if value is not None}}
+    app.configure(session.settings_file, patient=True, **overrides)
+    for name in ("store", "database", "environment"):
+        given, kept = getattr(asked, name), getattr(app.settings, name)
+        if given not in (kept, getattr(Settings(), name)):
             log.warning(
-                "the app was made for the store %s, but the host uses %s (--store, EMQ_STORE or the settings file)",
-                theirs.settings.store,
-                app.settings.store,
+                "%s gives %s=%r itself, which goes before the %r of the environment or the settings file",
+                *(asked.app, name, hide_password(kept), hide_password(given)),
             )
+    return app
+
+
+@asynccontextmanager
+async def with_push(app: App) -> AsyncIterator[None]:
+    """Add push to the handlers of `app`, which is not open yet, for the length of a block."""
+    own = app.handlers
     try:
         from emq.push.endpoint import Endpoints
         from emq.push.pusher import Pusher
     except errors.InvalidSettings as exc:
         log.info("%s; topics with push.url are not consumed", exc)
-        app.handlers = own
         yield
         return
 
@@ -114,4 +141,7 @@ async def handlers(app: App) -> AsyncIterator[None]:
 
     async with Pusher(Endpoints(topic_of), clock=app.clock) as pusher:
         app.handlers = WithPush(own, pusher, has_endpoint)
-        yield
+        try:
+            yield
+        finally:
+            app.handlers = own

@@ -78,7 +78,7 @@ async def known(session: Session) -> DatabaseView:
     """Return the database's contents, or the reason of its failure: commands can show a cluster without it."""
     settings = session.settings
     try:
-        database = await Database.open(settings.database_url)
+        database = await Database.open(settings.database_url, create=False)
         try:
             # The bound on group_qps, which a store may name, matters to who changes topics only.
             catalog = Catalog(database, settings.environment, None)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
 
+import msgspec
 import uvloop
 
 from emq import errors
@@ -15,7 +17,9 @@ from emq.app import App
 from emq.cli import binding, logs, output, supervisor
 from emq.cli.session import Session
 from emq.host import garbage_collection
+from emq.settings import Settings
 from emq.storage.opening import hide_password
+from emq.trail.sink import NullTrail
 
 log = logging.getLogger("emq")
 
@@ -38,15 +42,16 @@ def run_many(session: Session, processes: int) -> None:
         InvalidSettings: store or database cannot be shared, or the handlers cannot be loaded; nothing was started.
     """
     logs.configure(session.settings.log_level, session.settings.log_format)
-    asyncio.run(_refuse_unshared(session, processes))
-    if session.settings.app:
-        binding.load(session.settings.app)  # to fail here rather than in every process
-    asyncio.run(supervisor.Supervisor(session.settings, processes).run())
+    app = binding.app_of(session)  # handlers that cannot be loaded fail here rather than in every process
+    asyncio.run(_refuse_unshared(app.settings, processes))
+    asyncio.run(supervisor.Supervisor(app.settings, processes).run())
 
 
 async def _consume(session: Session, member: str | None) -> None:
-    app = session.app(recorded=True, patient=True)
-    async with binding.handlers(app), contextlib.AsyncExitStack() as stack:
+    if member is not None:  # the parent has put the settings together, and handed over all of them
+        session = dataclasses.replace(session, overrides=msgspec.to_builtins(session.settings))
+    app = binding.app_of(session)
+    async with binding.with_push(app), contextlib.AsyncExitStack() as stack:
         opening = asyncio.create_task(stack.enter_async_context(app), name="emq opening")
         if member is not None:
             _stop_with_parent(app, opening)
@@ -130,9 +135,8 @@ def _stop_with_parent(app: App, opening: asyncio.Task[App]) -> None:
     look()
 
 
-async def _refuse_unshared(session: Session, processes: int) -> None:
-    settings = session.settings
-    async with session.app(patient=True) as app:
+async def _refuse_unshared(settings: Settings, processes: int) -> None:
+    async with App(options=settings, trail=NullTrail(), patient=True) as app:
         if not app.store.shared:
             raise errors.InvalidSettings(
                 f"store {hide_password(settings.store)!r} serves one host process, not {processes}; "

@@ -98,17 +98,18 @@ class Session:
 
         return settings.load(self.settings_file, **self.overrides)
 
-    def app(self, *, recorded: bool = False, patient: bool = False) -> App:
+    def app(self, *, recorded: bool = False, patient: bool = False, create: bool = False) -> App:
         """An `App` with the effective settings, to be entered.
 
         Args:
+            create: set up a new database; for commands that create topics or consume. The others raise `NoDatabase`.
             recorded: keep a trail if the settings ask for one; for commands that publish or consume.
             patient: wait for store and database; for hosts.
         """
         from emq.app import App
         from emq.trail.sink import NullTrail
 
-        return App(options=self.settings, trail=None if recorded else NullTrail(), patient=patient)
+        return App(options=self.settings, trail=None if recorded else NullTrail(), patient=patient, create=create)
 
     def show(self, data: object, human: Callable[[], RenderableType]) -> None:
         """Print `data` as one JSON document with `--json`, else the result of `human`.

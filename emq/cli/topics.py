@@ -91,7 +91,7 @@ async def create(
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; the options are {known}, push.NAME")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic)
-    async with session.app() as opened:
+    async with session.app(create=True) as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
     of_kind = f", {made.kind}" if made.is_sorted else ""
@@ -281,7 +281,7 @@ async def import_(
         raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
     for topic in catalog_file.load(text, fmt := "json" if file.suffix == ".json" else "toml"):
         topic_settings.check_push(topic)
-    async with session.app() as opened:
+    async with session.app(create=True) as opened:
         topics = await opened.admin.import_(text, "json" if fmt == "json" else "toml")
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 

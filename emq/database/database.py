@@ -75,20 +75,27 @@ class Database:
         self._copier = None if path is None else LogCopier(str(path))
 
     @classmethod
-    async def open(cls, url: str, tables: schema.Schema = schema.CATALOG) -> Self:
+    async def open(cls, url: str, tables: schema.Schema = schema.CATALOG, *, create: bool = True) -> Self:
         """Connect, and create or upgrade the tables.
 
         Args:
             url: `sqlite:///path`, `sqlite://` (in memory, gone at close) or `postgresql://user:password@host/database`.
             tables: the tables that the database must have.
+            create: if False, create neither file nor tables, unless the database is in memory.
 
         Raises:
             InvalidSettings: the URL is not one of these, or a newer EMQ set up the tables; correct it or upgrade.
+            NoDatabase: the tables are missing, and `create` is False.
             DatabaseUnavailable: there is no connection, or the file is not an SQLite database.
         """
+        create |= urls.is_in_memory(url)
+        if not create:
+            urls.refuse_missing_file(url)
         database = cls(url)
         try:
             found = await database.run(lambda c: schema.revision(c, tables), read_only=True, deadline_s=QUICK_S)
+            if found is None and not create:
+                raise urls.no_database(url)
             if found != tables.head:
                 await database.run(lambda c: schema.ensure(c, tables), deadline_s=LONG_S)
         except sa.exc.DBAPIError as exc:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import sqlalchemy as sa
 
 from emq import errors
+from emq.storage.opening import hide_password
 
 _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
 _REMEDY = "give sqlite:///path/to/file, sqlite:// (in memory) or postgresql://user:password@host/database"
@@ -39,3 +42,33 @@ def sqlite_path(url: sa.URL) -> str | None:
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
     return url.database
+
+
+def is_in_memory(url: str) -> bool:
+    """Return True for an SQLite database in this process's memory."""
+    parsed = parse(url)
+    return parsed.get_backend_name() == "sqlite" and sqlite_path(parsed) is None
+
+
+def located(url: str) -> str:
+    """Return a URL for an error: without its password, and with the whole path of an SQLite file."""
+    if not url.startswith(("sqlite:", "postgresql:")):
+        return hide_password(url)
+    parsed = parse(url)
+    path = sqlite_path(parsed)
+    return shown(parsed if path is None else parsed.set(database=str(Path(path).absolute())))
+
+
+def refuse_missing_file(url: str) -> None:
+    """Raise `NoDatabase` if the URL names an SQLite file that does not exist."""
+    path = sqlite_path(parse(url))
+    if path is not None and not Path(path).exists():
+        raise no_database(url)
+
+
+def no_database(url: str) -> errors.NoDatabase:
+    """Our error for a database in which EMQ has no tables yet."""
+    return errors.NoDatabase(
+        f"there is no EMQ database at {located(url)} yet; `emq topic create` or `emq up` makes one, or name the right "
+        "one with --store and --database (EMQ_STORE, EMQ_DATABASE)"
+    )

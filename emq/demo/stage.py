@@ -22,6 +22,7 @@ from emq.demo.report import Report
 from emq.demo.scenario import Scenario
 from emq.demo.verdict import Evidence
 from emq.demo.view import LiveScreen, NoScreen, PlainScreen, Scene, Screen
+from emq.settings import Settings
 from emq.topics.model import Topic, quotas
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
@@ -82,7 +83,8 @@ def perform(
 async def _play(plan: Scenario, place: Place, receivers: Receivers, screen: Screen) -> Play:
     trail = Trail.open(place.trail, "demo", SystemClock())
     try:
-        async with App(place.store, database=place.database, trail=trail) as app, play.build_pusher(app) as pusher:
+        options = Settings(store=place.store, database=place.database or "")  # not the visitor's own
+        async with App(options=options, trail=trail) as app, play.build_pusher(app) as pusher:
             done = Play(plan, app, pusher, receivers, screen)
             await done.run()
             return done

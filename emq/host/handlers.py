@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import fnmatch
 import functools
 import inspect
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from emq import errors
 from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
+from emq.topics.model import validate_name
 
 THREADS = 32
 """Most plain-function handlers that run at once on a host, not counting calls that hang. Further calls wait; their
@@ -50,15 +52,27 @@ class Handlers:
         """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
         Raises:
-            InvalidSettings: `batch_size` is below 1, a handler is bound to the same pattern already, or `function` is
-                neither an `async def` nor a plain function (generators cannot be handlers).
+            InvalidSettings: `pattern` is not text, `batch_size` is below 1, a handler is bound to the same pattern
+                already, or `function` is neither an `async def` nor a plain function that takes one argument
+                (generators cannot be handlers).
+            InvalidTopic: `pattern` has no wildcards, and no topic can have this name.
         """
+        check_pattern(pattern)
         if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise errors.InvalidSettings(
                 f"the handler for {pattern!r} is {function!r}; bind an `async def` or a plain function without `yield`"
             )
-        if batch_size < 1:
-            raise errors.InvalidSettings(f"batch_size {batch_size} of the handler for {pattern!r} must be at least 1")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise errors.InvalidSettings(
+                f"batch_size {batch_size!r} of the handler for {pattern!r} must be a whole number of at least 1"
+            )
+        if (signature := _unfit(function)) is not None:
+            called = f"{getattr(function, '__qualname__', function)}{signature}"
+            argument = "the message" if batch_size == 1 else "a list of messages"
+            raise errors.InvalidSettings(
+                f"the handler {called} for {pattern!r} cannot be called with one argument, {argument}; give it one "
+                "parameter, and defaults for all others"
+            )
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
         self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
@@ -94,18 +108,51 @@ class Handlers:
         async def in_thread(argument: Any) -> object:
             first = argument[0] if isinstance(argument, list) else argument
             topic: str = getattr(first, "topic", "")
-            result = await self._threads.run(topic, functools.partial(_call, function), argument)
+            result = await self._threads.run(
+                topic, functools.partial(_call, function, contextvars.copy_context()), argument
+            )
             # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
             return await result if inspect.isawaitable(result) else result
 
         return functools.wraps(function)(in_thread)
 
 
-def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+def _call(function: Callable[[Any], Any], context: contextvars.Context, argument: Any) -> Any:
     try:
-        return function(argument)
+        return context.run(function, argument)
     except StopIteration as exc:
         raise RuntimeError("the handler raised StopIteration") from exc  # no future can carry a StopIteration
+
+
+def check_pattern(pattern: object) -> None:
+    """Refuse what no topic's name can match, such as the function itself where `@app.handler` lacks its parentheses.
+
+    Raises:
+        InvalidSettings: it is not text.
+        InvalidTopic: it has no wildcards, and no topic can have this name.
+    """
+    if callable(pattern):
+        name = getattr(pattern, "__qualname__", pattern)
+        raise errors.InvalidSettings(
+            f'the handler {name} is bound to no topic; write @app.handler("orders"), or a pattern such as "orders.*"'
+        )
+    if not isinstance(pattern, str):
+        raise errors.InvalidSettings(f"the pattern {pattern!r} of a handler is no text; give a topic or a pattern")
+    if not is_pattern(pattern):
+        validate_name(pattern)
+
+
+def _unfit(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function that cannot be called with one argument; None for all others."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions in C do not tell
+        return None
+    try:
+        signature.bind(None)
+    except TypeError:
+        return signature
+    return None
 
 
 def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:

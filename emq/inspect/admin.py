@@ -16,6 +16,7 @@ from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Bounds, Trim
 from emq.storage.store import Store
+from emq.topics import inputs
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore
@@ -110,8 +111,13 @@ class Admin:
         return held
 
     async def recall(self, name: str, ids: Collection[str]) -> set[str]:
-        """Take back messages that no host has claimed yet; see `emq.inspect.recall`."""
-        return await recall.recall(self._store, await self.catalog.get(name), ids, self._trail, self._clock)
+        """Take back messages that no host has claimed yet; see `emq.inspect.recall`.
+
+        Raises:
+            InvalidMessage: an id is not text.
+        """
+        wanted = [inputs.text("message id", id_) for id_ in ids]
+        return await recall.recall(self._store, await self.catalog.get(name), wanted, self._trail, self._clock)
 
     async def lag(self, topics: Sequence[Topic]) -> list[Lag]:
         """Unfinished messages of each topic and priority."""

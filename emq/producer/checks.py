@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import TypeVar, cast
 
 from emq import errors
 from emq.topics import inputs
 from emq.topics.model import Topic
+
+T = TypeVar("T")
 
 MAX_ID = 128
 """Most characters of a message id."""
@@ -30,20 +32,35 @@ def check_no_slot_ids(topic: Topic, given: object) -> None:
         )
 
 
-def check_ids(ids: Sequence[str]) -> None:
-    """Refuse ids that are no texts of 1 to `MAX_ID` characters."""
-    if set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID:
-        inputs.texts("message id", ids)
-        return
-    for id_ in ids:
+def checked_ids(ids: Sequence[str]) -> Sequence[str]:
+    """Return ids as plain texts; refuse ids that are no texts of 1 to `MAX_ID` characters."""
+    plain = set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID
+    for id_ in () if plain else ids:
         if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
             raise errors.InvalidMessage(f"message id {inputs.shown(id_)} must be text of 1 to {MAX_ID} characters")
+    return cast(Sequence[str], inputs.texts("message id", ids))
+
+
+def listed(payloads: Iterable[T]) -> list[T]:
+    """Return the payloads of one call as a list; refuse a single payload, whose parts would be published each."""
+    if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
+        raise errors.InvalidMessage(
+            f"payloads {inputs.shown(payloads)} is one payload; give a list of payloads, or use publish"
+        )
+    if not isinstance(payloads, Iterable):
+        kind = type(payloads).__name__
+        raise errors.InvalidMessage(f"payloads {inputs.shown(payloads)} is of type {kind}; give a list of payloads")
+    return list(payloads)
 
 
 def check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
-    """Refuse columns that do not have one value for each payload."""
+    """Refuse columns that are no lists, or do not have one value for each payload."""
     for name, given in each.items():
-        if given is not None and len(given) != len(payloads):
+        if given is None:
+            continue
+        if isinstance(given, str | bytes) or not isinstance(given, Sized):
+            raise errors.InvalidMessage(f"{name} {inputs.shown(given)} is not a list; give one value for each payload")
+        if len(given) != len(payloads):
             raise errors.InvalidMessage(f"{len(given)} {name} for {len(payloads)} payloads; give one for each")
 
 

@@ -110,39 +110,40 @@ def refusals(way: Way, topic: Topic, messages: Sequence[Outgoing], now_us: int) 
 
 def for_queue(topic: Topic, messages: Sequence[Outgoing]) -> QueueColumns:
     """Check messages that go to the queues of one priority; raises `InvalidMessage` if one of them is not right."""
-    bodies, headers = _checked(topic, messages)
-    ids = [m.id for m in messages]
-    checks.check_ids([id_ for id_ in ids if id_ is not None])
+    bodies, keys, headers = _checked(topic, messages)
+    given_ids = iter(checks.checked_ids([m.id for m in messages if m.id is not None]))
+    ids = [None if m.id is None else next(given_ids) for m in messages]
     checks.check_no_slot_options(topic, *(m.time_range_ms for m in messages), *(m.merge_key for m in messages))
     ttl_s = [m.ttl_s for m in messages]
-    return QueueColumns(bodies, [m.key for m in messages], _unless_none(headers), ids, _unless_none(ttl_s))
+    return QueueColumns(bodies, keys, _unless_none(headers), ids, _unless_none(ttl_s))
 
 
 def for_slots(topic: Topic, messages: Sequence[Outgoing], now_us: int) -> SlotColumns:
     """Check messages that go to the slots of one topic, and choose their scores; raises as `for_queue`."""
-    bodies, headers = _checked(topic, messages)
+    bodies, keys, headers = _checked(topic, messages)
     scores = [
         sorted_topics.score_of(
             topic, m.priority, due_ms_of(topic, m.delay_ms, m.delay, m.at, now_us), m.time_range_ms, now_us
         )
         for m in messages
     ]
-    each = zip(messages, headers, strict=True)
-    told = [SortedOptions(m.key, of_message, m.ttl_s, m.merge_key) for m, of_message in each]
+    each = zip(messages, keys, headers, strict=True)
+    told = [SortedOptions(key, of_message, m.ttl_s, m.merge_key) for m, key, of_message in each]
     columns = SlotColumns(bodies, scores, told if told.count(SortedOptions()) < len(told) else None)
     sorted_topics.check(topic, columns.bodies, columns.told)
     return columns
 
 
-def _checked(topic: Topic, messages: Sequence[Outgoing]) -> tuple[Sequence[bytes], list[dict[str, str] | None]]:
-    inputs.texts("key", [m.key for m in messages])
+def _checked(
+    topic: Topic, messages: Sequence[Outgoing]
+) -> tuple[Sequence[bytes], Sequence[str | None], list[dict[str, str] | None]]:
+    """Return the payloads, keys and headers, all as plain values."""
+    keys = inputs.texts("key", [m.key for m in messages])
     for m in messages:
-        if m.headers is not None:
-            inputs.headers(m.headers)
         if m.ttl_s is not None:
             ttl_us(m.ttl_s)
-    headers = [dict(m.headers) if m.headers else None for m in messages]
-    return checks.bodies_of(topic, [m.payload for m in messages]), headers
+    headers = [None if m.headers is None else inputs.headers(m.headers) for m in messages]
+    return checks.bodies_of(topic, [m.payload for m in messages]), keys, headers
 
 
 def _unless_none(values: Sequence[T]) -> Sequence[T] | None:

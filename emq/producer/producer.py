@@ -119,12 +119,12 @@ class Producer:
             if ttl_s is not None:
                 await self._note_expiring(found, ttl_s)
             if key is not None:
-                inputs.texts("key", (key,))
+                key = inputs.text("key", key)
             if headers is not None:
-                inputs.headers(headers)
+                headers = inputs.headers(headers)
             due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
             if message_id is not None:
-                checks.check_ids([message_id])
+                [message_id] = checks.checked_ids([message_id])
             if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
                 checks.check_no_slot_ids(found, message_id)
                 told = sorted_topics.SortedOptions(key, headers, ttl_s, merge_key)
@@ -184,15 +184,15 @@ class Producer:
             As for `publish`; `StoreUnavailable` and `StoreFull` only if nothing was published.
             OutcomeUnknown: a part of the messages may have been published; the text says how many are known.
         """
-        payloads = list(payloads)
+        payloads = checks.listed(payloads)
         checks.check_lengths(payloads, keys=keys, scores=scores, merge_keys=merge_keys, message_ids=message_ids)
-        checks.check_ids(message_ids or ())
+        message_ids = None if message_ids is None else checks.checked_ids(message_ids)
         route, count = await self._router.route(topic), len(payloads)
         found = route.topic
-        inputs.texts("key", keys if keys is not None else (key,))
-        inputs.headers(headers)
+        given_keys = inputs.texts("key", keys if keys is not None else (key,))
+        headers = inputs.headers(headers)
         bodies, now_us = checks.bodies_of(found, payloads), self._clock.now_us()
-        all_keys: Sequence[str | None] = keys if keys is not None else [key] * count
+        all_keys = given_keys if keys is not None else [*given_keys] * count
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
         if ttl_s is not None:
             await self._note_expiring(found, ttl_s)
@@ -363,8 +363,7 @@ class Producer:
         found = (await self._router.route(topic)).topic
         if ttl_s is not None:
             await self._note_expiring(found, ttl_s)
-        inputs.texts("key", (key,))
-        inputs.headers(headers)
+        [key], headers = inputs.texts("key", (key,)), inputs.headers(headers)
         body, now_us = checks.body_of(found, payload), self._clock.now_us()
         if merged_occurrences.merges(found):
             if found.options.time_range_ms is None:

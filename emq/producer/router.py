@@ -11,7 +11,7 @@ from emq import errors
 from emq.clock import boot_s
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import group_of_key
-from emq.topics.model import State, Topic
+from emq.topics.model import State, Topic, validate_text
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +82,17 @@ class Router:
             await self._wait_for(self._looking)  # this message must not overtake messages that wait for the look
         if self._away:
             self._refuse_stale()
-        route = self._routes.get(name)
+        try:
+            route = self._routes.get(name)
+        except TypeError:  # a list, for one, cannot be looked up
+            validate_text(name)
+            raise
         if route is None:
             await self.refresh()
             route = self._routes.get(name)
         if route is None:
             await self._catalog.get(name)  # raises UnknownTopic with a hint
-            raise errors.UnknownTopic(f"there is no topic {name!r}; create it first")
+            raise errors.UnknownTopic(f"topic {name!r} was created only this moment; publish again")
         if route.topic.state is State.DRAINING:
             raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
         return route

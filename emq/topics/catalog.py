@@ -13,7 +13,7 @@ from emq import errors
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, statements, tables
 from emq.storage import folds
-from emq.topics import catalog_file, catalog_rows, changing, model
+from emq.topics import asking, catalog_file, catalog_rows, changing, model
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 _table = tables.topics
@@ -65,6 +65,7 @@ class Catalog:
         environment: "online" or "sandbox".
         max_queue_qps: operations a second that one queue of the store can take, the bound on group_qps; None if the
             store names no such limit.
+        place: names the store and the database in the error for an unknown topic; empty to name neither.
         lua_folds: True if topics may get a Lua chunk of their own as fold; topics that have one keep it either way.
         clock: the clock for the times of changes, instead of the environment's time; for tests and simulations.
     """
@@ -77,12 +78,14 @@ class Catalog:
         clock: Clock | None = None,
         *,
         lua_folds: bool = False,
+        place: str = "",
     ) -> None:
         self._db = db
         self._environment = str(environment)
         self._max_queue_qps = max_queue_qps
         self._clock = clock
         self._lua_folds = lua_folds
+        self._place = f" ({place})" if place else ""
 
     async def create(self, topic: Topic) -> Topic:
         """Create a topic and compute its groups. If a topic of that name has the same settings, return that topic.
@@ -113,8 +116,10 @@ class Catalog:
             present = _decoded(self._bodies(connection, wanted))
             for name in () if exist_ok else present:
                 if model.settings_of(present[name]) != model.settings_of(wanted[name]):
+                    other = ", ".join(asking.differences(wanted[name], present[name]).values())
                     raise errors.TopicExists(
-                        f"topic {name!r} exists already with other settings; update it or choose another name"
+                        f"topic {name!r} exists already with other settings{other and f' ({other})'}; update it, or "
+                        "choose another name"
                     )
             absent = [topic for name, topic in wanted.items() if name not in present]
             new = self._begun(connection, version, [self._permit(topic, None) for topic in absent])
@@ -139,8 +144,11 @@ class Catalog:
         """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
 
         Raises:
+            InvalidTopic: `pattern` is not text.
             DatabaseUnavailable: try again later.
         """
+
+        model.validate_text(pattern)
 
         def select(connection: sa.Connection) -> list[Topic]:
             query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
@@ -327,11 +335,7 @@ class Catalog:
 
     def _checked(self, topic: Topic) -> Topic:
         model.validate_text(topic.name)  # or bytes would become other text
-        # A Struct does not check types when it is made, so a number may still be a string here.
-        try:
-            topic = msgspec.convert(msgspec.to_builtins(topic), Topic)
-        except (msgspec.ValidationError, TypeError) as exc:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        topic = asking.checked(topic)
         if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
             topic = msgspec.structs.replace(topic, priorities=())
         model.validate(topic, self._max_queue_qps)
@@ -390,7 +394,9 @@ class Catalog:
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
         alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
-        raise errors.UnknownTopic(f"there is no topic {name!r} in {self._environment}{alike or '; create it first'}")
+        raise errors.UnknownTopic(
+            f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
+        )
 
     def _save(
         self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]

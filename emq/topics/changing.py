@@ -37,7 +37,9 @@ def validate(name: str, changes: Iterable[str]) -> None:
         if key in REFUSED:
             raise errors.InvalidTopic(f"topic {name!r}: {key} may not change: {REFUSED[key]}")
         if key not in _CHANGEABLE and key not in _OPTIONS:
-            raise errors.InvalidTopic(f"topic {name!r} has no setting {key!r}{alike(key, _OPTIONS | {*_CHANGEABLE})}")
+            names = (*_CHANGEABLE, *TopicOptions.__struct_fields__)
+            hint = alike(key, names) or f"; the settings are {', '.join(names)}"
+            raise errors.InvalidTopic(f"topic {name!r} has no setting {key!r}{hint}")
 
 
 def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import ParamSpec, TypeVar, cast
 
 from emq import errors
 
@@ -48,29 +48,51 @@ def shown(given: object) -> str:
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."
 
 
-def texts(name: str, given: Iterable[object]) -> None:
-    """Raise `InvalidMessage` unless each is None, or text that UTF-8 can hold."""
+def text(name: str, given: object) -> str:
+    """Return text as a plain `str`, also the value of a member of a `StrEnum`.
+
+    Raises:
+        InvalidMessage: `given` is not text that UTF-8 can hold.
+    """
+    if not isinstance(given, str):
+        raise errors.InvalidMessage(f"{name} {shown(given)} is of type {type(given).__name__}; give text")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise errors.InvalidMessage(f"{name} {shown(given)} is not valid UTF-8; correct the text") from None
+    return given if type(given) is str else str.__str__(given)
+
+
+def texts(name: str, given: Iterable[object]) -> Sequence[str | None]:
+    """Return texts as `text` does; None stays None.
+
+    Raises:
+        InvalidMessage: one of them is neither None nor text that UTF-8 can hold.
+    """
     given = list(given)
     if set(map(type, given)) <= {str, NONE}:
+        plain = cast(Sequence[str | None], given)
         try:
-            "".join(filter(None, given)).encode()  # type: ignore[arg-type]
-            return
+            "".join(filter(None, plain)).encode()
         except UnicodeEncodeError:
             pass
-    for each in given:
-        if each is not None:
-            _text(name, each)
+        else:
+            return plain
+    return [None if each is None else text(name, each) for each in given]
 
 
-def headers(given: Mapping[str, str] | None) -> None:
-    """Raise `InvalidMessage` unless names and values are texts that UTF-8 can hold."""
+def headers(given: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return headers as a plain dict; None for no headers.
+
+    Raises:
+        InvalidMessage: these are not a mapping from text to text that UTF-8 can hold.
+    """
     if given is None:
-        return
+        return None
     if not isinstance(given, Mapping):
         raise errors.InvalidMessage(f"headers {shown(given)} are of type {type(given).__name__}; give a dict of texts")
-    for name, value in given.items():
-        _text("name of a header", name)
-        _text(f"header {name!r}", value)
+    plain = {text("name of a header", name): text(f"header {name!r}", value) for name, value in given.items()}
+    return plain or None
 
 
 def encodable(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
@@ -92,12 +114,3 @@ def unencodable(exc: UnicodeEncodeError) -> errors.InvalidMessage:
         f"text {shown(exc.object)} holds {exc.object[exc.start : exc.end]!r}, half of a character, which UTF-8 cannot "
         "hold; give bytes, or correct the text"
     )
-
-
-def _text(name: str, given: object) -> None:
-    if not isinstance(given, str):
-        raise errors.InvalidMessage(f"{name} {shown(given)} is of type {type(given).__name__}; give text")
-    try:
-        given.encode()
-    except UnicodeEncodeError:
-        raise errors.InvalidMessage(f"{name} {shown(given)} is not valid UTF-8; correct the text") from None

@@ -107,7 +107,7 @@ def run(
     place = ledger.directory_of(job.directory, job.run)
     intent = _begin(job, place)
     # On a thread of its own, because in a notebook this thread runs an event loop already.
-    with connected_app(job.settings) as (connection, app):
+    with connected_app(job.settings, create=True) as (connection, app):
         connection.run(topics.prepare(app, topics.needed(job.plan, job.survey), create=options.create))
     summary = Run(job.run, job.seed, intent.plan, intent.started_us)
     ledger.write_run(job.directory, summary)

@@ -47,7 +47,8 @@ async def prepare(app: App, topics: Iterable[tuple[Topic, frozenset[str]]], *, c
     if missing and not create:
         some = ", ".join(repr(topic.name) for topic in missing[:NAMED])
         raise errors.UnknownTopic(
-            f"{len(missing)} topics of the plan are missing, such as {some}; create them, or leave out --no-create"
+            f"{len(missing)} topics of the plan are missing, such as {some}, in the {app.place}; create them, or leave "
+            "out --no-create"
         )
     for topic, priorities in wanted:
         _check(topic, there.get(topic.name, topic), priorities)

@@ -62,11 +62,11 @@ def connected_store(settings: Settings) -> Iterator[tuple[Connection, Store]]:
 
 
 @contextlib.contextmanager
-def connected_app(settings: Settings) -> Iterator[tuple[Connection, App]]:
-    """Open an app: store, catalog and producer."""
+def connected_app(settings: Settings, *, create: bool = False) -> Iterator[tuple[Connection, App]]:
+    """Open an app (store, catalog and producer); `create` sets up a new database, for callers that create topics."""
     connection = Connection()
     try:
-        app = connection.run(_entered(settings))
+        app = connection.run(_entered(settings, create))
         try:
             yield connection, app
         finally:
@@ -75,15 +75,15 @@ def connected_app(settings: Settings) -> Iterator[tuple[Connection, App]]:
         connection.close()
 
 
-async def _entered(settings: Settings) -> App:
-    return await App(options=settings, trail=NullTrail()).__aenter__()
+async def _entered(settings: Settings, create: bool) -> App:
+    return await App(options=settings, trail=NullTrail(), create=create).__aenter__()
 
 
 def ask(settings: Settings, question: Callable[[App], Awaitable[T]]) -> T:
     """Return the answer to one question of the driver; open an app for it, and close the app again."""
 
     async def asked() -> T:
-        async with App(options=settings, trail=NullTrail()) as app:
+        async with App(options=settings, trail=NullTrail(), create=False) as app:
             return await question(app)
 
     return asyncio.run(asked())

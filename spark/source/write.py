@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from emq import errors
+from emq.message import random_name
 from emq.producer import Outgoing
 from spark.source.connection import Connection, connected_app
 from spark.source.notes import Notes, Piece
@@ -43,7 +44,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._run = options.run or secrets.token_urlsafe(9)
+        self._run = options.run or random_name()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         piece = Piece(self._run, 0, _task().partitionId())

@@ -301,7 +301,7 @@ MUTANTS = (
         "epoch-is-of-its-second",
         "O",
         "an epoch that the database has lost is given out again in the same second",
-        "emq/app.py",
+        "emq/app/opened.py",
         "return await self._next_generation(self.clock.now_us())",
         "return await self._next_generation(int(self.clock.now()))",
         "tests/unit/test_epochs.py::test_an_epoch_that_the_database_lost_is_not_given_out_again_within_its_second",

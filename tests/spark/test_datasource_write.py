@@ -55,6 +55,15 @@ def test_every_row_is_published_with_all_that_it_carries(
     assert len({m.id for m in a + b}) == 2_000
 
 
+def test_no_id_of_a_row_looks_like_an_option_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    from emq.settings import Settings
+    from spark.source.options import Options
+    from spark.source.write import BatchWriter
+
+    monkeypatch.setattr("secrets.token_urlsafe", lambda _: "-0RiBtilQUkh")
+    assert BatchWriter(Options(Settings()))._run == "A0RiBtilQUkh"
+
+
 @pytest.fixture
 def small_batches(spark: SparkSession) -> Iterator[None]:
     """Wide rows reach a writer by the hundred, not only when a task has ten thousand."""

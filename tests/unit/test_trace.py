@@ -492,6 +492,7 @@ def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.Monk
     for topic in ("a", "b"):
         trail.record(events.Published(NOW_MS, topic, 0, [CONTENT], 0, NOW_MS))
     trail.close()
+    emq("topic create other --qps 1")
     assert "is in the topics a, b; add --topic" in emq.refused(f"trace {CONTENT}")
 
 

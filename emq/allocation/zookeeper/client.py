@@ -27,14 +27,18 @@ class ZooKeeperTree:
 
     While no server answers, calls raise `ClusterUnavailable` at once; no call takes longer than the session's
     time-out. A call that is cancelled may still happen.
+
+    Args:
+        create: if False, `open` leaves a missing chroot missing; reading then finds nothing.
     """
 
-    def __init__(self, address: Address, access: Access, timeout_s: float) -> None:
+    def __init__(self, address: Address, access: Access, timeout_s: float, *, create: bool = True) -> None:
         self.session = 0
         self.timeout_s = timeout_s
         self._address = address
         self._access = access
         self._root = address.chroot
+        self._create = create
         self._session = Session(address, access, timeout_s, self._session_changed)
         self._on_session: Callable[[SessionState], None] = lambda state: None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,13 +104,14 @@ class ZooKeeperTree:
     # -------------------------------------------------------------------------------------------------- nodes
 
     async def _enter(self) -> None:
-        """Create the chroot if it is missing, and check that we may use it."""
+        """Check that we may use the chroot. If it is missing, create it, unless told not to."""
         try:
             try:
                 await self._session.call("get_children", self._root or "/")
             except exceptions.NoNodeError:
-                with contextlib.suppress(tree.NodeExists):
-                    await self._make(self._root)
+                if self._create:
+                    with contextlib.suppress(tree.NodeExists):
+                        await self._make(self._root)
         except errors.ForeignTree as exc:
             raise errors.InvalidSettings(f"cluster: {exc}") from exc
 

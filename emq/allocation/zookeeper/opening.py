@@ -15,17 +15,20 @@ from emq.allocation.zookeeper.kazoo_client import Access
 from emq.settings import Settings
 
 
-def tree_of(settings: Settings) -> ZooKeeperTree:
+def tree_of(settings: Settings, *, create: bool = True) -> ZooKeeperTree:
     """Return the tree that the setting `cluster` names, not open yet.
 
     With a user, only this user may read or change the nodes from the chroot on. Above the chroot others may look and
     create, so that several clusters find room on one ensemble.
 
+    Args:
+        create: create the chroot if it is missing.
+
     Raises:
         InvalidSettings: the URL, a file of `cluster_ca`, `cluster_cert` or `cluster_key`, or `cluster_auth` is wrong.
     """
     address = parse(settings.cluster)
-    return ZooKeeperTree(address, _access(address, settings), settings.session_timeout_s)
+    return ZooKeeperTree(address, _access(address, settings), settings.session_timeout_s, create=create)
 
 
 def _access(address: Address, settings: Settings) -> Access:

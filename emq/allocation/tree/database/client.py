@@ -64,15 +64,17 @@ class DatabaseTree:
     end by the rule of `sessions.Watchman`.
     """
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, *, create: bool = True) -> None:
         """
         Args:
             url: of the database.
             timeout_s: of the session.
+            create: if False, `open` raises `NoDatabase` where the tables are missing, instead of creating them.
         """
         self.session = 0
         self.timeout_s = timeout_s
         self._url = url
+        self._create = create
         self._database: Database | None = None
         self._on_session: Callable[[SessionState], None] = lambda state: None
         self._state: SessionState | None = None
@@ -91,7 +93,9 @@ class DatabaseTree:
         self._on_session = on_session
         while self._database is None:
             try:
-                self._database = await Database.open(self._url)
+                self._database = await Database.open(self._url, create=self._create)
+            except errors.NoDatabase:
+                raise
             except errors.DatabaseUnavailable as exc:
                 self._complain(exc)
                 await asyncio.sleep(RETRY_S)

@@ -1,0 +1,283 @@
+"""The public entry point: one object that opens everything, binds handlers, publishes, and runs a host."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from emq import errors, settings
+from emq.app.hosting import HostingApp
+from emq.inspect import planned as book
+from emq.inspect.dead_letters import EVERY, Letter, Selection
+from emq.inspect.dead_letters import find as find_dead
+from emq.schedule.delay_levels import Delay
+from emq.schedule.schedule import Missed
+from emq.storage.environment import Environment
+from emq.topics import asking
+from emq.topics.model import Kind, State, Topic
+from emq.topics.option_types import KindName, OptionArguments, StateName
+from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
+
+
+class App(HostingApp):
+    """EMQ in one object.
+
+    Use the app as an asynchronous context manager: entering opens the store and the database, leaving closes them. The
+    app belongs to the event loop that entered it.
+
+    **Settings.** The app reads them as the command line does: the arguments below go first, then the `EMQ_` variables,
+    then `emq.toml` in the current directory, then the defaults. With `options` it reads neither variables nor file.
+    Options of a command that opens the app (`emq up --app shop:app --store URL`) go before all of these.
+
+    Args:
+        store: URL of the store, such as `sqlite:///emq.db` or `redis://localhost`; None for the setting `store`.
+        database: URL of the catalog and checkpoints; None for the setting `database`, which is by default beside the
+            store (see `Settings.database_url`).
+        environment: "online", or "sandbox" to try changes in; None for the setting `environment`.
+        options: all other settings, as `emq.settings.load` returns them; the arguments `store`, `database` and
+            `environment` override those in `options`.
+        trail: records the events of each message; None means the directory of the setting `trail`, or no trail. The
+            caller closes a trail given here.
+        patient: if True, entering waits for a store or database server that does not answer yet, and logs that, for
+            hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
+            `DatabaseUnavailable`.
+        create: if False, entering raises `NoDatabase` where nothing was ever created, instead of setting up a database.
+
+    Raises:
+        InvalidSettings: a setting is wrong; the text names it.
+    """
+
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        database: str | None = None,
+        environment: Environment | str | None = None,
+        options: settings.Settings | None = None,
+        trail: TrailSink | None = None,
+        patient: bool = False,
+        create: bool = True,
+    ) -> None:
+        self._options = options
+        self._arguments = {"store": store, "database": database, "environment": environment}
+        super().__init__(self._effective(None, {}), trail, patient=patient, create=create)
+
+    def configure(self, file: str | None = None, *, patient: bool = False, **overrides: Any) -> None:
+        """Read the settings again, for a program that opens this app for its author, as `emq up --app` does.
+
+        Args:
+            file: the settings file instead of `emq.toml`; None for `emq.toml`, if it exists.
+            patient: as for the constructor.
+            overrides: settings that go before the app's own arguments; None values are ignored.
+
+        Raises:
+            WrongState: the app is open already.
+            InvalidSettings: a setting is wrong; the text names it.
+        """
+        if self._stack is not None:
+            raise errors.WrongState("the App is open already; configure it before `async with app:`")
+        self.settings = self._effective(file, overrides)
+        self._patient = patient
+
+    def _effective(self, file: str | None, overrides: Mapping[str, Any]) -> settings.Settings:
+        arguments = {**self._arguments, **{name: value for name, value in overrides.items() if value is not None}}
+        if self._options is not None:
+            return settings.merged(self._options, **arguments)
+        return settings.load(file, **arguments)
+
+    async def create_topic(
+        self,
+        name: str,
+        qps: float,
+        *,
+        kind: Kind | KindName = Kind.LOG,
+        slots: int = 0,
+        group_qps: float | None = None,
+        priorities: Sequence[str] | None = None,
+        exist_ok: bool = False,
+        update: bool = False,
+        **options: Unpack[OptionArguments],
+    ) -> Topic:
+        """Create a topic; `options` are the fields of `TopicOptions`.
+
+        Args:
+            qps: most starts a second, over all groups and priorities of the topic.
+            kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
+                `emq.topics.model.Kind`.
+            slots: number of slots of a sorted topic, a power of two; 0 for as many as its qps needs.
+            exist_ok: if a topic of that name exists, leave the topic as it is instead of raising `TopicExists`; a
+                warning in the log names the given settings that it does not have.
+            update: if a topic of that name exists, give it the given settings, as `update_topic` does.
+
+        Raises:
+            InvalidTopic: a value is unknown or out of range, or cannot be updated; the text says what would be right.
+            TopicExists: the topic exists with other settings; choose `exist_ok` or `update`.
+        """
+        given: dict[str, Any] = {"qps": qps, "kind": kind, "slots": slots, **options}
+        given |= {} if group_qps is None else {"group_qps": group_qps}
+        given |= {} if priorities is None else {"priorities": priorities}
+        asked = asking.topic_of(name, given)
+        [topic] = await self.admin.create([asked], exist_ok=exist_ok or update)
+        different = asking.differences(asked, topic, given)
+        if different and update:
+            return await self.admin.update(name, **{key: asking.value(asked, key) for key in different})
+        if different:
+            log.warning(
+                "topic %r exists and keeps its settings, of which others were asked for (%s); change them with "
+                "create_topic(..., update=True) or update_topic",
+                name,
+                ", ".join(different.values()),
+            )
+        return topic
+
+    async def update_topic(
+        self,
+        name: str,
+        *,
+        qps: float | None = None,
+        group_qps: float | None = None,
+        state: State | StateName | None = None,
+        **options: Unpack[OptionArguments],
+    ) -> Topic:
+        """Change settings of a topic while it is in use; hosts and producers follow within seconds.
+
+        Args:
+            qps, group_qps, state: None to keep the value.
+            options: the fields of `TopicOptions` to change; the others keep their values.
+
+        Returns:
+            The topic as it is now.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
+        """
+        given = {"qps": qps, "group_qps": group_qps, "state": state}
+        return await self.admin.update(name, **{k: v for k, v in given.items() if v is not None}, **options)
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: str | None = None,
+        priority: str | float | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay_ms: float | None = None,
+        delay: Delay | None = None,
+        at: datetime.datetime | float | None = None,
+        ttl_s: float | None = None,
+        time_range_ms: int | None = None,
+        merge_key: bytes | str | None = None,
+        message_id: str | None = None,
+    ) -> str:
+        """Publish one message; return its id. See `Producer.publish`."""
+        return await self.producer.publish(
+            topic,
+            payload,
+            key=key,
+            priority=priority,
+            headers=headers,
+            delay_ms=delay_ms,
+            delay=delay,
+            at=at,
+            ttl_s=ttl_s,
+            time_range_ms=time_range_ms,
+            merge_key=merge_key,
+            message_id=message_id,
+        )
+
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[bytes | str],
+        *,
+        key: str | None = None,
+        keys: Sequence[str | None] | None = None,
+        priority: str | float | None = None,
+        scores: Sequence[float] | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay_ms: float | None = None,
+        at: datetime.datetime | float | None = None,
+        ttl_s: float | None = None,
+        time_range_ms: int | None = None,
+        merge_keys: Sequence[bytes | str] | None = None,
+        message_ids: Sequence[str] | None = None,
+    ) -> list[str]:
+        """Publish many messages to one topic; return their ids. See `Producer.publish_many`."""
+        return await self.producer.publish_many(
+            topic,
+            payloads,
+            key=key,
+            keys=keys,
+            priority=priority,
+            scores=scores,
+            headers=headers,
+            delay_ms=delay_ms,
+            at=at,
+            ttl_s=ttl_s,
+            time_range_ms=time_range_ms,
+            merge_keys=merge_keys,
+            message_ids=message_ids,
+        )
+
+    async def schedule(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        every_s: float | None = None,
+        repeat: int | None = None,
+        cron: str | None = None,
+        tz: str | None = None,
+        missed: Missed = "once",
+        delay_ms: float = 0,
+        at: datetime.datetime | float | None = None,
+        key: str | None = None,
+        priority: str | float | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl_s: float | None = None,
+    ) -> str:
+        """Publish a message again and again; return the schedule's id. See `Producer.schedule`."""
+        return await self.producer.schedule(
+            topic,
+            payload,
+            every_s=every_s,
+            repeat=repeat,
+            cron=cron,
+            tz=tz,
+            missed=missed,
+            delay_ms=delay_ms,
+            at=at,
+            key=key,
+            priority=priority,
+            headers=headers,
+            ttl_s=ttl_s,
+        )
+
+    async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
+        """Return a page of the delayed messages and schedules in topics that match `pattern`, by due time.
+
+        A page ends at `limit` entries, or with the entry that brings its payloads to 64 MiB. An empty page means the
+        end; a short page does not.
+        """
+        topics = await self.catalog.list(pattern)
+        entries = book.find(self.store.lanes, topics, skip=skip, limit=limit, max_bytes=book.LISTED_BYTES)
+        return [entry async for entry in entries]
+
+    async def recall(self, topic: str, *ids: str) -> set[str]:
+        """Recall entries that no host has claimed yet: delayed messages, schedules, waiting messages of sorted topics.
+
+        Returns:
+            The ids that were recalled; the other messages have started, or are about to start.
+        """
+        return await self.admin.recall(topic, ids)
+
+    async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
+        """Yield the selected dead letters of the topic, read in pages; see `emq.inspect.dead_letters.find`."""
+        async for letter in find_dead(self.store, await self.catalog.get(topic), selection):
+            yield letter

@@ -1,0 +1,307 @@
+"""An app that consumes: its handlers and receivers, and its life as a host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self, TypeVar, overload
+
+from emq import errors
+from emq.allocation.membership import LocalCluster, Membership
+from emq.allocation.tree.protocol import Tree
+from emq.app.opened import OpenedApp
+from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
+from emq.host.handlers import check_pattern
+from emq.host.host import Host, HostOptions
+from emq.host.neighbours import Neighbours
+from emq.host.surroundings import Services, Storage
+from emq.message import Message
+from emq.settings import Settings
+from emq.storage import opening
+from emq.trail.sink import TrailSink
+
+_current: contextvars.ContextVar[HostingApp] = contextvars.ContextVar("emq app")
+"""The app whose host runs the code that asks."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+OneHandler = TypeVar("OneHandler", bound=Callable[[Message], object])
+BatchHandler = TypeVar("BatchHandler", bound=Callable[[list[Message]], object])
+
+
+class HostingApp(OpenedApp):
+    """Adds to the parts of an app what consumes with them; see `emq.app.app.App`."""
+
+    def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
+        super().__init__(settings, trail, patient=patient, create=create)
+        self.host: Host | None = None
+        self._receivers: dict[str, Receiver] = {}
+        self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
+        self._background: asyncio.Task[None] | None = None
+        self._becoming_host = asyncio.Lock()
+        self._context = contextvars.Context()
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the app whose host runs the calling handler, so that modules of handlers need no global app.
+
+        Raises:
+            WrongState: no host runs the calling code.
+        """
+        app = _current.get(None)
+        if not isinstance(app, cls):
+            raise errors.WrongState("no host runs this code; App.current() is for handlers, use your own App elsewhere")
+        return app
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stop_background()
+        await super().__aexit__(*exc_info)
+
+    @overload
+    def handler(self, pattern: str) -> Callable[[OneHandler], OneHandler]: ...
+
+    @overload
+    def handler(self, pattern: str, *, batch_size: int) -> Callable[[BatchHandler], BatchHandler]: ...
+
+    def handler(self, pattern: str, *, batch_size: int = 1) -> Callable[[Function], Function]:
+        """Decorate a function to handle the messages of the topics that match `pattern`.
+
+        The function may be `async def` or plain; a plain function runs in a bounded thread pool. Returning means
+        success. An exception means a retry (raise `emq.Retry(after_s=...)` to choose the time), but `emq.Reject` sends
+        the message to the dead letters at once. Within a handler `publish` and the other methods of the app work; a
+        plain function may return what the host is to await, such as `app.publish(...)`.
+
+        Args:
+            pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
+            batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
+                topic with `ordering="slot"` runs one message at a time, so its lists have one message.
+
+        Raises:
+            InvalidSettings: the pattern is missing or taken, or the function cannot be called with one argument.
+            InvalidTopic: no topic can have this name.
+        """
+        check_pattern(pattern)
+
+        def bind(function: Function) -> Function:
+            self.handlers.bind(pattern, function, batch_size=batch_size)
+            return function
+
+        return bind
+
+    def receiver(self, pattern: str, *, visibility_s: float = VISIBILITY_S) -> Receiver:
+        """Return a receiver: its `receive` hands out the messages of the topics that match `pattern`.
+
+        Args:
+            pattern: as for `handler`; one receiver may serve many topics.
+            visibility_s: seconds for which a received message may stay unsettled before it is delivered again.
+        """
+        made = Receiver(visibility_s)
+        made.on_wanted.append(self._wanted)
+        self.handlers.bind_receiver(pattern, made)
+        if self.host is not None:
+            self.host.ownership.rebind(pattern)
+        return made
+
+    async def receive(
+        self,
+        topic: str,
+        min_messages: int = 1,
+        timeout_s: float = 30.0,
+        *,
+        max_messages: int = MAX_MESSAGES,
+        visibility_s: float = VISIBILITY_S,
+    ) -> list[Delivery]:
+        """Wait until `min_messages` of a topic are there or the time is up; see `Receiver.receive`.
+
+        If this app is not a host yet, the first call makes it a host until the app is closed.
+
+        Args:
+            visibility_s: as for `receiver`; only the first call for a topic sets it.
+        """
+        if topic not in self._receivers:
+            await self.catalog.get(topic)
+        found = self._receivers.get(topic)  # look again: another call may have been quicker
+        if found is None:
+            found = self._receivers[topic] = self.receiver(topic, visibility_s=visibility_s)
+        if self._background is not None and self._background.done():
+            await self._stop_background()
+        if self.host is None:
+            async with self._becoming_host:
+                if self.host is None:
+                    await self._host_in_background()
+        try:
+            return await found.receive(
+                min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
+            )
+        finally:
+            if self.host is not None and topic in self._deleted:
+                self._forget_receiver(topic)
+
+    def _forget_receiver(self, topic: str) -> None:
+        """Forget the receiver of a deleted topic once it is idle; a new topic of that name gets a new receiver."""
+        receiver = self._receivers.get(topic)
+        if receiver is None:
+            return
+        self._deleted.add(topic)
+        if receiver.is_idle:
+            self._deleted.discard(topic)
+            del self._receivers[topic]
+            self.handlers.unbind_receiver(topic, receiver)
+
+    async def _host_in_background(self) -> Host:
+        if self._background is not None:
+            raise errors.WrongState("this App is a host already; one is enough")
+        self._background = asyncio.create_task(self.run(), name="emq host in the background")
+        await asyncio.sleep(0)
+        assert self.host is not None, "run() makes it before it waits for anything"
+        ready = asyncio.ensure_future(self.host.running.wait())
+        await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._background.done():
+            await self._stop_background()
+        return self.host
+
+    async def _stop_background(self) -> None:
+        if self._background is not None:
+            self.stop()
+            background, self._background = self._background, None
+            try:
+                await background
+            finally:
+                self.host = None
+
+    def _wanted(self, receiver: Receiver) -> None:
+        if self.host is not None:
+            # A consumer asks, but the host's own tasks may start here, and handlers in them ask for `current`.
+            self._context.copy().run(self.host.ownership.wanted, receiver)
+
+    async def run(self, membership: Membership | None = None) -> None:
+        """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
+
+        Raises:
+            HostConflict: another host consumes from this store, and the store is for one host only or that host has
+                another database; stop that host first.
+        """
+        options, membership = self.settings, membership or self.membership()
+        neighbours = None
+        if self.store.shared:
+            neighbours = Neighbours(self.store.lanes, self.database, options.environment, self.host_name())
+        self.host = Host(
+            Storage(self.store, self.catalog, self._opened(self._checkpoints)),
+            membership,
+            self.handlers,
+            Services(self.clock, self.timekeeper, neighbours, self.trail),
+            HostOptions(
+                checkpoint_s=options.checkpoint_s,
+                max_unsaved_s=options.max_unsaved_s,
+                drain_s=options.drain_s,
+                max_in_flight=options.max_in_flight,
+            ),
+        )
+        self.host.on_deleted.append(self._forget_receiver)
+        token = _current.set(self)
+        self._context = contextvars.copy_context()
+        try:
+            await self.host.run()
+        finally:
+            _current.reset(token)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Host]:
+        """Be a host for the length of a block: `async with app.running(): ...`. Stops cleanly at the block's end.
+
+        Raises:
+            HostConflict: as for `run`. Any other error that ended the host within the block is raised, too.
+        """
+        host = await self._host_in_background()
+        try:
+            yield host
+        finally:
+            await self._stop_background()
+
+    async def run_until_signal(self, membership: Membership | None = None) -> None:
+        """Run until Ctrl-C or SIGTERM, then stop cleanly; a second signal stops at once. For the main thread only."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(self.run(membership))
+        signals = 0
+
+        def on_signal() -> None:
+            nonlocal signals
+            signals += 1
+            if signals == 1:
+                self.stop()
+            else:
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if signals < 2:
+                raise
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """End `run` cleanly: start nothing more, wait for messages in flight, save progress. Returns at once."""
+        if self.host is not None:
+            self.host.stop()
+
+    def membership(self, process: int | None = None) -> Membership:
+        """Return a membership of the cluster that the settings name, or else of the hosts that share the database.
+
+        Hosts of a shared store need no ZooKeeper ensemble: they find each other in a tree in the database. For a store
+        that only one host may consume from, the membership has this host alone.
+
+        Args:
+            process: number of this process if several host processes share a host name; else None.
+
+        Raises:
+            InvalidSettings: the store is one that many hosts cannot share, or the cluster's settings are wrong.
+        """
+        if not self.store.shared:
+            if self.settings.cluster:
+                raise errors.InvalidSettings(
+                    f"store {opening.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
+                    "use redis:// or postgresql://, or leave `cluster` empty"
+                )
+            return LocalCluster(self._next_epoch).member(self.host_name())
+        from emq.allocation.member import ClusterMembership
+        from emq.allocation.seat import Seat
+
+        host = self.host_name() if process is None else f"{self.host_name()}-{process}"
+        return ClusterMembership(
+            Seat(self.coordination(), self.settings.environment, host, self._next_generation, self.clock),
+            weight=self.settings.weight,
+            database=self.database,
+            # A single host need not wait for others; processes of one host, and hosts of a cluster, start together.
+            debounce_first=bool(self.settings.cluster) or process is not None,
+            serves=lambda: self.handlers.patterns(),
+        )
+
+    def coordination(self) -> Tree:
+        """Return the coordination tree of the cluster that the settings name, or else of the database; not opened yet.
+
+        Raises:
+            InvalidSettings: the cluster's URL is wrong, or a module that the cluster needs is missing.
+        """
+        options = self.settings
+        if not options.cluster:
+            if options.database_is_private:
+                from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+
+                return MemoryEnsemble(self.clock).tree(options.session_timeout_s)
+            from emq.allocation.tree.database import DatabaseTree
+
+            return DatabaseTree(options.database_url, options.session_timeout_s, create=self._create)
+        try:
+            from emq.allocation import zookeeper
+        except ModuleNotFoundError as exc:
+            raise errors.InvalidSettings(
+                f"clusters need the module {exc.name!r}; pip install 'emq[zookeeper]'"
+            ) from exc
+        return zookeeper.tree_of(options, create=self._create)

@@ -1,0 +1,84 @@
+"""Topics as programs ask for them: checks of their arguments, and how a topic that exists differs from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from emq import errors
+from emq.topics import changing, documents
+from emq.topics.inputs import shown
+from emq.topics.model import Kind, Topic, TopicOptions, validate_text
+
+_OPTIONS = TopicOptions.__struct_fields__
+SETTINGS = ("qps", "group_qps", "priorities", "kind", "slots", *_OPTIONS)
+"""What a program may ask for when it creates a topic."""
+
+
+def topic_of(name: str, arguments: Mapping[str, Any]) -> Topic:
+    """Return the topic that `arguments` ask for, with all values of their types; nothing is stored.
+
+    Args:
+        name: the topic's name.
+        arguments: fields of `Topic`, and options by their names.
+
+    Raises:
+        InvalidTopic: an argument is unknown or of a wrong type; the text names the argument and its value.
+    """
+    validate_text(name)
+    for key in arguments:
+        if key not in SETTINGS:
+            hint = changing.alike(key, SETTINGS) or f"; the options are {', '.join(_OPTIONS)}"
+            raise errors.InvalidTopic(f"topic {name!r} has no option {shown(key)}{hint}")
+    if "kind" in arguments and arguments["kind"] not in tuple(Kind):
+        raise errors.InvalidTopic(
+            f"topic {name!r}: kind {shown(arguments['kind'])} is not known; choose {', '.join(Kind)}"
+        )
+    options = {key: value for key, value in arguments.items() if key in _OPTIONS}
+    fields = {key: value for key, value in arguments.items() if key not in _OPTIONS}
+    for key in ("priorities", "weights", "backoff_s"):
+        if isinstance(arguments.get(key), str | bytes):
+            raise errors.InvalidTopic(f"topic {name!r}: {key} {shown(arguments[key])} is one text; give a list")
+    return checked(Topic(name, **fields, options=TopicOptions(**options)))
+
+
+def checked(topic: Topic) -> Topic:
+    """Return the topic with all values of their types, since a struct does not check them when it is made.
+
+    Raises:
+        InvalidTopic: a value has a wrong type.
+    """
+    try:
+        plain = msgspec.to_builtins(topic)
+    except TypeError as exc:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}; give texts and numbers") from exc
+    return documents.converted(plain, Topic, f"topic {topic.name!r}", errors.InvalidTopic)
+
+
+def differences(asked: Topic, there: Topic, names: Iterable[str] = SETTINGS) -> dict[str, str]:
+    """Return how the topic that is there differs from `asked`: for each setting's name, the two values as text.
+
+    Args:
+        names: the settings to compare. `slots` 0 asks for no number, and sorted topics have no priorities.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        if (name == "slots" and not asked.slots) or (name == "priorities" and asked.is_sorted):
+            continue
+        wanted, has = value(asked, name), value(there, name)
+        if wanted != has:
+            found[name] = f"{name} is {shown(_plain(has))}, not {shown(_plain(wanted))}"
+    return found
+
+
+def value(topic: Topic, name: str) -> Any:
+    """Return a setting or an option of the topic."""
+    return getattr(topic.options if name in _OPTIONS else topic, name)
+
+
+def _plain(value: object) -> object:
+    """Return a value as people write it: names without their enums, 50 for 50.0."""
+    plain = msgspec.to_builtins(value)
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain

@@ -1,0 +1,113 @@
+"""Handlers of a host publish: through the app of their module, which the host has opened, or the current app."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import emq_shell
+from support.emq_processes import PATIENCE_S, Shell, line_with, until
+
+import emq as package
+from emq import errors
+
+CHAIN = """
+import emq
+
+app = emq.App({argument})
+
+
+@app.handler("orders")
+async def order(message: emq.Message) -> None:
+    await app.publish("mails", b"for " + message.payload)
+
+
+@app.handler("mails")
+def mail(message: emq.Message):
+    return emq.App.current().publish("done", message.payload)
+
+
+@app.handler("done")
+async def done(message: emq.Message) -> None:
+    with open("done.txt", "a") as file:
+        print(message.payload.decode(), emq.App.current() is app, file=file)
+"""
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    emq_shell.enter(tmp_path, monkeypatch)
+    shell = Shell()
+    yield shell
+    shell.close()
+
+
+def done() -> list[str]:
+    file = Path("done.txt")
+    return sorted(file.read_text().splitlines()) if file.exists() else []
+
+
+def test_a_handler_publishes_through_the_app_of_its_module(emq: Shell) -> None:
+    Path("chain.py").write_text(CHAIN.format(argument=""))
+    host = emq.start("up --app chain")
+    line_with(host, "consuming 0 topics")
+    for topic in ("orders", "mails", "done"):
+        emq.here(f"topic create {topic} --qps 100")
+    emq.here("publish orders a b")
+    until(lambda: len(done()) == 2)
+    assert done() == ["for a True", "for b True"]
+    host.send_signal(signal.SIGINT)
+    assert host.wait(PATIENCE_S) == 0
+
+
+def test_several_processes_open_the_app_of_the_module_on_the_store_of_the_command(
+    emq: Shell, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMQ_DATABASE", "sqlite:///catalog.db")
+    Path("chain.py").write_text(CHAIN.format(argument='"sqlite:///wrong.db", environment="sandbox"'))
+    where = f"--store {redis_url} --env sandbox"
+    for topic in ("orders", "mails", "done"):
+        emq.here(f"topic create {topic} --qps 100 {where}")
+    parent = emq.start(f"host --processes 2 --app chain --store {redis_url}")
+    emq.here(f"publish orders a b c {where}")
+    until(lambda: len(done()) == 3)
+    assert done() == ["for a True", "for b True", "for c True"]
+    assert not Path("wrong.db").exists()
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(PATIENCE_S) == 0
+
+
+async def test_the_current_app_is_that_of_the_host_of_the_handler() -> None:
+    found: list[object] = []
+    with pytest.raises(errors.WrongState, match="no host runs this code"):
+        package.App.current()
+    async with package.App("memory:", options=package.Settings()) as app:
+        await app.create_topic("handled", qps=100)
+
+        @app.handler("handled")
+        async def handle(message: package.Message) -> None:
+            found.append(package.App.current())
+            await asyncio.sleep(0)
+            found.append(package.App.current())
+
+        async with app.running():
+            await app.publish_many("handled", [b"x"] * 20)
+            while len(found) < 40:
+                await asyncio.sleep(0.01)
+        with pytest.raises(errors.WrongState):
+            package.App.current()
+    assert set(found) == {app}
+
+
+async def test_what_a_consumer_starts_on_the_host_knows_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer asks from a context without a host. What it starts may run handlers, which ask for the app."""
+    found: list[object] = []
+    async with package.App("memory:", options=package.Settings()) as app:
+        receiver = app.receiver("received")
+        async with app.running() as host:
+            monkeypatch.setattr(host.ownership, "wanted", lambda _: found.append(package.App.current()))
+            assert await receiver.receive(timeout_s=0) == []
+    assert found == [app]

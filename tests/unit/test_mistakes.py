@@ -1,0 +1,194 @@
+"""Mistakes in a user's program. Each is refused when the program runs, in one line; type checkers name it before.
+
+Mypy reports a `type: ignore` comment that hides no error. So each comment below is a check: the types of `App` must
+name the mistake on its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import mypy.api
+import pytest
+
+import emq
+from emq import errors
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[emq.App]:
+    async with emq.App("memory:", options=emq.Settings()) as opened:
+        await opened.create_topic("t", qps=1)
+        yield opened
+
+
+def a_kind_that_does_not_exist(app: emq.App) -> Any:
+    return app.create_topic("new", qps=1, kind="sorted")  # type: ignore[arg-type]
+
+
+def an_option_misspelt(app: emq.App) -> Any:
+    return app.create_topic("new", qps=1, max_attemps=3)  # type: ignore[call-arg]
+
+
+def an_option_of_a_wrong_type(app: emq.App) -> Any:
+    return app.create_topic("new", qps=1, max_attempts="3")  # type: ignore[arg-type]
+
+
+def a_choice_that_does_not_exist(app: emq.App) -> Any:
+    return app.create_topic("new", qps=1, pacing="fast")  # type: ignore[arg-type]
+
+
+def a_rate_as_text(app: emq.App) -> Any:
+    return app.create_topic("new", qps="10")  # type: ignore[arg-type]
+
+
+def an_update_misspelt(app: emq.App) -> Any:
+    return app.update_topic("t", qsp=3)  # type: ignore[call-arg]
+
+
+def a_state_that_does_not_exist(app: emq.App) -> Any:
+    return app.update_topic("t", state="stopped")  # type: ignore[arg-type]
+
+
+def a_number_as_key(app: emq.App) -> Any:
+    return app.publish("t", b"x", key=5)  # type: ignore[arg-type]
+
+
+def a_dict_as_payload(app: emq.App) -> Any:
+    return app.publish("t", {"order": 17})  # type: ignore[arg-type]
+
+
+def a_number_as_header(app: emq.App) -> Any:
+    return app.publish("t", b"x", headers={"version": 2})  # type: ignore[dict-item]
+
+
+def a_number_as_id(app: emq.App) -> Any:
+    return app.publish("t", b"x", message_id=7)  # type: ignore[arg-type]
+
+
+def a_list_as_topic(app: emq.App) -> Any:
+    return app.publish(["t"], b"x")  # type: ignore[arg-type]
+
+
+def one_key_for_many_payloads(app: emq.App) -> Any:
+    return app.publish_many("t", [b"x"], keys=5)  # type: ignore[arg-type]
+
+
+def ids_as_a_list(app: emq.App) -> Any:
+    return app.recall("t", ["x"])  # type: ignore[arg-type]
+
+
+def one_payload_for_many(app: emq.App) -> Any:
+    return app.publish_many("t", "text")  # a text is a list of texts, for type checkers
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (a_kind_that_does_not_exist, "kind 'sorted' is not known; choose log, range_merge, priority, fixed_time"),
+        (an_option_misspelt, "no option 'max_attemps'; did you mean 'max_attempts'"),
+        (an_option_of_a_wrong_type, "max_attempts = '3' does not fit: Expected `int`"),
+        (a_choice_that_does_not_exist, "pacing = 'fast' must be one of smooth, window"),
+        (a_rate_as_text, "qps = '10' does not fit: Expected `float`"),
+        (an_update_misspelt, "no setting 'qsp'; did you mean 'qps'"),
+        (a_state_that_does_not_exist, "state = 'stopped' must be one of active, paused, draining"),
+        (a_number_as_key, "key 5 is of type int; give text"),
+        (a_dict_as_payload, r"payload {'order': 17} is of type dict; give bytes or text, such as json.dumps(...)"),
+        (a_number_as_header, "header 'version' 2 is of type int; give text"),
+        (a_number_as_id, "message id 7 must be text of 1 to 128 characters"),
+        (a_list_as_topic, "topic name ['t'] is of type list; give text"),
+        (one_key_for_many_payloads, "keys 5 is not a list; give one value for each payload"),
+        (ids_as_a_list, "message id ['x'] is of type list; give text"),
+        (one_payload_for_many, "payloads 'text' is one payload; give a list of payloads, or use publish"),
+    ],
+)
+async def test_a_mistake_in_a_call_is_refused_in_one_line(
+    app: emq.App, mistake: Callable[[emq.App], Any], said: str
+) -> None:
+    with pytest.raises(errors.EMQError) as refused:
+        await mistake(app)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert [topic.name for topic in await app.catalog.list()] == ["t"]
+    assert [lag.unfinished for lag in await app.admin.lag(await app.catalog.list())] == [0, 0, 0]
+
+
+def no_topic(app: emq.App) -> None:
+    @app.handler  # type: ignore[call-overload]
+    async def handle(message: emq.Message) -> None: ...
+
+
+def no_parameter(app: emq.App) -> None:
+    @app.handler("t")  # type: ignore[type-var]
+    async def handle() -> None: ...
+
+
+def two_parameters(app: emq.App) -> None:
+    @app.handler("t")  # type: ignore[type-var]
+    def handle(app: emq.App, message: emq.Message) -> None: ...
+
+
+def a_batch_of_two_parameters(app: emq.App) -> None:
+    @app.handler("t", batch_size=10)  # type: ignore[type-var]
+    def handle(first: emq.Message, second: emq.Message) -> None: ...
+
+
+def a_name_that_no_topic_has(app: emq.App) -> None:
+    @app.handler("new orders")
+    def handle(message: emq.Message) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (no_topic, 'no_topic.<locals>.handle is bound to no topic; write @app.handler("orders")'),
+        (no_parameter, "handle() -> 'None' for 't' cannot be called with one argument, the message; give it one"),
+        (two_parameters, "message: 'emq.Message') -> 'None' for 't' cannot be called with one argument, the message"),
+        (a_batch_of_two_parameters, "cannot be called with one argument, a list of messages"),
+        (a_name_that_no_topic_has, "topic name 'new orders' contains ' '"),
+    ],
+)
+def test_a_handler_that_cannot_work_is_refused_when_it_is_bound(mistake: Callable[[emq.App], None], said: str) -> None:
+    app = emq.App("memory:", options=emq.Settings())
+    with pytest.raises(errors.EMQError) as refused:
+        mistake(app)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert app.handlers.patterns() == ()
+
+
+def test_a_handler_with_defaults_and_one_for_batches_are_bound() -> None:
+    app = emq.App("memory:", options=emq.Settings())
+
+    @app.handler("one")
+    def one(message: emq.Message, retries: int = 3) -> None: ...
+
+    @app.handler("many", batch_size=10)
+    async def many(messages: list[emq.Message]) -> None: ...
+
+    @app.handler("any.*")
+    def untyped(message, *more):  # type: ignore[no-untyped-def]
+        ...
+
+    app.handler("lambda")(lambda message: None)
+    assert set(app.handlers.patterns() or ()) == {"one", "many", "any.*", "lambda"}
+
+
+def a_batch_handler_for_one_message(app: emq.App) -> None:
+    @app.handler("t")  # type: ignore[type-var]
+    def handle(messages: list[emq.Message]) -> None: ...
+
+
+def a_handler_of_one_message_for_batches(app: emq.App) -> None:
+    @app.handler("t", batch_size=10)  # type: ignore[type-var]
+    def handle(message: emq.Message) -> None: ...
+
+
+def test_a_type_checker_names_each_mistake_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MYPYPATH", str(root))
+    said, failed, code = mypy.api.run(["--strict", __file__])
+    assert code == 0, said + failed
