@@ -30,6 +30,7 @@ class OptionArguments(TypedDict, total=False):
     handler_timeout_s: float | None
     retention_s: float
     ttl_s: float | None
+    dedupe_s: float
     delay_levels: Mapping[str, float]
     durability: Durability | Literal["accepted", "replicated", "fsynced"]
     attributes: Mapping[str, str]
