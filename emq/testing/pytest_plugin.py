@@ -1,0 +1,71 @@
+"""The pytest plugin: the fixture `emq_harness`. Imports EMQ only in tests that use the fixture."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import traceback
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from emq.testing.harness import Harness
+
+FIXTURE = "emq_harness"
+
+_opened = pytest.StashKey["list[Harness]"]()
+
+
+@pytest.fixture
+def emq_harness(request: pytest.FixtureRequest) -> Callable[..., Harness]:
+    """Open an app in virtual time: `async with emq_harness(app) as t: ...`; see `emq.testing.Harness`.
+
+    Takes what `Harness` takes. If the test fails, its report tells what the handlers raised.
+    """
+    from emq.testing.harness import Harness
+
+    made: list[Harness] = []
+    request.node.stash[_opened] = made
+
+    @functools.wraps(Harness)
+    def make(*arguments: Any, **options: Any) -> Harness:
+        made.append(Harness(*arguments, **options))
+        return made[-1]
+
+    return make
+
+
+@pytest.hookimpl
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test that uses the fixture, if no other plugin (pytest-asyncio, anyio) does."""
+    if FIXTURE not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what the handlers raised."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for harness in item.stash.get(_opened, []):
+            if harness.failures or harness.dead_letters:
+                report.sections.append(("EMQ: failed deliveries", _told(harness)))
+    return report
+
+
+def _told(harness: Harness) -> str:
+    lines = [f"{len(harness.delivered)} delivered, {len(harness.failures)} attempts failed"]
+    shown: set[str] = set()
+    for failure in harness.failures:
+        lines.append(repr(failure))
+        if failure.error is not None and failure.reason not in shown:
+            shown.add(failure.reason)
+            lines.extend(line.rstrip("\n") for line in traceback.format_exception(failure.error))
+    lines.extend(f"dead letter {letter!r}" for letter in harness.dead_letters)
+    return "\n".join(lines)
