@@ -9,7 +9,7 @@ import datetime
 import functools
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from emq import errors, settings
@@ -37,6 +37,9 @@ DRAIN_S = 366 * 86_400.0
 
 LOOK_S = 0.5
 """Virtual seconds between two looks at what is left, while the engine reports nothing."""
+
+ROUNDS = 100
+"""Most rounds of the event loop that a look at what is left waits for."""
 
 LEAD_S = 2.0
 """Virtual seconds before the next due time at which a leap ends, so that the loops of the host are on time again."""
@@ -90,6 +93,7 @@ class Harness:
         self._stack: contextlib.AsyncExitStack | None = None
         self._is_waiting = False
         self._running = 0
+        self._host: Host
         self._outside: RealWork
         self._time: VirtualTime
         self._wrapped: dict[Binding, Binding] = {}
@@ -158,9 +162,7 @@ class Harness:
         until = loop.time() + seconds + datetime.timedelta(**span).total_seconds()
         with self._waiting():
             while loop.time() < until:
-                left = await self._look()
-                if rest.is_at_rest(left):
-                    self._leap(left, until)
+                self._leap(await self._look(), until)
                 await self._next_change(min(until, loop.time() + LOOK_S))
             while any(left.is_due for left in await self._look()) and loop.time() < until + GRACE_S:
                 await self._next_change(loop.time() + 0.001)
@@ -202,15 +204,20 @@ class Harness:
         with self._waiting():
             while True:
                 left = await self._look()
-                if rest.is_at_rest(left):
-                    if not later or not await rest.has_later(self.app, left):
-                        return
-                    self._leap(left, began + within_s)
+                if rest.is_at_rest(left) and not (later and await rest.has_later(self.app, left)):
+                    return
+                self._leap(left, began + within_s)
                 if loop.time() >= began + within_s:
                     raise NotSettled(f"not at rest after {within_s:g} s of virtual time; left: {rest.listed(left)}")
                 await self._next_change(min(began + within_s, loop.time() + LOOK_S))
 
     async def _look(self) -> list[Left]:
+        """Return what is left once the callbacks that are ready have run, or some rounds of them."""
+        loop: Any = asyncio.get_running_loop()
+        for _ in range(ROUNDS):
+            if not loop._ready:
+                break
+            await asyncio.sleep(0)
         self._changed.clear()
         return await self.left()
 
@@ -220,21 +227,29 @@ class Harness:
             async with asyncio.timeout_at(until):
                 await self._changed.wait()
 
-    def _leap(self, left: Iterable[Left], until: float) -> None:
-        """Go to shortly before the next thing that can happen. Only the engine's idle rounds are left out.
+    def _leap(self, left: Sequence[Left], until: float) -> None:
+        """Go to shortly before the next thing that can happen, so that the idle rounds of the engine are left out.
 
-        The next thing is the next due time, or a timer of the test or of a task that a handler has started.
+        The next thing is the next due time, or a timer of the test, of a handler, or of a task that a handler started.
         """
         loop: Any = asyncio.get_running_loop()
-        now = loop.time()
-        known = [one.next_due_ms for one in left if one.later]
-        if None in known:
-            return
-        dues = [now + due_ms / 1000 - self.app.clock.now() - LEAD_S for due_ms in known if due_ms is not None]
         timers = [
             timer.when() for timer in loop._scheduled if not timer.cancelled() and not timer._context.get(_of_engine)
         ]
-        self._time.leap(min(until, *dues, *timers))
+        if loop._ready or not self._may_leap(left, timers):
+            return
+        ahead_s = loop.time() - self.app.clock.now() - LEAD_S
+        dues = [one.next_due_ms / 1000 + ahead_s for one in left if one.next_due_ms is not None]
+        self._time.leap(min([until, *dues, *timers]))
+
+    def _may_leap(self, left: Sequence[Left], timers: Sequence[float]) -> bool:
+        if any(one.is_due or (one.later and one.next_due_ms is None) for one in left):
+            return False
+        running = [one.topic for one in left if one.in_flight]
+        owned = self._host.ownership.owned
+        # The timer of `handler_timeout_s` counts as the engine's own.
+        timed = any(owned[topic].topic.options.handler_timeout_s is not None for topic in running if topic in owned)
+        return not running or bool(timers and not timed and not self._outside.is_at_work())
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -310,6 +325,7 @@ class Harness:
         finally:
             _of_engine.reset(token)
         try:
+            self._host = host
             self._listen(host)
             yield
         finally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from emq.inspect import planned as book
 from emq.storage.answers import served
@@ -110,10 +111,12 @@ async def has_later(app: App, found: Iterable[Left]) -> bool:
         if left.later and not left.why:
             topic = await app.catalog.get(left.topic)
             schedules = 0
-            async for planned in book.find(app.store.lanes, [topic]):
-                if planned.schedule is None:
-                    return True
-                schedules += 1
+            found_in_lanes = cast(AsyncGenerator[book.Planned, None], book.find(app.store.lanes, [topic]))
+            async with contextlib.aclosing(found_in_lanes) as entries:
+                async for planned in entries:
+                    if planned.schedule is None:
+                        return True
+                    schedules += 1
             if left.later > schedules:
                 return True
     return False

@@ -37,11 +37,15 @@ class RealWork:
 
     def wait(self, select: Select) -> list[Any]:
         """See `Outside.wait`."""
-        if not self._is_patient or not (self.threads or (self.expecting() and self._has_strange_connection())):
+        if not self._is_patient or not self.is_at_work():
             return []
         found = select(self._patience_s)
         self._is_patient = bool(found)
         return found
+
+    def is_at_work(self) -> bool:
+        """Return whether a thread works, or somebody may wait for a connection to another process."""
+        return bool(self.threads or (self.expecting() and self._has_strange_connection()))
 
     def stirred(self) -> None:
         """Something has begun or ended that may take real time: be patient again."""

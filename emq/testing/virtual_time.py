@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time from the start. Without threads: the loop would jump past its timers meanwhile.
 
     Args:
-        least_s: how far time goes on at least in each round; above 0, nobody waits for ever for a rounding error to pass.
+        least_s: how far time goes on at least in each round.
     """
 
     def __init__(self, least_s: float = 0.0) -> None:
