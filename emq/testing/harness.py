@@ -351,8 +351,9 @@ class Harness:
             producer._router._checked_at = 0.0  # by a real clock, so in virtual time its view would never be too old
             try:
                 return await call(topic, *arguments, **options)
-            except errors.UnknownTopic:
+            except errors.UnknownTopic as exc:
                 if not self._create_topics or self.app.handlers.find(topic) is None:
+                    exc.add_note("the harness creates topics that a handler's pattern matches; create others yourself")
                     raise
             await self.app.create_topic(topic, qps=TOPIC_QPS, group_qps=TOPIC_QPS, exist_ok=True)
             return await call(topic, *arguments, **options)

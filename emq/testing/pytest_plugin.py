@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import pathlib
 import traceback
+import types
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +15,12 @@ import pytest
 
 if TYPE_CHECKING:
     from emq.testing.harness import Harness
+    from emq.testing.record import Failure
 
 FIXTURE = "emq_harness"
+
+SHOWN = 3
+"""Most failures of one reason that a report lists."""
 
 _opened = pytest.StashKey["list[Harness]"]()
 
@@ -60,12 +66,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _told(harness: Harness) -> str:
-    lines = [f"{len(harness.delivered)} delivered, {len(harness.failures)} attempts failed"]
-    shown: set[str] = set()
+    alike: dict[str, list[Failure]] = {}
     for failure in harness.failures:
-        lines.append(repr(failure))
-        if failure.error is not None and failure.reason not in shown:
-            shown.add(failure.reason)
-            lines.extend(line.rstrip("\n") for line in traceback.format_exception(failure.error))
-    lines.extend(f"dead letter {letter!r}" for letter in harness.dead_letters)
+        alike.setdefault(failure.reason, []).append(failure)
+    lines = [f"delivered: {len(harness.delivered)}; attempts that failed: {len(harness.failures)}"]
+    for failures in alike.values():
+        lines += map(repr, failures[:SHOWN])
+        if len(failures) > SHOWN:
+            lines.append(f"... and {len(failures) - SHOWN} more of these")
+        if (error := failures[0].error) is not None:
+            lines.append("".join(traceback.format_exception(type(error), error, _of_handler(error))).rstrip())
+    lines += [f"dead letter {letter!r}" for letter in harness.dead_letters[:SHOWN]]
     return "\n".join(lines)
+
+
+def _of_handler(error: BaseException) -> types.TracebackType | None:
+    """Return the traceback from the handler on, without the engine's own steps before it."""
+    engine = str(pathlib.Path(__file__).parents[1])
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(engine):
+        found = found.tb_next
+    return found or error.__traceback__

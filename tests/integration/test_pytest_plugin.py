@@ -81,9 +81,10 @@ def test_a_failing_test_shows_what_the_handler_raised(tmp_path: pathlib.Path) ->
     ended = run(written(tmp_path, {"shop.py": APP, "test_shop.py": FAILING}), "-p", PLUGIN)
     assert "1 failed" in ended.stdout
     assert "EMQ: failed deliveries" in ended.stdout
-    assert "0 delivered, 1 attempts failed" in ended.stdout
+    assert "delivered: 0; attempts that failed: 1" in ended.stdout
     assert re.search(r"<orders\.acme \S+ attempt 1: ValueError: this order is bad; again at ", ended.stdout)
     assert 'raise ValueError("this order is bad")' in ended.stdout, "the traceback leads into the handler"
+    assert "dispatcher.py" not in ended.stdout, "the traceback begins in the engine"
 
 
 def test_a_session_that_does_not_use_it_does_not_load_emq(tmp_path: pathlib.Path) -> None:
