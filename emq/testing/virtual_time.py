@@ -124,6 +124,6 @@ def installed(loop: asyncio.AbstractEventLoop, outside: Outside) -> Iterator[Vir
     try:
         yield virtual
     finally:
-        selector.select = real_select
+        del selector.select
         ahead_s = virtual.now - real_time()
         loop.time = lambda: real_time() + ahead_s  # type: ignore[method-assign]

@@ -390,7 +390,8 @@ async def test_the_app_is_left_as_it_was() -> None:
     assert {name: getattr(app, name) for name in parts} == parts
     assert "_open_database" not in vars(app)
     assert "find" not in vars(app.handlers)
-    loop = asyncio.get_running_loop()
+    loop: Any = asyncio.get_running_loop()
+    assert "select" not in vars(loop._selector)
     began, began_s = loop.time(), time.monotonic()
     await asyncio.sleep(0.05)
     assert loop.time() - began == pytest.approx(time.monotonic() - began_s, abs=0.02), "time is still virtual"

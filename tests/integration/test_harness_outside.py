@@ -100,7 +100,7 @@ async def test_a_server_in_the_test_answers_without_time_passing() -> None:
     async with (
         test_utils.TestServer(served) as server,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
-        Harness(app, start=START) as t,
+        Harness(app, start=START, patience_s=30) as t,
     ):
         url = server.make_url("/")
 
@@ -108,6 +108,7 @@ async def test_a_server_in_the_test_answers_without_time_passing() -> None:
         async def call(message: emq.Message) -> None:
             async with session.post(url, data=message.payload) as answer:
                 answer.raise_for_status()
+                await asyncio.sleep(1)  # with the connection open
 
         await app.create_topic("hooks", qps=10)
         await t.advance(2)
