@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from emq import errors
+from emq.clock import Clock
 from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
@@ -32,7 +33,7 @@ class MemoryStore:
     def __init__(self, world: World | None = None, *, max_queue_qps: float | None = None) -> None:
         self.shared = world is not None
         self._wakeups = Wakeups()
-        world = world or World()
+        world = self._world = world or World()
         world.joined(self._wakeups)
         self._log = MemoryLog(world, self._wakeups, max_queue_qps)
         self.log: LogStore = self._log
@@ -42,6 +43,11 @@ class MemoryStore:
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """See `Store.watch`. Wake-ups wait for the watcher. Yields None only after `World.restore`."""
         return self._wakeups.watch()
+
+    def follow(self, clock: Clock) -> None:
+        """See `Store`. A shared world keeps its own clock, because the apps that share it have a clock each."""
+        if not self.shared:
+            self._world.clock = clock
 
     async def close(self) -> None:
         """See `Store.close`. A shared world lives on."""

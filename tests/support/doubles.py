@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from emq import errors
-from emq.database import Database
+from emq import errors, testing
 from emq.database.database import SLACK_S
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
@@ -18,8 +17,8 @@ from storage_adapters.memory import MemoryStore
 T = TypeVar("T")
 
 
-class InlineDatabase(Database):
-    """A database in memory, without threads, so that it works in virtual time.
+class InlineDatabase(testing.InlineDatabase):
+    """A database in memory that can fail.
 
     Attributes:
         down: True if the database is out of reach, and each call fails at once.
@@ -40,14 +39,6 @@ class InlineDatabase(Database):
         if self.down:
             raise errors.DatabaseUnavailable("the database is out of reach in this test")
         return work()
-
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def close(self) -> None:
-        self._closed = True
-        self._engine.dispose()
-        self._executor.shutdown()
 
 
 def group_of_entry(entry: Any) -> str:

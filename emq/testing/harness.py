@@ -1,0 +1,391 @@
+"""The harness: one app with the real engine on the memory store, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import datetime
+import functools
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
+
+from emq import errors, settings
+from emq.app import App
+from emq.clock import SystemClock
+from emq.groups.owned import OwnedGroup
+from emq.host.handlers import Binding
+from emq.host.host import Host
+from emq.message import Message
+from emq.testing import left as rest
+from emq.testing.database import VirtualDatabase
+from emq.testing.left import Left, NotSettled
+from emq.testing.outside import RealWork
+from emq.testing.record import Failure, Published, Record
+from emq.testing.virtual_time import VirtualTime, installed
+
+TOPIC_QPS = 100
+"""Starts a second of a topic that the harness creates; in one group, so that messages start in order."""
+
+SETTLE_S = 300.0
+"""Virtual seconds for which `settled` waits."""
+
+DRAIN_S = 366 * 86_400.0
+"""Virtual seconds for which `drained` waits."""
+
+LOOK_S = 0.5
+"""Virtual seconds between two looks at what is left, while the engine reports nothing."""
+
+ROUNDS = 100
+"""Most rounds of the event loop that a look at what is left waits for."""
+
+LEAD_S = 2.0
+"""Virtual seconds before the next due time at which a leap ends, so that the loops of the host are on time again."""
+
+GRACE_S = 0.1
+"""Virtual seconds after the end of `advance` in which messages that came due may still start."""
+
+_of_engine: contextvars.ContextVar[bool] = contextvars.ContextVar("emq_testing_engine", default=False)
+"""True in the engine's own tasks and timers; False in handlers and in the test."""
+
+
+class Harness:
+    """Runs an app as a host on a store of its own in memory, in virtual time: `async with Harness(app) as t: ...`.
+
+    The engine is the real one: quotas, priorities, retries, delays, schedules and dead letters behave as in production.
+    Time stands still while anything runs, and jumps as soon as everything waits. Handlers that use `asyncio.sleep`,
+    `asyncio.timeout` or `loop.time()` see virtual time; `time.time()` and `datetime.now()` stay those of the machine.
+
+    A topic that a handler's pattern matches is created when a message is first published to it, with `TOPIC_QPS` and
+    the default priorities. Create all other topics, and those that need options, with `app.create_topic`.
+
+    While the harness is open, the app uses neither its own store and database nor its trail and cluster. The harness
+    leaves the app as it found it, so that every test can open a fresh one.
+
+    Args:
+        app: an app that is not open. A module's own `app` will do.
+        start: the virtual time at first; with a time zone, or in UTC. None for the time of the machine. Give it where a
+            test depends on the calendar, as cron schedules do. In both cases the first second is a quarter over.
+        patience_s: real seconds for which time stands still at most while a thread works or another process does not
+            answer; see `emq.testing.outside`.
+        create_topics: False to have publishing to an unknown topic raise `UnknownTopic`, as in production.
+
+    Attributes:
+        app: the app.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        start: datetime.datetime | None = None,
+        patience_s: float = 2.0,
+        create_topics: bool = True,
+    ) -> None:
+        self.app = app
+        self._start = start
+        self._patience_s = patience_s
+        self._create_topics = create_topics
+        self._changed = asyncio.Event()
+        self._record = Record(self._changed.set)
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._is_waiting = False
+        self._running = 0
+        self._host: Host
+        self._outside: RealWork
+        self._time: VirtualTime
+        self._wrapped: dict[Binding, Binding] = {}
+
+    async def __aenter__(self) -> Self:
+        if self.app._stack is not None:
+            raise RuntimeError("the app is open already; let the harness open it: `async with Harness(app) as t:`")
+        loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as stack:
+            self._outside = RealWork(loop, self._patience_s, self._expects_answers)
+            self._time = stack.enter_context(installed(loop, self._outside))
+            stack.enter_context(self._outside.counting())
+            self._set_up(stack)
+            await stack.enter_async_context(self.app)
+            self._listen_to_producer()
+            await stack.enter_async_context(self._hosting())
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        if self._stack is not None:
+            stack, self._stack = self._stack, None
+            await stack.__aexit__(*exc_info)
+
+    # ------------------------------------------------------------------------------------------------ what a test does
+
+    async def publish(self, topic: str, payload: Any, **options: Any) -> str:
+        """Publish one message; return its id. Takes what `App.publish` takes."""
+        return await self.app.publish(topic, payload, **options)
+
+    async def settled(self, within_s: float = SETTLE_S) -> None:
+        """Wait until nothing runs, and nothing that may start waits.
+
+        Time passes as far as quotas and handlers need it. Delayed messages, retries and schedules keep waiting for
+        their time: see `advance` and `drained`. Messages in paused topics and in topics without a handler stay there.
+
+        Args:
+            within_s: virtual seconds to wait at most.
+
+        Raises:
+            NotSettled: the app did not come to rest in time; the text names what is left.
+        """
+        await self._wait(within_s, later=False)
+
+    async def drained(self, within_s: float = DRAIN_S) -> None:
+        """Wait as `settled` does, and until delayed messages and retries are over, too. Schedules go on for ever.
+
+        Hours between two attempts pass at once.
+
+        Args:
+            within_s: virtual seconds to wait at most.
+
+        Raises:
+            NotSettled: something is still left after that time; the text names it.
+        """
+        await self._wait(within_s, later=True)
+
+    async def advance(self, seconds: float = 0.0, **span: float) -> None:
+        """Let time pass, and let what has come due until then start.
+
+        Args:
+            seconds: virtual seconds.
+            span: or in other units, as `datetime.timedelta` takes them: `advance(hours=2)`.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds + datetime.timedelta(**span).total_seconds()
+        with self._waiting():
+            while loop.time() < until:
+                self._leap(await self._look(), until)
+                await self._next_change(min(until, loop.time() + LOOK_S))
+            while any(left.is_due for left in await self._look()) and loop.time() < until + GRACE_S:
+                await self._next_change(loop.time() + 0.001)
+
+    async def left(self) -> list[Left]:
+        """Return what is left of each topic that has anything left, for instance in a paused one."""
+        return await rest.look(self.app, self._record)
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The virtual time, in UTC."""
+        return datetime.datetime.fromtimestamp(self.app.clock.now(), datetime.UTC)
+
+    @property
+    def delivered(self) -> list[Message]:
+        """The messages that were handled successfully, in that order."""
+        return self._record.delivered
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The attempts whose handler raised, with what it raised, in order."""
+        return self._record.failures
+
+    @property
+    def dead_letters(self) -> list[Failure]:
+        """The messages that went to the dead letters, in order; also those that have left them since."""
+        return self._record.dead_letters
+
+    @property
+    def published(self) -> list[Published]:
+        """What the test and the handlers published through the app, in order; also to topics without a handler."""
+        return self._record.published
+
+    # -------------------------------------------------------------------------------------------------- passing of time
+
+    async def _wait(self, within_s: float, *, later: bool) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with self._waiting():
+            while True:
+                left = await self._look()
+                if rest.is_at_rest(left) and not (later and await rest.has_later(self.app, left)):
+                    return
+                self._leap(left, began + within_s)
+                if loop.time() >= began + within_s:
+                    raise NotSettled(f"not at rest after {within_s:g} s of virtual time; left: {rest.listed(left)}")
+                await self._next_change(min(began + within_s, loop.time() + LOOK_S))
+
+    async def _look(self) -> list[Left]:
+        """Return what is left once the host knows all topics, and the callbacks that are ready have run."""
+        loop: Any = asyncio.get_running_loop()
+        await self._host._look()  # a leap would delay the host's own look
+        for _ in range(ROUNDS):
+            if not loop._ready:
+                break
+            await asyncio.sleep(0)
+        self._changed.clear()
+        return await self.left()
+
+    async def _next_change(self, until: float) -> None:
+        """Wait until the engine reports something, or until that time of the loop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._changed.wait()
+
+    def _leap(self, left: Sequence[Left], until: float) -> None:
+        """Go to shortly before the next thing that can happen, so that the idle rounds of the engine are left out.
+
+        The next thing is the next due time, or a timer of the test, of a handler, or of a task that a handler started.
+        """
+        loop: Any = asyncio.get_running_loop()
+        timers = [
+            timer.when() for timer in loop._scheduled if not timer.cancelled() and not timer._context.get(_of_engine)
+        ]
+        if loop._ready or not self._may_leap(left, timers):
+            return
+        ahead_s = loop.time() - self.app.clock.now() - LEAD_S
+        dues = [one.next_due_ms / 1000 + ahead_s for one in left if one.next_due_ms is not None]
+        self._time.leap(min([until, *dues, *timers]))
+
+    def _may_leap(self, left: Sequence[Left], timers: Sequence[float]) -> bool:
+        if any(one.is_due or (one.later and one.next_due_ms is None) for one in left):
+            return False
+        running = [one.topic for one in left if one.in_flight]
+        owned = self._host.ownership.owned
+        # The timer of `handler_timeout_s` counts as the engine's own.
+        timed = any(owned[topic].topic.options.handler_timeout_s is not None for topic in running if topic in owned)
+        return not running or bool(timers and not timed and not self._outside.is_at_work())
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+
+    def _expects_answers(self) -> bool:
+        """Return whether a handler, or the test itself, may wait for a connection."""
+        return not self._is_waiting or self._running > 0
+
+    # ---------------------------------------------------------------------------------------------------- setting up
+
+    def _set_up(self, stack: contextlib.AsyncExitStack) -> None:
+        """Give the app a store, a database and a time of its own, until the stack ends."""
+        app, virtual = self.app, self._time
+        begin_s = time.time() if self._start is None else _in_utc(self._start).timestamp()
+        begin_ns, begun_s = int(begin_s) * 1_000_000_000 + 250_000_000, virtual.now
+
+        def wall_ns() -> int:
+            # In whole microseconds: the fractions of the loop's time differ from run to run.
+            return begin_ns + round((virtual.now - begun_s) * 1e6) * 1000
+
+        async def open_database() -> VirtualDatabase:
+            return await VirtualDatabase.open_by("sqlite://", wall_ns)
+
+        async def keep_time(_: object) -> None:
+            """The clock and the database's clock are one."""
+
+        own = {"store": "memory:", "database": "sqlite://", "trail": "", "cluster": ""}
+        _replace(stack, app, "settings", settings.merged(app.settings, **own))
+        _replace(stack, app, "clock", SystemClock(wall_ns, wall_ns))
+        _replace(stack, app, "trail", self._record)
+        _replace(stack, app, "timekeeper", None)
+        _replace(stack, app, "_open_database", open_database)
+        _replace(stack, app, "_keep_time", keep_time)
+        _replace(stack, app.handlers, "find", functools.partial(self._find, app.handlers.find))
+        _replace(stack, app.handlers._threads, "run", functools.partial(self._in_thread, app.handlers._threads.run))
+
+    def _find(self, find: Callable[[str], Binding | None], topic: str) -> Binding | None:
+        binding = find(topic)
+        if binding is None:
+            return None
+        if binding not in self._wrapped:
+            self._wrapped[binding] = binding._replace(call=functools.partial(self._handle, binding.call))
+        return self._wrapped[binding]
+
+    async def _handle(self, call: Callable[[Any], Awaitable[object]], argument: Any) -> object:
+        token = _of_engine.set(False)
+        self._running += 1
+        self._outside.stirred()
+        try:
+            return await call(argument)
+        finally:
+            self._running -= 1
+            _of_engine.reset(token)
+
+    async def _in_thread(self, run: Callable[..., Awaitable[object]], *arguments: Any) -> object:
+        self._outside.began()
+        try:
+            return await run(*arguments)
+        finally:
+            self._outside.ended()
+
+    @contextlib.asynccontextmanager
+    async def _hosting(self) -> AsyncIterator[None]:
+        token = _of_engine.set(True)
+        running = self.app.running()
+        try:
+            host = await running.__aenter__()
+        finally:
+            _of_engine.reset(token)
+        try:
+            self._host = host
+            self._listen(host)
+            yield
+        finally:
+            await running.__aexit__(None, None, None)
+
+    def _listen(self, host: Host) -> None:
+        settler = host.settler
+        settler._random = random.Random(0)  # for the jitter of retries
+        failed = settler.failed
+
+        def listening(group: OwnedGroup, message: Message, failure: BaseException) -> None:
+            self._record.raised(message, failure)
+            failed(group, message, failure)
+
+        settler.failed = listening  # type: ignore[method-assign, assignment]
+
+    def _listen_to_producer(self) -> None:
+        producer: Any = self.app.producer
+        publish, publish_many, schedule = producer.publish, producer.publish_many, producer.schedule
+
+        async def created(call: Callable[..., Awaitable[Any]], topic: str, *arguments: Any, **options: Any) -> Any:
+            producer._router._checked_at = 0.0  # by a real clock, so in virtual time its view would never be too old
+            try:
+                return await call(topic, *arguments, **options)
+            except errors.UnknownTopic as exc:
+                if not self._create_topics or self.app.handlers.find(topic) is None:
+                    exc.add_note("the harness creates topics that a handler's pattern matches; create others yourself")
+                    raise
+            await self.app.create_topic(topic, qps=TOPIC_QPS, group_qps=TOPIC_QPS, exist_ok=True)
+            return await call(topic, *arguments, **options)
+
+        async def one(topic: str, payload: Any, **options: Any) -> Any:
+            id_ = await created(publish, topic, payload, **options)
+            self._record.published.append(Published(id_, topic, payload, _given(options)))
+            return id_
+
+        async def many(topic: str, payloads: Iterable[Any], **options: Any) -> Any:
+            payloads = list(payloads)
+            ids = await created(publish_many, topic, payloads, **options)
+            told = (Published(i, topic, p, _given(options)) for i, p in zip(ids, payloads, strict=True))
+            self._record.published.extend(told)
+            return ids
+
+        producer.publish, producer.publish_many = one, many
+        producer.schedule = functools.partial(created, schedule)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _in_utc(moment: datetime.datetime) -> datetime.datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+
+
+def _replace(stack: contextlib.AsyncExitStack, target: Any, name: str, value: Any) -> None:
+    """Set an attribute until the stack ends."""
+    if name in vars(target):
+        stack.callback(setattr, target, name, vars(target)[name])
+    else:
+        stack.callback(delattr, target, name)
+    setattr(target, name, value)

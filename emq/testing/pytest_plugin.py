@@ -1,0 +1,89 @@
+"""The pytest plugin: the fixture `emq_harness`. Imports EMQ only in tests that use the fixture."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import pathlib
+import traceback
+import types
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from emq.testing.harness import Harness
+    from emq.testing.record import Failure
+
+FIXTURE = "emq_harness"
+
+SHOWN = 3
+"""Most failures of one reason that a report lists."""
+
+_opened = pytest.StashKey["list[Harness]"]()
+
+
+@pytest.fixture
+def emq_harness(request: pytest.FixtureRequest) -> Callable[..., Harness]:
+    """Open an app in virtual time: `async with emq_harness(app) as t: ...`; see `emq.testing.Harness`.
+
+    Takes what `Harness` takes. If the test fails, its report tells what the handlers raised.
+    """
+    from emq.testing.harness import Harness
+
+    made: list[Harness] = []
+    request.node.stash[_opened] = made
+
+    @functools.wraps(Harness)
+    def make(*arguments: Any, **options: Any) -> Harness:
+        made.append(Harness(*arguments, **options))
+        return made[-1]
+
+    return make
+
+
+@pytest.hookimpl
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test that uses the fixture, if no other plugin (pytest-asyncio, anyio) does."""
+    if FIXTURE not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what the handlers raised."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for harness in item.stash.get(_opened, []):
+            if harness.failures or harness.dead_letters:
+                report.sections.append(("EMQ: failed deliveries", _told(harness)))
+    return report
+
+
+def _told(harness: Harness) -> str:
+    alike: dict[str, list[Failure]] = {}
+    for failure in harness.failures:
+        alike.setdefault(failure.reason, []).append(failure)
+    lines = [f"delivered: {len(harness.delivered)}; attempts that failed: {len(harness.failures)}"]
+    for failures in alike.values():
+        lines += map(repr, failures[:SHOWN])
+        if len(failures) > SHOWN:
+            lines.append(f"... and {len(failures) - SHOWN} more of these")
+        if (error := failures[0].error) is not None:
+            lines.append("".join(traceback.format_exception(type(error), error, _of_handler(error))).rstrip())
+    lines += [f"dead letter {letter!r}" for letter in harness.dead_letters[:SHOWN]]
+    return "\n".join(lines)
+
+
+def _of_handler(error: BaseException) -> types.TracebackType | None:
+    """Return the traceback from the handler on, without the engine's own steps before it."""
+    engine = str(pathlib.Path(__file__).parents[1])
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(engine):
+        found = found.tb_next
+    return found or error.__traceback__
