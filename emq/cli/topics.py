@@ -11,17 +11,18 @@ import typer
 
 from emq import errors
 from emq.cli import output
-from emq.cli.session import Session, command
+from emq.cli.entry import Room
+from emq.cli.patterns import Pattern, matching, none
+from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from emq.topics.model import Topic
 
-app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
+app = typer.Typer(cls=Room, help="Create, look at, change and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
-Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over names, such as 'shop.*'.")]
 
 
 class KindName(enum.StrEnum):
@@ -114,9 +115,9 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     from emq.cli import topic_settings
 
     async with session.app() as opened:
-        topics = await opened.catalog.list(pattern)
+        topics = await matching(opened, pattern)
     if not session.json and not topics:
-        session.out.print(_none(pattern))
+        session.out.print(none(pattern))
         return
     rows: list[tuple[output.Cell, ...]] = [
         (
@@ -225,7 +226,7 @@ async def delete(
     session: Session,
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Delete it with the messages that it still holds.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete a topic with its dead letters and checkpoints.
 
@@ -286,14 +287,6 @@ async def import_(
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 
 
-async def matching(app: Any, pattern: str) -> list[Topic]:
-    """Return the topics that match a pattern. Raises `UnknownTopic` if a plain name is not there."""
-    topics: list[Topic] = await app.catalog.list(pattern)
-    if not topics and not set("*?[") & set(pattern):
-        await app.catalog.get(pattern)
-    return topics
-
-
 async def _set_state(session: Session, name: str, state: str, text: str) -> None:
     from emq.topics.model import State
 
@@ -316,9 +309,3 @@ def _data(topic: Topic) -> dict[str, Any]:
     options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
     data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
     return data
-
-
-def _none(pattern: str) -> str:
-    if pattern == "*":
-        return "there are no topics yet; create one with: emq topic create NAME --qps 10"
-    return f"no topic matches {pattern!r}"

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emq.cli.entry import Room
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.trail.proof import Expectations
 
-app = typer.Typer(
-    no_args_is_help=True, help="Check the trail: the files in which hosts write down the life of every message."
-)
+app = typer.Typer(cls=Room, help="Check the trail: the files in which hosts write down the life of every message.")
 
 
 @command(app, "verify")
