@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import inspect
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -264,7 +265,11 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
-    if not made.is_terminal:
+    if made.is_dumb_terminal:
+        # Rich takes 80 columns for granted there.
+        width, height = shutil.get_terminal_size()
+        made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width, height=height)
+    elif not made.is_terminal:
         # A file or a pipe has no columns: a wide table keeps all its text there.
         made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=PIPE_WIDTH)
     return made

@@ -88,8 +88,7 @@ async def create(
     for key in given.settings.keys() - options.keys():
         if key in ("kind", "slots", "qps", "group_qps", "priorities"):
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
-        known = ", ".join(TopicOptions.__struct_fields__)
-        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; the options are {known}, push.NAME")
+        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic)
     async with session.app() as opened:
@@ -130,7 +129,8 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     if all(row[-1] == "-" for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
-    session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into")))
+    spare = ("priorities", "split into")
+    session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into"), spare=spare))
 
 
 @command(app, "show")
@@ -181,8 +181,10 @@ async def set_(
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
     """
     from emq.cli import topic_settings
+    from emq.topics import changing
 
     given = topic_settings.parse(name, settings)
+    changing.validate(name, given.settings)
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
         changes = dict(given.settings)
@@ -192,6 +194,28 @@ async def set_(
             topic_settings.check_push(msgspec.structs.replace(topic, options=options))
         changed = await opened.admin.update(name, **changes)
     session.say(f"topic {name!r}: changed {', '.join([*given.settings, *given.attributes])}", _data(changed))
+
+
+@command(app, "options")
+async def options(
+    session: Session,
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PATTERN]", help="Shell pattern over names, such as 'max_*'. (default: all)", show_default=False
+        ),
+    ] = "*",
+) -> None:
+    """List every option of a topic with its type, default, unit and meaning.
+
+    Give them as KEY=VALUE: to `emq topic set`, and with --set to `emq topic create`.
+
+    Example: emq topic options 'max_*'
+    """
+    from emq.cli import topic_options
+
+    found = topic_options.matching(pattern)
+    session.show([option._asdict() for option in found], lambda: topic_options.render(found))
 
 
 @command(app, "pause")

@@ -89,7 +89,7 @@ async def top(
     from emq.cli import refreshing
     from emq.cli.top import Screen
 
-    on_screen = session.out.is_terminal and not session.json
+    on_screen = refreshing.on_screen(session) and not session.json
     async with session.app() as opened:
         screen = Screen(opened)
 
