@@ -16,7 +16,7 @@ def main() -> None:
     """
     _open_closed()
     sys.stdout = standard_output.whole(sys.stdout)
-    code: object = 0
+    code: str | int | None = 0
     try:
         # Loading takes a moment, and Ctrl-C must already be handled by then.
         from emq.cli.commands import app
@@ -47,7 +47,7 @@ def _open_closed() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-def _flushed(code: object) -> object:
+def _flushed(code: str | int | None) -> str | int | None:
     """Write out what is buffered; return the exit code."""
     try:
         sys.stdout.flush()

@@ -32,6 +32,6 @@ def demo(
     def run() -> None:
         with needing("the demo", "demo"):
             from emq.demo import run as module
-        raise typer.Exit(min(1, module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep)))
+        raise typer.Exit(module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep))
 
     guard(run)

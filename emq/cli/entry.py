@@ -32,12 +32,10 @@ class Room(TyperGroup):
 class Entry(Room):
     """The group of all commands. Its errors are one line each, as those of EMQ, and not a frame of several."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Run a command. Raises `SystemExit` with 0 or one of `emq.cli.exit_codes`."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(*args, **{**options, "standalone_mode": False})
         except _WrongUsage as exc:
             typer.echo(_explained(exc), err=True)
             code = exit_codes.WRONG

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import os
 import signal
@@ -20,6 +19,8 @@ from emq.cli import exit_codes, output, times
 from emq.cli.session import Session, fail
 
 if TYPE_CHECKING:
+    import asyncio
+
     from emq.cli.message_lines import Defaults, Publisher
 
 STDIN = "-"
@@ -130,6 +131,8 @@ def publish(
 
     Example: emq publish reports daily --cron '0 9 * * 1-5' --tz Europe/Berlin
     """
+    import asyncio
+
     from emq.cli.message_lines import Defaults
 
     if topic == STDIN:
@@ -225,6 +228,8 @@ def _at(text: str | None) -> times.When | None:
 
 
 def _publish_lines(session: Session, defaults: Defaults) -> None:
+    import asyncio
+
     from emq.cli.message_lines import Publisher
 
     with asyncio.Runner() as runner:

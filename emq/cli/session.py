@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import inspect
@@ -16,7 +15,7 @@ import msgspec
 import typer
 
 from emq import errors
-from emq.cli import exit_codes
+from emq.cli import exit_codes, extras
 from emq.cli.entry import Command
 from emq.storage.environment import Environment
 
@@ -227,9 +226,15 @@ def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool
     try:
         result = run()
         if inspect.iscoroutine(result):
+            import asyncio  # here, so that `--help` does not load it
+
             asyncio.run(result)
     except errors.EMQError as exc:
         fail(str(exc), exit_codes.of(exc))
+    except ModuleNotFoundError as exc:
+        if (known := extras.missing(exc)) is None:
+            raise
+        fail(str(known), exit_codes.of(known))
     except KeyboardInterrupt:
         if not endless:
             fail("interrupted", exit_codes.INTERRUPTED)
