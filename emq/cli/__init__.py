@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -15,6 +16,10 @@ def main() -> None:
     A defect of EMQ is one line, too; `python -X dev -m emq.cli` shows where it is.
     """
     _open_closed()
+    for stream in (sys.stdout, sys.stderr):
+        # A name may hold characters that the terminal's encoding lacks, or, in a file's name, bytes of no encoding.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.stdout = standard_output.whole(sys.stdout)
     code: str | int | None = 0
     try:

@@ -18,6 +18,9 @@ _WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]
 _ID = re.compile(r"(?=.*[A-Z0-9])-[A-Za-z0-9_-]{11,}[^=\s]*")
 """An id that EMQ made, and that begins with a hyphen: 12 random characters and a number. No option looks like this."""
 
+LONG_WORD, SHOWN = 200, 60
+"""Characters of a word from which on an error shows only its beginning, and the length of that."""
+
 
 class Room(TyperGroup):
     """A group of commands. Without a command it shows its help, and that is a wrong usage."""
@@ -83,9 +86,14 @@ def ids_last(args: Sequence[str], with_value: Collection[str]) -> list[str]:
     return [*rest, "--", *ids] if ids else rest
 
 
+def one_line(text: str) -> str:
+    """Return an error's text as one line; of a very long word, such as a wrong value, only the beginning."""
+    return " ".join(word if len(word) <= LONG_WORD else f"{word[:SHOWN]}..." for word in text.split())
+
+
 def _explained(exc: Any) -> str:
     """Say in one line what is wrong and where the right usage is."""
-    text = " ".join(exc.format_message().split()).rstrip(".")
+    text = one_line(exc.format_message()).rstrip(".")
     context = getattr(exc, "ctx", None)
     path = "emq" if context is None else context.command_path
     return f"emq: {text[:1].lower()}{text[1:]}; see: {path} --help"

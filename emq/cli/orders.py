@@ -103,7 +103,7 @@ async def _give(
         moves = await Moves.of(tree, session.settings.environment, known.quotas)
         before = moves.before
         if host not in before.members.keys() | before.orders.keys() and not force:
-            raise errors.InvalidSettings(_unknown(host, [*before.hosts]))
+            raise errors.EMQError(_unknown(host, [*before.hosts]))
         order = change(before.orders.get(host, Order()))
         if moves.would_leave_nobody(host, order):
             session.confirm(

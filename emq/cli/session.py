@@ -16,7 +16,7 @@ import typer
 
 from emq import errors
 from emq.cli import exit_codes, extras
-from emq.cli.entry import Command
+from emq.cli.entry import Command, one_line
 from emq.storage.environment import Environment
 
 if TYPE_CHECKING:
@@ -235,6 +235,10 @@ def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool
         if (known := extras.missing(exc)) is None:
             raise
         fail(str(known), exit_codes.of(known))
+    except OSError as exc:
+        if exc.filename is None:
+            raise
+        fail(f"{exc.filename!r}: {exc.strerror}", exit_codes.WRONG)
     except KeyboardInterrupt:
         if not endless:
             fail("interrupted", exit_codes.INTERRUPTED)
@@ -242,7 +246,7 @@ def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool
 
 def fail(text: str, code: int) -> NoReturn:
     """Print one line to standard error; raises `typer.Exit` with one of `emq.cli.exit_codes`."""
-    typer.echo(f"emq: {' '.join(text.split())}", err=True)
+    typer.echo(f"emq: {one_line(text)}", err=True)
     raise typer.Exit(code)
 
 

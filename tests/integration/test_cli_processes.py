@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import shlex
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import emq_shell
-from support.emq_processes import PATIENCE_S, Shell, line_with, until
+from support.emq_processes import EMQ, PATIENCE_S, Shell, line_with, until
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def test_a_reader_that_goes_away_is_no_error_of_ours(emq: Shell) -> None:
     topics = [{"name": f"topic-{n}", "qps": 1} for n in range(2_000)]
     Path("t.json").write_text(json.dumps({"topics": topics}))
     emq.here("topic import t.json")
-    for line in ("topic export", "topic list"):
+    for line in ("topic export", "topic list", "topic list --json", "top"):
         process = emq.start(line)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -68,6 +72,35 @@ def test_a_reader_that_goes_away_is_no_error_of_ours(emq: Shell) -> None:
         process.stdout.close()
         assert process.wait(PATIENCE_S) == 141
         assert process.stderr.read() == ""
+
+
+def test_one_ctrl_c_is_enough_at_a_prompt(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [*EMQ, "topic", "delete", "t"], stdin=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    asked = b""
+    while not asked.endswith(b"[y/N]: "):
+        asked += process.stderr.read(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    assert b"emq: interrupted; nothing was changed" in process.stderr.read()
+    for file in (process.stdout, process.stderr):
+        file.close()
+    os.close(terminal)
+    os.close(inside)
+    assert len(emq.json("topic list")) == 1
+
+
+def test_a_closed_or_full_standard_output_is_no_traceback(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    for redirection, code in ((">&-", 0), (">&- 2>&- <&-", 0), (">/dev/full", 1)):
+        line = " ".join([shlex.join(EMQ), "topic list", redirection])
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert done.stderr.count("\n") == (code == 1)
 
 
 def test_a_running_host_is_seen_respected_and_stopped_cleanly(emq: Shell) -> None:

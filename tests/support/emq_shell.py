@@ -30,7 +30,7 @@ class Shell:
 
     def __call__(self, line: str, *more: str, code: int | Sequence[int] = 0, stdin: str | bytes | None = None) -> str:
         """Standard output of a command, whose exit code must be `code`, or one of these."""
-        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
+        result = self._runner.invoke(app, [*line.split(), *more], input=stdin, prog_name="emq")
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert result.exit_code in ((code,) if isinstance(code, int) else code), result.output
         self.error = result.stderr

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.emq_shell import Shell
 from typer.main import get_command
 
 from emq.cli import consuming
 from emq.cli.commands import app
+from support.emq_shell import Shell
 
 TOPIC = "shop"
 
