@@ -82,7 +82,7 @@ def test_one_ctrl_c_is_enough_at_a_prompt(emq: Shell) -> None:
     )
     assert process.stderr is not None
     asked = b""
-    while not asked.endswith(b"[y/N]: "):
+    while not asked.endswith(b"[y/N]:"):
         asked += process.stderr.read(1)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
